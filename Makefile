@@ -1,0 +1,44 @@
+# README's two commands need nothing but this file: `make demo` and `make test` make the environment they need.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+HOSTS ?= 4
+
+.PHONY: demo test lint format bench lab lab-down system-packages
+
+$(VENV)/.stamp: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: $(VENV)/.stamp  ## train DDP over two nodes on this machine
+	$(BIN)/clusterddp run examples/toy_ddp.py --steps 5
+
+# What the lab and its peers need; without root the lab's tests are skipped by name.
+SYSTEM := openssh-server openssh-client iproute2 iptables tcsh fish procps rsync util-linux
+system-packages:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  dpkg -s $(SYSTEM) >/dev/null 2>&1 || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(SYSTEM) >/dev/null; }; \
+	else echo "not root or no apt-get: tests that need the lab are skipped by name"; fi
+
+test: $(VENV)/.stamp system-packages  ## everything that can run here
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/.stamp
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(VENV)/.stamp system-packages
+	@for each in benchmarks/bench_*.py; do echo "== $$each"; $(BIN)/python $$each || exit 1; done
+
+lab: $(VENV)/.stamp system-packages  ## test hosts to try things on; drops into a shell
+	$(BIN)/python -m tests.lab up --hosts $(HOSTS) --shell
+
+lab-down: $(VENV)/.stamp
+	$(BIN)/python -m tests.lab down

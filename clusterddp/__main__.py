@@ -1,0 +1,5 @@
+"""``python -m clusterddp``: the command line."""
+
+from clusterddp.cli.main import main
+
+main()

@@ -1,0 +1,236 @@
+"""known_hosts files: reading them as OpenSSH does, judging a key, appending a new one.
+
+Covers hashed names, patterns, ``[host]:port``, ``@revoked`` and ``@cert-authority`` lines. Files are parsed once and
+again when they change; keys stay base64 text, so a file of any size costs no cryptography. It does not verify host
+certificates: a host known only by its authority is left to the ``ssh`` program.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fcntl
+import fnmatch
+import hashlib
+import hmac
+import os
+import shlex
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import HostKeyError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_MARKERS = ("@revoked", "@cert-authority")
+
+
+class UnknownHostKeyError(HostKeyError):
+    """A host key nobody has vouched for yet; ``known_hosts_file`` is where it would be recorded."""
+
+    known_hosts_file: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PresentedKey:
+    """The key a server showed. ``names`` are its names in known_hosts, the exact one first."""
+
+    host: str
+    names: tuple[str, ...]
+    type: str
+    blob: str
+
+    @property
+    def fingerprint(self) -> str:
+        """As ``ssh`` prints it: ``ssh-ed25519 SHA256:…``."""
+        digest = hashlib.sha256(base64.b64decode(self.blob)).digest()
+        return f"{self.type} SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
+
+    @property
+    def line(self) -> str:
+        """The known_hosts line that would make it known."""
+        return f"{self.names[0]} {self.type} {self.blob}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownKey:
+    """One line of a known_hosts file."""
+
+    marker: str
+    patterns: str
+    type: str
+    blob: str
+    path: Path
+    number: int
+
+    def matches(self, name: str) -> bool:
+        """Whether the line speaks of ``name``."""
+        if self.patterns.startswith("|1|"):
+            return _hash_matches(self.patterns, name)
+        found = False
+        for pattern in self.patterns.split(","):
+            wanted = pattern.removeprefix("!").lower()
+            if not fnmatch.fnmatchcase(name, wanted.replace("[", "[[]")):  # only * and ? are special
+                continue
+            if pattern.startswith("!"):
+                return False
+            found = True
+        return found
+
+
+def _hash_matches(patterns: str, name: str) -> bool:
+    try:
+        _, _, salt, digest = patterns.split("|")
+        computed = hmac.digest(base64.b64decode(salt), name.encode(), "sha1")
+        return hmac.compare_digest(computed, base64.b64decode(digest))
+    except (ValueError, binascii.Error):
+        return False
+
+
+def _parse(path: Path, text: str) -> list[KnownKey]:
+    keys = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        marker = words.pop(0) if words[0] in _MARKERS else ""
+        if len(words) < 3 or words[0].startswith("@"):
+            continue  # as ssh does: a line nobody understands vouches for nobody
+        keys.append(
+            KnownKey(
+                marker=marker, patterns=words[0], type=words[1], blob=words[2], path=path, number=number
+            )
+        )
+    return keys
+
+
+class KnownHosts:
+    """All known_hosts files of this process, parsed once and shared by all connections."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._files: dict[Path, tuple[tuple[int, int, int], list[KnownKey]]] = {}
+
+    def types(self, files: Sequence[Path], names: Sequence[str]) -> tuple[str, ...]:
+        """The types of the keys known for the first of ``names`` that has any."""
+        for name in names:
+            if found := tuple(key.type for key in self._matching(files, name) if not key.marker):
+                return found
+        return ()
+
+    def only_by_authority(self, files: Sequence[Path], names: Sequence[str]) -> bool:
+        """Whether the host is known by a certificate authority and by no key of its own."""
+        known = [key for name in names for key in self._matching(files, name)]
+        markers = {key.marker for key in known}
+        return "@cert-authority" in markers and "" not in markers
+
+    def check(self, key: PresentedKey, files: Sequence[Path]) -> bool:
+        """Whether ``key`` is known for its host.
+
+        Raises:
+            HostKeyError: The key is revoked, or the host is known by another one.
+        """
+        exact, *others = [self._matching(files, name) for name in key.names]
+        everywhere = exact + [known for matching in others for known in matching]
+        same = [known for known in everywhere if known.blob == key.blob]
+        if revoked := next((known for known in same if known.marker == "@revoked"), None):
+            raise HostKeyError(
+                key.host,
+                f"host key {key.fingerprint} is revoked by {revoked.path}:{revoked.number}",
+                remedy="do not connect until the host has a new key",
+            )
+        if any(not known.marker for known in same):
+            return True
+        if different := [known for known in exact if not known.marker]:
+            raise changed_key(key.host, key.names[0], different, key)
+        return False
+
+    def append(self, key: PresentedKey, path: Path, files: Sequence[Path]) -> None:
+        """Record ``key`` in ``path``, once, under a lock, without rewriting a byte.
+
+        Raises:
+            HostKeyError: The host became known by another key in the meantime.
+            UsageError: The file cannot be written.
+        """
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b", 0) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if not self.check(key, (path, *files)):
+                    _append_line(file.fileno(), key.line)
+        except OSError as error:
+            raise UsageError(
+                f"cannot record the host key of {key.names[0]} in {path}: {error.strerror}"
+            ) from error
+
+    def _matching(self, files: Sequence[Path], name: str) -> list[KnownKey]:
+        wanted = name.lower()
+        return [key for path in dict.fromkeys(files) for key in self._load(path) if key.matches(wanted)]
+
+    def _load(self, path: Path) -> list[KnownKey]:
+        try:
+            with path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+                with self._lock:
+                    if path not in self._files or self._files[path][0] != stamp:
+                        self._files[path] = (stamp, _parse(path, file.read().decode(errors="replace")))
+                    return self._files[path][1]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise UsageError(
+                f"cannot read the known host keys in {path}: {error.strerror}",
+                remedy="mend its owner and mode: without it a changed key could not be noticed",
+            ) from error
+
+
+def _append_line(descriptor: int, line: str) -> None:
+    size = os.fstat(descriptor).st_size
+    joined = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+    os.write(descriptor, f"{chr(10) if joined else ''}{line}\n".encode())
+
+
+def changed_key(
+    host: str, name: str, known: Sequence[KnownKey], presented: PresentedKey | None = None
+) -> HostKeyError:
+    """The error for a host that is known by another key than the one it shows."""
+    old = next((key for key in known if presented and key.type == presented.type), known[0])
+    shown = f" (now {presented.fingerprint})" if presented else ""
+    return HostKeyError(
+        host,
+        f"the host key of {name} has changed{shown}; the known one is in {old.path}:{old.number}",
+        remedy=f"if the host was set up anew: ssh-keygen -f {shlex.quote(str(old.path))}"
+        f" -R {shlex.quote(name)}",
+    )
+
+
+def unknown_key(key: PresentedKey, path: Path) -> UnknownHostKeyError:
+    """The error for a host nobody has vouched for yet."""
+    error = UnknownHostKeyError(
+        key.host,
+        f"the host key of {key.names[0]} is unknown: {key.fingerprint}",
+        remedy="compare the fingerprint, then add --accept-new-host-keys",
+        fingerprint=key.fingerprint,
+        known_hosts_line=key.line,
+    )
+    error.known_hosts_file = path
+    return error
+
+
+def append_known_hosts(errors: Iterable[HostKeyError]) -> None:
+    """Record the keys of these errors (each unknown host's once), as after the user said yes to their table.
+
+    Raises:
+        HostKeyError: A host became known by another key in the meantime.
+        UsageError: A file cannot be written.
+    """
+    store = KnownHosts()
+    for error in errors:
+        path = error.known_hosts_file if isinstance(error, UnknownHostKeyError) else None
+        path = path or Path("~/.ssh/known_hosts").expanduser()
+        name, kind, blob = error.known_hosts_line.split()
+        store.append(PresentedKey(host=error.host, names=(name,), type=kind, blob=blob), path, ())

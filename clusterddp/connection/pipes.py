@@ -1,0 +1,191 @@
+"""Byte pipes: what a way to a host yields, and the pipe over a child process.
+
+Covers the protocol, the bounded memory of a stderr, and children (the local helper, the ``ssh`` program).
+It does not decide how a host is reached, and knows nothing of SSH.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+STDERR_KEPT = 64 * 1024  # bytes of a host's stderr we remember; the newest
+EXIT_STATUS_WAIT = 1.0  # seconds: the status arrives just behind the end of the stream
+EOF_PATIENCE = 0.2  # seconds a child gets to leave by itself once its stdin is closed
+TERM_PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
+
+
+class BytePipe(Protocol):
+    """Bytes both ways between us and one command on a host."""
+
+    def read(self, size: int) -> bytes:
+        """Up to ``size`` bytes; blocks; ``b""`` at the end."""
+
+    def write(self, data: bytes) -> None:
+        """Write all of ``data``.
+
+        Raises:
+            OSError: The other end is gone.
+        """
+
+    def close(self) -> None:
+        """End the command's connection; wakes a blocked ``read``; may be called twice."""
+
+    def stderr(self) -> str:
+        """What the host said on stderr so far (the last 64 KiB)."""
+
+    def exit_status(self) -> int | None:
+        """The command's exit status, or None while it runs or when none arrived."""
+
+
+class Tail:
+    """Drains a stream in its own thread, so that it never blocks its writer, and keeps the newest bytes.
+
+    Args:
+        read: Blocks for bytes; ``b""`` at the end.
+        marker: Bytes to take out of the stream and to report by ``wait``.
+    """
+
+    def __init__(self, read: Callable[[int], bytes], *, marker: bytes = b"") -> None:
+        self._read = read
+        self._marker = marker
+        self._kept = bytearray()
+        self._changed = threading.Condition()
+        self._seen = False
+        self._ended = False
+        self._thread = threading.Thread(target=self._drain, name="clusterddp-stderr", daemon=True)
+        self._thread.start()
+
+    def text(self) -> str:
+        """What was kept, as text."""
+        with self._changed:
+            return self._kept.decode(errors="replace")
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the marker was seen or the stream ended; True when it was seen."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._seen or self._ended, seconds)
+            return self._seen
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end of the stream."""
+        self._thread.join(seconds)
+
+    def _drain(self) -> None:
+        with contextlib.suppress(OSError, ValueError):  # closed under us: the end too
+            while chunk := self._read(4096):
+                self._keep(chunk)
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _keep(self, chunk: bytes) -> None:
+        with self._changed:
+            self._kept += chunk
+            if self._marker and not self._seen and self._marker in self._kept:
+                before, _, after = bytes(self._kept).partition(self._marker)
+                self._kept[:] = before + after
+                self._seen = True
+                self._changed.notify_all()
+            del self._kept[:-STDERR_KEPT]
+
+
+class ChildPipe:
+    """A byte pipe over a child process in a session of its own (the terminal's Ctrl-C must not reach it).
+
+    Args:
+        argv: The program and its arguments.
+        env: Its environment; ours when None.
+        marker: See ``Tail``.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, marker: bytes = b""
+    ) -> None:
+        self._process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            env=env,
+        )
+        self._stdin, self._stdout, self._stderr = (
+            stream.fileno()
+            for stream in (self._process.stdin, self._process.stdout, self._process.stderr)
+            if stream is not None
+        )
+        self._tail = Tail(lambda size: os.read(self._stderr, size), marker=marker)
+        self._closing = threading.Lock()
+        self._closed = False
+        self._ended = False
+
+    def read(self, size: int) -> bytes:
+        """See ``BytePipe``."""
+        if self._closed:
+            return b""
+        data = os.read(self._stdout, size)
+        self._ended = not data
+        return data
+
+    def write(self, data: bytes) -> None:
+        """See ``BytePipe``."""
+        if self._closed:
+            raise BrokenPipeError("the pipe is closed")
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._stdin, view) :]
+
+    def stderr(self) -> str:
+        """See ``BytePipe``."""
+        return self._tail.text()
+
+    def exit_status(self) -> int | None:
+        """See ``BytePipe``; a death by signal N is 128+N."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(EXIT_STATUS_WAIT if self._ended else 0)
+            return code if code >= 0 else 128 - code
+        return None
+
+    def wait_for_marker(self, seconds: float) -> bool:
+        """Wait until the child wrote the marker on stderr (True) or ended without (False)."""
+        return self._tail.wait(seconds)
+
+    def close(self) -> None:
+        """See ``BytePipe``: closes stdin, then ends the child and its session's group."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            process = self._process
+            if process.stdin:
+                process.stdin.close()
+            if not self._leaves_within(EOF_PATIENCE):
+                self._signal(signal.SIGTERM)
+            if not self._leaves_within(TERM_PATIENCE):
+                self._signal(signal.SIGKILL)
+                process.wait()
+            self._tail.join(TERM_PATIENCE)
+            for stream in (process.stdout, process.stderr):
+                if stream:
+                    stream.close()
+
+    def _leaves_within(self, seconds: float) -> bool:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+            return True
+        return False
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Only before it is reaped: the group's number cannot have been given to anybody else.
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)

@@ -1,0 +1,163 @@
+"""``ansible_ssh_common_args`` and ``ansible_ssh_extra_args``: which words of theirs we honour, and how.
+
+Pure. Every word is honoured by us, left to the ``ssh`` program, told to be unused, or refused by name; none is
+dropped in silence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import InventoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
+_KEYWORD_OF = {"J": "proxyjump", "i": "identityfile", "p": "port", "l": "user", "S": "controlpath"}
+_FLAG_MEANS = {
+    "A": ("forwardagent", "yes"),
+    "X": ("forwardx11", "yes"),
+    "Y": ("forwardx11", "yes"),
+    "C": ("compression", "yes"),
+}
+_NO_EFFECT_FLAGS = frozenset("aqTxkv")
+_REFUSED_FLAGS = frozenset("fGgNnOQstVWyEMLRDw")  # they change what the connection is, or hide its errors
+_REFUSED = frozenset(
+    "remotecommand sessiontype requesttty forkafterauthentication stdinnull localcommand permitlocalcommand"
+    " localforward remoteforward dynamicforward tunnel".split()
+)
+_HONOURED = frozenset(
+    "proxyjump proxycommand userknownhostsfile globalknownhostsfile stricthostkeychecking connecttimeout"
+    " identityfile identitiesonly port user hostname hostkeyalias compression".split()
+)
+# We keep one connection a host, probe it ourselves and never prompt behind a display: these change nothing of that.
+_NO_EFFECT = frozenset(
+    "batchmode loglevel serveraliveinterval serveralivecountmax tcpkeepalive connectionattempts controlmaster"
+    " controlpath controlpersist visualhostkey hashknownhosts updatehostkeys numberofpasswordprompts checkhostip"
+    " passwordauthentication kbdinteractiveauthentication gssapiauthentication clearallforwardings"
+    " exitonforwardfailure addkeystoagent".split()
+)
+_ONLY_WHEN = {
+    "forwardagent": ("no",),
+    "forwardx11": ("no",),
+    "requesttty": ("no",),
+    "remotecommand": ("none",),
+    "permitlocalcommand": ("no",),
+    "sessiontype": ("default",),
+    "pubkeyauthentication": ("yes",),
+    "addressfamily": ("any",),
+    "preferredauthentications": ("publickey",),
+}
+_NEVER_USED = {"forwardagent": "agent forwarding", "forwardx11": "X11 forwarding"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SshArgs:
+    """A host's ssh arguments, judged.
+
+    Attributes:
+        options: Lower-case keyword to its values, in the order given (ssh takes the first).
+        config_file: What ``-F`` said.
+        foreign: Words only the ``ssh`` program honours.
+        unused: What is never used, in words for a notice.
+        passed: All of it for the ``ssh`` program, but what we say to it ourselves.
+    """
+
+    options: Mapping[str, tuple[str, ...]]
+    config_file: str
+    foreign: tuple[str, ...]
+    unused: tuple[str, ...]
+    passed: tuple[str, ...]
+
+
+def parse_ssh_args(words: Sequence[str], *, host: str, where: str = "") -> SshArgs:
+    """Judge ``words``.
+
+    Args:
+        words: The arguments, already split as a shell does.
+        host: Named in errors.
+        where: Its place in the inventory, for errors.
+
+    Raises:
+        InventoryError: A word is not an option, or changes what the connection is.
+    """
+    options: dict[str, tuple[str, ...]] = {}
+    config_file, foreign, unused, passed = "", [], [], []
+    for word, keyword, value in _options(words, host, where):
+        fine = _ONLY_WHEN.get(keyword, ())
+        if keyword == "-F":
+            config_file = config_file or value
+        elif keyword in _HONOURED:
+            options[keyword] = (*options.get(keyword, ()), value)
+        elif keyword in _NEVER_USED and value.lower() not in fine:
+            unused.append(_NEVER_USED[keyword])
+            continue
+        elif keyword in _REFUSED and value.lower() not in fine:
+            raise _refusal(word, host, where)
+        elif keyword not in _NO_EFFECT and value.lower() not in fine:
+            foreign.append(word)
+        elif keyword == "controlpath" or keyword.startswith("serveralive"):
+            options[keyword] = (*options.get(keyword, ()), value)
+        passed.append(word)
+    return SshArgs(
+        options=options,
+        config_file=config_file,
+        foreign=tuple(foreign),
+        unused=tuple(dict.fromkeys(unused)),
+        passed=tuple(part for word in passed for part in _as_arguments(word)),
+    )
+
+
+def _refusal(word: str, host: str, where: str) -> InventoryError:
+    return InventoryError(
+        f"ssh argument {word!r} of {host} cannot be used here",
+        where=where,
+        remedy="remove it from ansible_ssh_common_args or ansible_ssh_extra_args",
+    )
+
+
+def _as_arguments(word: str) -> tuple[str, ...]:
+    """A word as it was normalised by ``_options`` back into arguments."""
+    return (word[:2], word[2:].lstrip()) if len(word) > 2 else (word,)
+
+
+def _options(words: Sequence[str], host: str, where: str) -> Iterator[tuple[str, str, str]]:
+    """Each option as (as written, keyword, value); flags may be bundled, values joined or apart."""
+    queue = list(words)
+    while queue:
+        word = queue.pop(0)
+        if len(word) < 2 or not word.startswith("-") or word.startswith("--"):
+            raise _refusal(word, host, where)
+        flag, rest = word[1], word[2:]
+        if flag in _WITH_VALUE:
+            if not rest and not queue:
+                raise _refusal(word, host, where)
+            yield _with_value(flag, rest or queue.pop(0), host, where)
+            continue
+        yield _flag(flag, host, where)
+        if rest:
+            queue.insert(0, f"-{rest}")
+
+
+def _with_value(flag: str, value: str, host: str, where: str) -> tuple[str, str, str]:
+    word = f"-{flag} {value}"
+    if flag in _REFUSED_FLAGS:
+        raise _refusal(word, host, where)
+    if flag != "o":
+        return word, _KEYWORD_OF.get(flag, f"-{flag}"), value
+    keyword, separator, setting = value.partition("=")
+    if not separator or " " in keyword.strip():
+        keyword, _, setting = value.strip().partition(" ")
+    return word, keyword.strip().lower(), setting.strip().removeprefix("=").strip().strip('"')
+
+
+def _flag(flag: str, host: str, where: str) -> tuple[str, str, str]:
+    word = f"-{flag}"
+    if flag in _REFUSED_FLAGS:
+        raise _refusal(word, host, where)
+    if flag in _NO_EFFECT_FLAGS:
+        return word, "loglevel", ""
+    keyword, value = _FLAG_MEANS.get(flag, (word, ""))
+    return word, keyword, value

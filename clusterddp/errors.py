@@ -1,0 +1,125 @@
+"""Every error a user can meet, and the exit codes of the command-line contract.
+
+    ClusterddpError
+    ├── UsageError           the command line or a setting is wrong
+    │   └── InventoryError   the inventory is wrong; carries file, line and key
+    ├── HostError            one host failed; carries its name
+    │   ├── UnreachableError     no connection (name, network, timeout)
+    │   ├── HostKeyError         the host's key is unknown or has changed
+    │   ├── AuthenticationError  the host refused our key
+    │   └── HelperError          our helper could not start or an operation failed on the host
+    ├── HostsError           several hosts failed; carries each one's error
+    ├── SyncError            the project cannot be synced
+    ├── PlanError            these hosts cannot hold this run
+    └── RunError             a run cannot be found or is in the wrong state
+
+Each renders as one line: what, where, the value, the remedy. Anything else that escapes is a bug.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_OK = 0
+EXIT_FAILED = 1  # a check, host or command failed
+EXIT_USAGE = 2  # usage or inventory error, everywhere but in run and logs --follow
+EXIT_TIME_LIMIT = 124
+EXIT_NOT_THE_SCRIPT = 125  # run, logs --follow: the fault is not the script's
+EXIT_INTERRUPTED = 130
+EXIT_STOPPED = 143
+
+
+class ClusterddpError(Exception):
+    """The base of all errors a user can meet.
+
+    Args:
+        message: What is wrong, with the value; one line, no full stop.
+        remedy: What to do about it; one line, or empty.
+    """
+
+    exit_code = EXIT_FAILED
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
+
+
+class UsageError(ClusterddpError):
+    """The command line or a setting is wrong."""
+
+    exit_code = EXIT_USAGE
+
+
+class InventoryError(UsageError):
+    """The inventory is wrong at ``where`` (``file:line:key``)."""
+
+    def __init__(self, message: str, *, where: str = "", remedy: str = "") -> None:
+        super().__init__(f"{where}: {message}" if where else message, remedy=remedy)
+        self.where = where
+
+
+class HostError(ClusterddpError):
+    """One host failed."""
+
+    def __init__(self, host: str, message: str, *, remedy: str = "") -> None:
+        super().__init__(f"{host}: {message}", remedy=remedy)
+        self.host = host
+
+
+class UnreachableError(HostError):
+    """No connection to the host: its name, the network, or a timeout."""
+
+
+class HostKeyError(HostError):
+    """The host's key is unknown or has changed.
+
+    ``fingerprint`` (``ssh-ed25519 SHA256:…``) and ``known_hosts_line`` are set for an unknown key.
+    """
+
+    def __init__(
+        self, host: str, message: str, *, remedy: str = "", fingerprint: str = "", known_hosts_line: str = ""
+    ) -> None:
+        super().__init__(host, message, remedy=remedy)
+        self.fingerprint = fingerprint
+        self.known_hosts_line = known_hosts_line
+
+
+class AuthenticationError(HostError):
+    """The host refused our keys."""
+
+
+class HelperError(HostError):
+    """Our helper could not start, or an operation failed on the host."""
+
+
+class HostsError(ClusterddpError):
+    """Several hosts failed; renders the first and counts the rest."""
+
+    def __init__(self, errors: Sequence[ClusterddpError]) -> None:
+        first, *rest = errors
+        more = f" (and {len(rest)} more: {', '.join(_name(e) for e in rest)})" if rest else ""
+        super().__init__(first.message + more, remedy=first.remedy)
+        self.errors = tuple(errors)
+
+
+def _name(error: ClusterddpError) -> str:
+    return error.host if isinstance(error, HostError) else error.message
+
+
+class SyncError(ClusterddpError):
+    """The project cannot be synced, or a host's copy is not the plan's."""
+
+
+class PlanError(ClusterddpError):
+    """These hosts cannot hold this run."""
+
+
+class RunError(ClusterddpError):
+    """A run cannot be found, or is in the wrong state for this."""

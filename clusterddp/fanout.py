@@ -1,0 +1,340 @@
+"""Host: the operator's end of one helper; and the same work on many hosts at once.
+
+A Host is a client over any byte pipe. One thread reads its frames and hands each to the request it belongs
+to. A silent host is pinged, and given up when it does not answer: TCP alone notices a dead peer much later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import queue
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from clusterddp.bundle import COMMAND, MAGIC_WORD, NO_PYTHON, TOO_OLD, Bundle, bundle
+from clusterddp.errors import ClusterddpError, HelperError, HostsError, UnreachableError
+from clusterddp.remote.wire import CREDIT, MAGIC, MAX_BODY, PROTOCOL, Decoder, Frame, ProtocolError, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from clusterddp.connection import BytePipe, Connector
+    from clusterddp.inventory import HostEntry
+
+T = TypeVar("T")
+POOL = 48  # hosts worked on at once
+QUIET = 10.0  # seconds of silence after which a host we wait for is pinged
+DEAD = 30.0  # seconds of silence after which it is given up
+HANDSHAKE = 30.0  # seconds from the open pipe to the helper's hello
+_NOISE = 64 * 1024
+
+
+class Host:
+    """A live helper on one host. Thread-safe; close it, or use it as a context."""
+
+    def __init__(self, entry: HostEntry, pipe: BytePipe, hello: Mapping[str, Any], noise: str) -> None:
+        self.entry = entry
+        self.name = entry.name
+        self.hello = hello
+        self.noise = noise  # what the login shell printed before the helper spoke
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        self._requests: dict[int, queue.SimpleQueue[Frame | None]] = {}
+        self._ids = itertools.count(1)
+        self._heard = time.monotonic()
+        self._lost: str | None = None
+
+    @classmethod
+    def open(cls, entry: HostEntry, connector: Connector, code: Bundle | None = None) -> Host:
+        """Connect, start the helper (sent only if the host lacks it), wait for its hello.
+
+        Raises:
+            HostError: no connection, no usable Python, or the helper did not start.
+        """
+        pipe = connector.open(entry, COMMAND)
+        watchdog = threading.Timer(HANDSHAKE, pipe.close)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            noise, hello, decoder = _handshake(entry, pipe, code or bundle())
+        except BaseException:
+            pipe.close()
+            raise
+        finally:
+            watchdog.cancel()
+        host = cls(entry, pipe, hello, noise)
+        threading.Thread(target=host._read, args=(decoder,), name=f"read {entry.name}", daemon=True).start()
+        return host
+
+    def __enter__(self) -> Host:  # noqa: PYI034 - typing.Self is Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection has ended."""
+        return self._lost is not None
+
+    def close(self) -> None:
+        """End the connection, and with it the helper."""
+        self._lose("closed")
+        self._pipe.close()
+
+    def ping(self, timeout: float = DEAD) -> tuple[int, int, int]:
+        """Ask the helper's loop for its clock: (sent, host's, received) in ns, ours by ``time.time_ns``."""
+        with self._request("ping", {}) as (ident, frames):
+            sent = time.time_ns()
+            self._write({"id": ident, "kind": "req", "op": "ping"})
+            frame = self._next(frames, time.monotonic() + timeout)
+            return sent, int(frame.header["time_ns"]), time.time_ns()
+
+    def call(self, op: str, args: Mapping[str, Any] | None = None, *, timeout: float | None = 120.0) -> Any:
+        """Run an operation and return its result.
+
+        Raises:
+            HelperError: the operation failed, or took longer than ``timeout`` seconds.
+            UnreachableError: the connection broke.
+        """
+        return self.upload(op, args, (), timeout=timeout)
+
+    def upload(
+        self,
+        op: str,
+        args: Mapping[str, Any] | None,
+        chunks: Iterable[bytes],
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """``call`` with a stream of data for the operation; sends no more than the host has granted."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        result = bytearray()
+        with self._request(op, args) as (ident, frames):
+            credit = CREDIT
+            for chunk in chunks:
+                for start in range(0, len(chunk), MAX_BODY):
+                    while credit <= 0 or not frames.empty():
+                        frame = self._next(frames, deadline)
+                        if frame.header["kind"] == "end":  # it has enough: an early result
+                            return json.loads(bytes(result) + frame.body)
+                        credit += int(frame.header.get("n", 0))
+                    piece = chunk[start : start + MAX_BODY]
+                    self._write({"id": ident, "kind": "data"}, piece)
+                    credit -= len(piece)
+            self._write({"id": ident, "kind": "end"})
+            while True:
+                frame = self._next(frames, deadline)
+                if frame.header["kind"] in ("data", "end"):
+                    result += frame.body
+                    self._grant(ident, frame)
+                if frame.header["kind"] == "end":
+                    return json.loads(result)
+
+    def stream(self, op: str, args: Mapping[str, Any] | None = None) -> Iterator[Frame]:
+        """Run an operation and yield its data frames as they come; the last frame is its ``end``.
+
+        Closing the iterator cancels the operation. A result of several frames is joined into the end frame.
+
+        Raises:
+            HelperError: the operation failed.
+            UnreachableError: the connection broke.
+        """
+        result = b""
+        with self._request(op, args) as (ident, frames):
+            self._write({"id": ident, "kind": "end"})
+            while True:
+                frame = self._next(frames, None)
+                self._grant(ident, frame)
+                if frame.header["kind"] == "end":
+                    yield Frame(frame.header, result + frame.body)
+                    return
+                if frame.header.get("result"):
+                    result += frame.body
+                elif frame.header["kind"] == "data":
+                    yield frame
+
+    @contextlib.contextmanager
+    def _request(
+        self, op: str, args: Mapping[str, Any] | None
+    ) -> Iterator[tuple[int, queue.SimpleQueue[Frame | None]]]:
+        ident = next(self._ids)
+        frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self._requests[ident] = frames
+        try:
+            if op != "ping":
+                self._write({"id": ident, "kind": "req", "op": op, "args": dict(args or {})})
+            yield ident, frames
+        finally:
+            del self._requests[ident]
+            if not self._lost:
+                with contextlib.suppress(UnreachableError):
+                    self._write({"id": ident, "kind": "cancel"})
+
+    def _grant(self, ident: int, frame: Frame) -> None:
+        if frame.body:
+            self._write({"id": ident, "kind": "credit", "n": len(frame.body)})
+
+    def _write(self, header: dict[str, Any], body: bytes = b"") -> None:
+        try:
+            data = encode(header, body)
+        except ProtocolError as error:
+            raise HelperError(self.name, f"the request is too large: {error}") from error
+        try:
+            with self._lock:
+                self._pipe.write(data)
+        except OSError as error:
+            self._lose(str(error))
+            raise self._gone() from error
+
+    def _next(self, frames: queue.SimpleQueue[Frame | None], deadline: float | None) -> Frame:
+        """The next frame of a request; pings a silent host and gives up a dead one."""
+        while True:
+            left = QUIET if deadline is None else min(QUIET, deadline - time.monotonic())
+            if left <= 0:
+                raise HelperError(self.name, "the operation took too long")
+            try:
+                frame = frames.get(timeout=left)
+            except queue.Empty:
+                self._check_alive()
+                continue
+            if frame is None:
+                frames.put(None)
+                raise self._gone()
+            if frame.header["kind"] == "error":
+                raise HelperError(self.name, str(frame.header["message"]), remedy=str(frame.header.get("remedy") or ""))
+            return frame
+
+    def _check_alive(self) -> None:
+        silence = time.monotonic() - self._heard
+        if self._lost is None and silence > DEAD:
+            self._lose(f"no answer for {silence:.0f} s")
+            self._pipe.close()
+        elif self._lost is None and silence > QUIET:
+            self._write({"id": 0, "kind": "req", "op": "ping"})
+
+    def _read(self, decoder: Decoder) -> None:
+        try:
+            while data := self._pipe.read(1 << 16):
+                self._heard = time.monotonic()
+                for frame in decoder.feed(data):
+                    waiting = self._requests.get(int(frame.header.get("id", 0)))
+                    if waiting is not None:
+                        waiting.put(frame)
+            self._lose("the connection ended")
+        except (OSError, EOFError, ProtocolError) as error:
+            self._lose(str(error) or type(error).__name__)
+
+    def _lose(self, reason: str) -> None:
+        if self._lost is None:
+            self._lost = reason
+        for frames in list(self._requests.values()):
+            frames.put(None)
+
+    def _gone(self) -> UnreachableError:
+        return UnreachableError(self.name, f"the connection was lost ({self._lost})")
+
+
+def _handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapping[str, Any], Decoder]:
+    """Send the opening, find the magic word in whatever the shell prints, bring the code, read the hello."""
+    pipe.write(code.opening(interpreter=entry.ansible_python, fallback=entry.python, state=entry.state))
+    received = b""
+    while not (found := _magic_line(received)):
+        data = pipe.read(1 << 16)
+        if not data or len(received) > _NOISE:
+            raise _no_helper(entry, pipe, received)
+        received += data
+    noise, answer, rest = found
+    if answer.startswith("refused "):
+        refused = json.loads(answer.removeprefix("refused "))
+        raise HelperError(entry.name, refused["message"], remedy=refused["remedy"])
+    if answer == "need":
+        pipe.write(code.code)
+    decoder = Decoder()
+    frames = list(decoder.feed(rest))
+    while not frames:
+        data = pipe.read(1 << 16)
+        if not data:
+            raise _no_helper(entry, pipe, b"")
+        frames = list(decoder.feed(data))
+    hello = frames[0].header
+    if hello.get("kind") != "hello" or hello.get("protocol") != PROTOCOL:
+        raise HelperError(entry.name, f"the helper speaks another protocol: {hello}")
+    return noise, hello, decoder
+
+
+def _magic_line(received: bytes) -> tuple[str, str, bytes] | None:
+    before, found, after = received.partition(MAGIC_WORD.encode() + b" ")
+    if not found or b"\n" not in after:
+        return None
+    answer, _, rest = after.partition(b"\n")
+    return before.decode(errors="replace"), answer.decode(errors="replace"), rest
+
+
+def _no_helper(entry: HostEntry, pipe: BytePipe, received: bytes) -> ClusterddpError:
+    status = pipe.exit_status()
+    said = (pipe.stderr().strip() or received.decode(errors="replace").strip()).splitlines()
+    last = f": {said[-1][:300]}" if said else ""
+    setting = "set ansible_python_interpreter to a Python 3.8 or newer"
+    if status == NO_PYTHON:
+        wanted = entry.ansible_python or "python3"
+        return HelperError(entry.name, f"no {wanted} on the host", remedy=setting)
+    if status == TOO_OLD:
+        return HelperError(entry.name, "the host's Python is older than 3.8", remedy=setting)
+    if MAGIC in received:
+        return HelperError(entry.name, "the helper on the host is of another version")
+    return HelperError(entry.name, f"the helper did not start (exit {status}){last}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome(Generic[T]):
+    """What one of many gave: a value or an error, never both."""
+
+    name: str
+    value: T | None = None
+    error: ClusterddpError | None = None
+
+    def get(self) -> T:
+        """The value; raises the error if there is one."""
+        if self.error:
+            raise self.error
+        return self.value  # type: ignore[return-value]
+
+
+def each(items: Iterable[Any], work: Callable[[Any], T]) -> list[Outcome[T]]:
+    """Do ``work`` on every item (each has a ``name``) in a bounded pool; outcomes in the items' order.
+
+    Only ClusterddpErrors become outcomes: anything else is a bug and is raised.
+    """
+
+    def one(item: Any) -> Outcome[T]:
+        try:
+            return Outcome(name=item.name, value=work(item))
+        except ClusterddpError as error:
+            return Outcome(name=item.name, error=error)
+
+    todo = list(items)
+    if not todo:
+        return []
+    with ThreadPoolExecutor(max_workers=min(POOL, len(todo))) as pool:
+        return list(pool.map(one, todo))
+
+
+def values(outcomes: Iterable[Outcome[T]]) -> list[T]:
+    """Every outcome's value.
+
+    Raises:
+        HostsError: some failed; names them all.
+    """
+    outcomes = list(outcomes)
+    errors = [outcome.error for outcome in outcomes if outcome.error]
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise HostsError(errors)
+    return [outcome.get() for outcome in outcomes]

@@ -1,0 +1,1 @@
+"""How a launch plan is carried out: over SSH, or by Slurm."""

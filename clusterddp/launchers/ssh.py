@@ -1,0 +1,73 @@
+"""Carry out a launch plan over the connections: start every node's supervisor, or none.
+
+The rendezvous host comes first, because only its bound port completes the argv; all others follow at once.
+If one fails, those that have started are stopped again. Slurm is another rendering of the same plan.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import ClusterddpError
+from clusterddp.fanout import each, values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from clusterddp.fanout import Host, Outcome
+    from clusterddp.plan import LaunchPlan
+
+START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take most of it
+CLEANUP_REASON = "the start failed on another host"
+
+
+def launch(hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str]) -> tuple[LaunchPlan, dict[str, str]]:
+    """Start the plan's nodes on ``hosts`` (in the plan's order).
+
+    Args:
+        hosts: One open host for each of the plan's nodes.
+        plan: What to start.
+        secrets: Values by name; they travel as data and lie in one file on each host.
+
+    Returns:
+        The plan with its port, and each host's spool by host name.
+
+    Raises:
+        HostError: a host could not start; nothing is left running on those that answer.
+    """
+    ranks = {host.name: rank for rank, host in enumerate(hosts)}
+
+    def start(host: Host) -> dict[str, Any]:
+        rank = ranks[host.name]
+        node = plan.node_json(rank)
+        mine = {name: secrets[name] for name in node["secrets"]}
+        message = json.dumps({"plan": node, "secrets": mine}).encode()
+        answer: dict[str, Any] = host.upload("start", {}, [message], timeout=START_TIMEOUT)
+        return answer
+
+    first = each(hosts[:1], start)
+    if not first[0].error:
+        plan = plan.with_port(first[0].get()["port"])
+    rest = each(hosts[1:], start) if not first[0].error else []
+    started = first + rest
+    if any(outcome.error for outcome in started):
+        _undo(hosts, plan.run, started)
+    spools = {outcome.name: str(outcome.get()["spool"]) for outcome in started}
+    committed = each(hosts, lambda host: host.call("commit", {"spool": spools[host.name]}, timeout=30))
+    if any(outcome.error for outcome in committed):
+        _undo(hosts, plan.run, committed)
+    return plan, spools
+
+
+def _undo(hosts: Sequence[Host], run: str, outcomes: Sequence[Outcome[Any]]) -> None:
+    """Stop whatever may have started, then raise the errors; an unreachable host ends its part by itself."""
+
+    def stop(host: Host) -> None:
+        try:
+            host.call("stop", {"run": run, "hosts": [host.name], "grace": 0.0, "reason": CLEANUP_REASON}, timeout=60)
+        except ClusterddpError:
+            return  # never started there, or out of reach: an uncommitted supervisor ends on its own
+
+    each([host for host in hosts if not host.lost], stop)
+    values(outcomes)

@@ -1,0 +1,239 @@
+"""The project: which folder it is, its id, and the little that is remembered about it.
+
+Everything lies in `.clusterddp/` at the project's root, which ignores itself in git. Nothing is made before
+it is needed, so looking at runs in a strange folder leaves no trace.
+
+Not here: which files are synced (tree.py) and how (sync.py). Hosts are the truth about runs; the index kept
+here only says where to look first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+FOLDER = ".clusterddp"
+_VALID_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_READ_ONLY = "make the folder writable, or set CLUSTERDDP_PROJECT to an id of your choice"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remembered:
+    """What the last ``up`` chose for this project; None where it chose nothing."""
+
+    inventory: Path | None = None
+    limit: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Project:
+    """A project folder on the operator's machine; see ``find``.
+
+    Attributes:
+        root: The project's top folder, absolute and without links.
+        subfolder: Where the command was given, relative to ``root`` with ``/``; empty at the top.
+        options: ``[tool.clusterddp]`` of pyproject.toml.
+        fixed_id: The id that CLUSTERDDP_PROJECT or pyproject.toml sets, else None.
+    """
+
+    root: Path
+    subfolder: str
+    options: Mapping[str, Any]
+    fixed_id: str | None
+
+    @property
+    def folder(self) -> Path:
+        """``.clusterddp/`` of this project; may not exist yet."""
+        return self.root / FOLDER
+
+    @property
+    def label(self) -> str:
+        """The folder's name, with only letters that are safe in a path on any host."""
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", self.root.name).strip("-.")
+        return plain[:40].rstrip("-.") or "project"
+
+    @property
+    def id(self) -> str:
+        """The project's id: the fixed one, else a random one made at the first use and kept.
+
+        Raises:
+            UsageError: it cannot be kept, because the project folder cannot be written.
+        """
+        if self.fixed_id:
+            return self.fixed_id
+        return str(self._read().get("id") or self._create()["id"])
+
+    @property
+    def workdir(self) -> str:
+        """The default workdir on a host."""
+        return f"~/clusterddp/{self.label}-{self.id}"
+
+    @property
+    def remembered(self) -> Remembered:
+        """The inventory and ``--limit`` of the last ``up``."""
+        data = self._read()
+        inventory = data.get("inventory")
+        return Remembered(inventory=Path(inventory) if inventory else None, limit=data.get("limit"))
+
+    def remember(self, inventory: Path | None, limit: str | None) -> None:
+        """Keep the inventory's path (made absolute) and ``--limit`` for later commands."""
+        data = self._read() or self._create()
+        data["inventory"] = str(inventory.absolute()) if inventory else None
+        data["limit"] = limit
+        self.write("project.json", _encode(data))
+
+    def record_run(self, record: Mapping[str, Any]) -> None:
+        """Append one run to the local index."""
+        line = json.dumps(dict(record), separators=(",", ":")).encode() + b"\n"
+        with self._writing():
+            handle = os.open(self._made() / "runs.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.write(handle, line)
+            finally:
+                os.close(handle)
+
+    def runs(self) -> list[dict[str, Any]]:
+        """The runs of the local index, oldest first; a line cut short by a crash is passed over."""
+        records = []
+        with contextlib.suppress(FileNotFoundError):
+            for line in (self.folder / "runs.jsonl").read_bytes().splitlines():
+                with contextlib.suppress(ValueError):
+                    records.append(json.loads(line))
+        return records
+
+    def write(self, name: str, data: bytes) -> Path:
+        """Write a file of ``.clusterddp/`` whole, 0600, under a temporary name first.
+
+        Raises:
+            UsageError: the project folder cannot be written.
+        """
+        with self._writing():
+            target = self._made() / name
+            Path(_temporary(target.parent, data)).replace(target)
+        return target
+
+    def _read(self) -> dict[str, Any]:
+        path = self.folder / "project.json"
+        try:
+            data = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path}: cannot be read ({error})", remedy="remove it or mend it") from error
+        return data if isinstance(data, dict) else {}
+
+    def _create(self) -> dict[str, Any]:
+        """Make project.json; of two commands at once the first one's id stands, for both."""
+        with self._writing():
+            folder = self._made()
+            temporary = _temporary(folder, _encode({"id": secrets.token_hex(5)}))
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, folder / "project.json")
+            Path(temporary).unlink()
+        return self._read()
+
+    def _made(self) -> Path:
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        ignore = self.folder / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n")
+        return self.folder
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UsageError(
+                f"{self.folder}: cannot be written ({error.strerror})", remedy=_READ_ONLY
+            ) from error
+
+
+def find(start: Path | None = None, environ: Mapping[str, str] | None = None) -> Project:
+    """The project of a folder: the nearest ancestor with `.clusterddp/project.json` or `.git`, else itself.
+
+    Args:
+        start: The folder; None for the current one.
+        environ: Where CLUSTERDDP_PROJECT is looked up; None for this process's environment.
+
+    Raises:
+        UsageError: pyproject.toml is no TOML, or the id it sets cannot be used in a path.
+    """
+    start = (start or Path.cwd()).resolve()
+    root = next((folder for folder in (start, *start.parents) if _is_root(folder)), start)
+    options = _options(root / "pyproject.toml")
+    subfolder = start.relative_to(root).as_posix()
+    chosen = (os.environ if environ is None else environ).get("CLUSTERDDP_PROJECT")
+    return Project(
+        root=root,
+        subfolder="" if subfolder == "." else subfolder,
+        options=options,
+        fixed_id=_checked_id(chosen, "CLUSTERDDP_PROJECT")
+        or _checked_id(options.get("project"), f"{root / 'pyproject.toml'}: tool.clusterddp.project"),
+    )
+
+
+def _is_root(folder: Path) -> bool:
+    return (folder / FOLDER / "project.json").is_file() or (folder / ".git").exists()
+
+
+def _checked_id(value: object, where: str) -> str | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or not _VALID_ID.fullmatch(value):
+        raise UsageError(
+            f"{where}: {value!r} cannot be a project id",
+            remedy="use at most 64 letters, digits, '.', '_' and '-'",
+        )
+    return value
+
+
+def _options(path: Path) -> Mapping[str, Any]:
+    """``[tool.clusterddp]``; another tool's broken pyproject.toml is none of our business."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({error})") from error
+    if "clusterddp" not in text:
+        return {}
+    try:
+        table = tomllib.loads(text).get("tool", {}).get("clusterddp", {})
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: {error}", remedy="correct the file") from error
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: tool.clusterddp is not a table", remedy="write it as [tool.clusterddp]")
+    return table
+
+
+def _encode(data: Mapping[str, Any]) -> bytes:
+    return json.dumps(data, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def _temporary(folder: Path, data: bytes) -> str:
+    """A new 0600 file in ``folder`` that holds ``data`` on disk."""
+    handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
+    with os.fdopen(handle, "wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+    return name

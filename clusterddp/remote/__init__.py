@@ -1,0 +1,1 @@
+"""Ships to hosts: the standard library alone, relative imports only, Python 3.8."""

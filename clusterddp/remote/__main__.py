@@ -1,0 +1,27 @@
+"""The zipapp's entry: one name per process role on a host.
+
+helper      the other end of an operator's connection; dies with it
+supervisor  owns one node of one run; outlives every connection
+store       the rendezvous store of a run
+shim        the parent of one worker
+"""
+
+import importlib
+import sys
+from typing import List, Optional
+
+ROLES = ("helper", "supervisor", "store", "shim")
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run the role named first; returns its exit status."""
+    role, *rest = sys.argv[1:] if argv is None else argv
+    if role not in ROLES:
+        sys.stderr.write("no such role: %r\n" % role)
+        return 2
+    module = importlib.import_module("." + role, __package__)
+    return int(module.main(rest))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""A run's events on one host: one JSON object a line, appended by the supervisor, the shims and the hook.
+
+Each record is one O_APPEND write, so writers need no lock. A full disk may tear a record: the next writer
+begins a new line, readers skip what they cannot decode.
+Not here: what the events mean (supervisor, verdict).
+"""
+
+import json
+import os
+import time
+from typing import Any, Dict, List, Optional
+
+
+def append_event(path: str, name: str, **fields: Any) -> bool:
+    """Append one event.
+
+    Args:
+        path: The events file; made (0600) when missing.
+        name: The event's name.
+        fields: Its JSON values; ``time`` (ns since the epoch) is now when not given.
+
+    Returns:
+        Whether the whole record was written. Never raises OSError: no event is worth a worker.
+    """
+    record: Dict[str, Any] = {"event": name, "time": time.time_ns()}
+    record.update(fields)
+    line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return False
+    try:
+        line = _line_break(fd) + line
+        return os.write(fd, line) == len(line)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _line_break(fd: int) -> bytes:
+    """A newline when the last record was torn, else nothing."""
+    size = os.fstat(fd).st_size
+    return b"\n" if size and os.pread(fd, 1, size - 1) != b"\n" else b""
+
+
+def read_events(path: str) -> List[Dict[str, Any]]:
+    """All events of a file, in order; what cannot be decoded is skipped, a missing file has none."""
+    try:
+        with open(path, "rb") as file:
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return []
+    return [record for record in map(_decode, lines) if record is not None]
+
+
+def _decode(line: bytes) -> Optional[Dict[str, Any]]:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("event"), str) else None

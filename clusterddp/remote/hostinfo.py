@@ -1,0 +1,136 @@
+"""What this machine is: its name, kernel, cores, memory, user, and what ends a user's processes behind their back.
+
+Everything is read from files and the kernel, nothing is looked up in a name service: a dead one costs minutes.
+Not here: network (netinfo.py), GPUs (gpus.py), Python and torch (torchfacts.py).
+"""
+
+import glob
+import os
+import platform
+import pwd
+import sys
+from typing import Any, Dict, List, Optional
+
+from .proc import boot_identity
+from .state import home_folder
+
+_LOGIND = (
+    "/etc/systemd/logind.conf",
+    "/usr/lib/systemd/logind.conf.d",
+    "/run/systemd/logind.conf.d",
+    "/etc/systemd/logind.conf.d",
+)
+
+
+def host_facts() -> Dict[str, Any]:
+    """Everything of this module, as one JSON object."""
+    user = _user()
+    return {
+        "hostname": platform.node(),
+        "kernel": platform.release(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": memory_bytes(),
+        "shm_bytes_free": _free("/dev/shm"),  # noqa: S108 - looked at, nothing is made there
+        "boot": boot_identity(),
+        "uid": os.getuid(),
+        "user": user,
+        "home": home_folder(),
+        "login_shell": _login_shell(),
+        "helper_python": sys.executable,
+        "helper_python_version": platform.python_version(),
+        **logind_facts(user, os.getuid()),
+    }
+
+
+def memory_bytes(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> Optional[int]:
+    """Bytes a job here may use: the machine's, or less where a control group says so."""
+    limits = [_meminfo(proc + "/meminfo"), *_cgroup_limits(proc + "/self/cgroup", cgroups)]
+    known = [limit for limit in limits if limit]
+    return min(known) if known else None
+
+
+def logind_facts(user: str, uid: int, root: str = "") -> Dict[str, Any]:
+    """``{kill_user_processes, remove_ipc}``: whether logind ends this user's processes, or removes their shared memory,
+    when the last session closes. Lingering users and hosts without systemd are spared.
+    """
+    spared = not os.path.isdir(root + "/run/systemd/system") or os.path.exists(root + "/var/lib/systemd/linger/" + user)
+    settings = _logind_settings(root)
+    only = settings.get("KillOnlyUsers", "").split()
+    excluded = settings.get("KillExcludeUsers", "root").split()
+    kills = _yes(settings.get("KillUserProcesses", "no")) and user not in excluded and (not only or user in only)
+    removes = _yes(settings.get("RemoveIPC", "yes")) and uid >= 1000  # system users are never touched
+    return {"kill_user_processes": kills and not spared, "remove_ipc": removes and not spared}
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return os.environ.get("USER", str(os.getuid()))
+
+
+def _login_shell() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_shell
+    except KeyError:
+        return os.environ.get("SHELL", "")
+
+
+def _free(folder: str) -> Optional[int]:
+    try:
+        info = os.statvfs(folder)
+    except OSError:
+        return None
+    return info.f_bavail * info.f_frsize
+
+
+def _meminfo(path: str) -> Optional[int]:
+    for line in _text(path).splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _cgroup_limits(membership: str, root: str) -> List[int]:
+    """Memory limits of our control group and all above it, of version 1 and 2 alike."""
+    limits = []
+    for line in _text(membership).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        base, name = (root + "/memory", "memory.limit_in_bytes") if controllers else (root, "memory.max")
+        while True:
+            text = _text(base + path.rstrip("/") + "/" + name).strip()
+            limits += [int(text)] if text.isdigit() else []
+            if path in ("", "/"):
+                break
+            path = os.path.dirname(path)  # noqa: PLW2901 - climbs
+    return limits
+
+
+def _logind_settings(root: str) -> Dict[str, str]:
+    """logind's settings, later files over earlier ones; a drop-in hides those of its name in folders before."""
+    main, *folders = [root + place for place in _LOGIND]
+    drop_ins = {}
+    for folder in folders:
+        for path in glob.glob(folder + "/*.conf"):
+            drop_ins[os.path.basename(path)] = path
+    settings = {}
+    for path in [main, *(drop_ins[name] for name in sorted(drop_ins))]:
+        for line in _text(path).splitlines():
+            key, equals, value = line.partition("=")
+            if equals and not key.lstrip().startswith(("#", ";")):
+                settings[key.strip()] = value.strip()
+    return settings
+
+
+def _yes(value: str) -> bool:
+    return value.lower() in ("yes", "true", "on", "1", "y", "t")
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

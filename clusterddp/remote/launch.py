@@ -1,0 +1,158 @@
+"""start and commit: from a node's plan to a running supervisor, at most once.
+
+``start`` makes the spool, brings up the environment that the setup lines leave, takes the rendezvous port on
+the host that has the store, and lets go of a supervisor that no longer needs this connection. ``commit``
+says that every node has started; a supervisor that never hears it ends by itself, so an operator lost in the
+middle of a start leaves nothing behind.
+"""
+
+import json
+import os
+import socket
+import sys
+from typing import Any, Dict, List, Optional, Tuple
+
+from .nodeenv import spool_environment
+from .request import Request
+from .setupenv import setup_environment
+from .spool import Spool, all_spools, create, write_worker
+from .state import Refused, write_private
+
+# Left over from another launcher or torchrun on this host, these would steer ours.
+STALE = {
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
+    "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "PYTHON_EXEC",
+}  # fmt: skip
+STALE_PREFIXES = ("PET_", "TORCHELASTIC_", "CLUSTERDDP_")
+PORT_TO_COME = "{port}"  # in a plan's --rdzv-endpoint, until the rendezvous host has bound one
+
+
+def start(request: Request) -> Dict[str, Any]:
+    """Start the node's supervisor; ask again and the same one answers.
+
+    The operator's data is JSON ``{plan, secrets}``. Returns ``{started, spool, port}``: port of the rendezvous
+    store where this node has it, else null.
+
+    Raises:
+        Refused: the run was stopped already, its port range is taken, the setup lines fail, …
+    """
+    message = json.loads(request.read_all())
+    plan, secrets = message["plan"], message["secrets"]
+    spool = Spool.of(request.args["state"], plan["run"], plan["attempt"], plan["node"])
+    for other in all_spools(request.args["state"], plan["run"]):
+        if other.tombstone():
+            raise Refused("run %s was stopped" % plan["run"], "start a new one")
+    environment = agent_environment(plan, spool)
+    os.makedirs(plan["run_dir"], mode=0o700, exist_ok=True)
+    if not os.path.isdir(plan["cwd"]):
+        raise Refused("the working folder %s is not there" % plan["cwd"], "run again without --no-sync")
+    listener = bind_store(plan) if plan.get("store") else None
+    port = listener.getsockname()[1] if listener else None
+    if port:
+        fill_port(plan, port)
+    with open(sys.argv[0], "rb") as own:  # the zipapp this helper runs from
+        code = own.read()
+    if not create(spool, plan, code):
+        return _existing(spool)
+    if secrets:
+        write_private(spool.path("secrets.json"), json.dumps(secrets).encode())
+    write_worker(spool, sys.executable)
+    answer = spawn(spool, environment, listener)
+    if answer != b"ready\n":
+        raise Refused("the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died"))
+    return {"started": True, "spool": spool.folder, "port": port}
+
+
+def commit(request: Request) -> Dict[str, Any]:
+    """Tell the supervisor of ``spool`` that all nodes have started; its result says whether it lives."""
+    spool = Spool(request.args["spool"])
+    write_private(spool.path("committed"), b"")
+    return {"alive": spool.alive(), "exit": spool.exit_record()}
+
+
+def _existing(spool: Spool) -> Dict[str, Any]:
+    bound = spool.plan().get("store") or {}
+    if not spool.alive() and not spool.exit_record():
+        raise Refused("an earlier start of this node was cut short", "start a new run")
+    return {"started": False, "spool": spool.folder, "port": bound.get("port")}
+
+
+def agent_environment(plan: Dict[str, Any], spool: Spool) -> Dict[str, str]:
+    """The agent's environment: what the setup lines leave, cleaned of other launchers, then the plan's."""
+    environment = setup_environment(plan["setup"], dict(os.environ))
+    for name in list(environment):
+        if name in STALE or name.startswith(STALE_PREFIXES):
+            del environment[name]
+    environment.update(plan["env"])
+    environment.update(spool_environment(spool.folder))
+    return environment
+
+
+def bind_store(plan: Dict[str, Any]) -> socket.socket:
+    """Listen on the first free port of the plan's range, on the data-plane address's family.
+
+    Raises:
+        Refused: every port of the range is taken.
+    """
+    first, last = plan["store"]["ports"]
+    family = socket.AF_INET6 if ":" in plan["store"]["address"] else socket.AF_INET
+    for port in range(first, last + 1):
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("::" if family == socket.AF_INET6 else "", port))
+            listener.listen(1024)
+        except OSError:
+            listener.close()
+            continue
+        return listener
+    raise Refused(
+        "no free port in %d-%d for the rendezvous" % (first, last), "free one, or set clusterddp_ports to another range"
+    )
+
+
+def spawn(spool: Spool, environment: Dict[str, str], listener: Optional[socket.socket]) -> bytes:
+    """Start the supervisor from the spool's own copy of the code, detached; returns its first line.
+
+    It gets the agent's environment on stdin rather than as its own: a setup line may set LD_LIBRARY_PATH,
+    which must not reach the interpreter that the supervisor runs on.
+    """
+    to_supervisor, from_supervisor = os.pipe(), os.pipe()
+    argv = [sys.executable, "-I", "-S", spool.path("remote.pyz"), "supervisor", spool.folder]
+    if listener:
+        os.set_inheritable(listener.fileno(), True)
+        argv.append(str(listener.fileno()))
+    if not os.fork():
+        _detach(argv, to_supervisor, from_supervisor)
+    os.wait()
+    os.close(to_supervisor[0])
+    os.close(from_supervisor[1])
+    with os.fdopen(to_supervisor[1], "wb") as stream:
+        stream.write(json.dumps(environment).encode())
+    with os.fdopen(from_supervisor[0], "rb") as stream:
+        return stream.read()
+
+
+def _detach(argv: List[str], stdin: Tuple[int, int], stdout: Tuple[int, int]) -> None:
+    """In the forked child: a new session, a second fork, the pipes as stdin and stdout, exec; never returns."""
+    try:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        os.chdir("/")
+        os.umask(0o077)
+        os.dup2(stdin[0], 0)
+        os.dup2(stdout[1], 1)
+        log = os.open(os.path.join(argv[5], "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 2)
+        os.execve(argv[0], argv, dict(os.environ))
+    finally:
+        os._exit(127)
+
+
+def fill_port(plan: Dict[str, Any], port: int) -> None:
+    """Put the port of the rendezvous into a node's plan; it is known only once it was bound."""
+    place = plan["argv"].index("--rdzv-endpoint") + 1
+    plan["argv"][place] = plan["argv"][place].replace(PORT_TO_COME, str(port))
+    if plan.get("store"):
+        plan["store"]["port"] = port

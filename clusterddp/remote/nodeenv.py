@@ -1,0 +1,54 @@
+"""A node's environment for torchrun, from the run's policy and the node's facts: pure, the standard library alone.
+
+The operator calls it for SSH; a Slurm node calls the same function for itself. torchrun reads its own options
+from ``PET_*``, so the argv stays identical on every host and everything particular stands here.
+"""
+
+from typing import Any, Dict, Mapping
+
+JOIN_TIMEOUT = 300  # seconds an agent waits for the other nodes
+READ_TIMEOUT = 60  # seconds an agent waits for the store to answer
+
+
+def node_environment(policy: Mapping[str, Any], node: Mapping[str, Any]) -> Dict[str, str]:
+    """The variables of one node.
+
+    Args:
+        policy: ``run``, ``env`` (the user's, for all hosts), ``debug_comm``.
+        node: ``host``, ``nproc``, ``address``, ``interface`` or None, ``spool`` or None, ``worker`` (the shim's
+            path), ``run_dir``, ``env`` (the host's from the inventory), ``devices`` (CUDA_VISIBLE_DEVICES) or None.
+
+    Returns:
+        Name → value; what the user set wins over all but what makes the run ours.
+    """
+    values = {"PYTHONUNBUFFERED": "1"}
+    if node["interface"]:
+        # Exact match: without "=", NCCL takes a prefix and eth1 would match eth10.
+        values["NCCL_SOCKET_IFNAME"] = "=" + node["interface"]
+        values["GLOO_SOCKET_IFNAME"] = node["interface"]
+        values["TP_SOCKET_IFNAME"] = node["interface"]
+    if policy["debug_comm"]:
+        values.update(NCCL_DEBUG="INFO", TORCH_DISTRIBUTED_DEBUG="DETAIL", TORCH_CPP_LOG_LEVEL="INFO")
+    if node["devices"] is not None:
+        values["CUDA_VISIBLE_DEVICES"] = node["devices"]
+    values.update(policy["env"])
+    values.update(node["env"])
+    values.update(
+        # torch keeps one store over all rounds by default; workers of a later round then read addresses of the
+        # one before, and about half of all restarts are lost.
+        TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
+        PET_LOCAL_ADDR=node["address"],
+        PET_NPROC_PER_NODE=str(node["nproc"]),
+        # Left to guess, torchrun compares host names; a 127.0.1.1 line in /etc/hosts then costs minutes and the run.
+        PET_RDZV_CONF="is_host=false,join_timeout=%d,read_timeout=%d" % (JOIN_TIMEOUT, READ_TIMEOUT),
+        PET_MONITOR_INTERVAL="0.1",  # torch 2.3 and older: 5 s
+        CLUSTERDDP_RUN_ID=policy["run"],
+        CLUSTERDDP_RUN_DIR=node["run_dir"],
+        CLUSTERDDP_HOST=node["host"],
+    )
+    return values
+
+
+def spool_environment(spool: str) -> Dict[str, str]:
+    """What only the host knows: where its spool lies."""
+    return {"PET_LOG_DIR": spool + "/torch", "PYTHON_EXEC": spool + "/worker"}

@@ -1,0 +1,29 @@
+"""The operations a helper offers: name → where the function is. Each runs in a child process of its own."""
+
+import importlib
+from typing import Any, Callable
+
+TABLE = {
+    "facts": "probe:facts",
+    "clock": "probe:clock",
+    "listen": "netcheck:listen",
+    "dial": "netcheck:dial",
+    "workdir_state": "workdir:workdir_state",
+    "sync_apply": "workdir:sync_apply",
+    "start": "launch:start",
+    "commit": "launch:commit",
+    "stop": "stop:stop",
+    "runs": "status:runs",
+    "tail": "tail:tail",
+}
+
+
+def find(name: str) -> Callable[[Any], Any]:
+    """The function of an operation.
+
+    Raises:
+        KeyError: no such operation.
+    """
+    module, _, function = TABLE[name].partition(":")
+    operation: Callable[[Any], Any] = getattr(importlib.import_module("." + module, __package__), function)
+    return operation

@@ -1,0 +1,77 @@
+"""The operations ``facts`` and ``clock``: all that the operator has to know of a host before it plans.
+
+The slow parts run side by side: ``nvidia-smi`` while the setup lines run. Only torch's answer is cached.
+Not here: whether hosts reach each other (netcheck.py); judging what is found (clusterddp/facts.py).
+"""
+
+import os
+import time
+from typing import Any, Dict
+
+from . import gpus, netinfo
+from .hostinfo import host_facts
+from .request import Request
+from .setupenv import environment_digest, setup_environment
+from .state import Refused
+from .torchfacts import find_interpreter, torch_facts
+
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+
+def clock(_request: Request) -> Dict[str, int]:
+    """This host's clock: ``{time_ns}``."""
+    return {"time_ns": time.time_ns()}
+
+
+def facts(request: Request) -> Dict[str, Any]:
+    """This host's facts.
+
+    Args of the request: ``setup`` (lines), ``python``, ``workdir``, ``env`` (clusterddp_env), ``state``, ``fresh``.
+
+    Raises:
+        Refused: the setup lines fail, or the network cannot be looked at.
+    """
+    args = request.args
+    session = dict(os.environ)
+    nvidia = gpus.ask_nvidia(session)
+    env = setup_environment(args.get("setup") or [], session)
+    given = {str(name): str(value) for name, value in (args.get("env") or {}).items()}
+    env.update(given)
+    found: Dict[str, Any] = {
+        **host_facts(),
+        "ssh_address": netinfo.ssh_address(session),
+        "addresses": _addresses(),
+        "ephemeral_range": netinfo.ephemeral_range(),
+        **gpus.nvidia(nvidia),
+        "pci_gpus": gpus.pci_gpus(),
+        "visible_devices": next((env[name] for name in _VISIBLE if name in env), None),
+        "env_digest": environment_digest(env),
+    }
+    found.update(_python_facts(args, env, found))
+    found["time_ns"] = time.time_ns()
+    return found
+
+
+def _addresses() -> Any:
+    try:
+        return netinfo.addresses()
+    except OSError as error:
+        raise Refused("the network interfaces cannot be listed: %s" % error) from error
+
+
+def _python_facts(args: Dict[str, Any], env: Dict[str, str], found: Dict[str, Any]) -> Dict[str, Any]:
+    """``{python, python_version, python_error, torch}``; a host without them still has all its other facts."""
+    try:
+        interpreter = find_interpreter(args.get("python"), env, args.get("workdir"))
+    except Refused as error:
+        return {"python": None, "python_version": None, "python_error": error.message, "torch": None}
+    visible = [gpu["uuid"] for gpu in found["gpus"]] + [str(found["visible_devices"]), str(found["pci_gpus"])]
+    given = ["%s=%s" % item for item in sorted((args.get("env") or {}).items())]
+    depends = [found["env_digest"], *(args.get("setup") or []), *given, *visible]
+    torch = torch_facts(interpreter, env, state=args["state"], depends=depends, fresh=bool(args.get("fresh")))
+    return {
+        "python": interpreter.python,
+        "python_version": interpreter.version,
+        "python_error": None,
+        "torch": torch,
+    }

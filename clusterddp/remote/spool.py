@@ -1,0 +1,175 @@
+"""Every path of a node's spool, and the questions that files alone answer.
+
+    <state>/runs/<run>/<attempt>/<node_rank>-<host>/
+        plan.json secrets.json worker remote.pyz hook/ lock supervisor.json
+        events.jsonl logs/ errors/ torch/ committed stop.json exit.json
+
+One node touches only its own folder: a home may be shared by all hosts, and two nodes may share a machine.
+"""
+
+import errno
+import fcntl
+import os
+import shlex
+import time
+from typing import Any, Dict, Iterator, List, Optional
+
+from . import proc
+from .events import append_event, read_events
+from .state import read_json, write_json, write_private
+
+FORMAT = 1  # of the spool; newer code reads all older ones
+FOLDERS = ("logs", "errors", "hook", "torch")
+AGENT_LOG = "agent.out"
+
+
+class Spool:
+    """One node's folder of one attempt."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    @classmethod
+    def of(cls, state: str, run: str, attempt: int, node: str) -> "Spool":
+        """The spool of ``node`` (``<node_rank>-<host>``)."""
+        return cls(os.path.join(state, "runs", run, str(attempt), node))
+
+    def path(self, *names: str) -> str:
+        """A path inside the spool."""
+        return os.path.join(self.folder, *names)
+
+    @property
+    def run(self) -> str:
+        """The run id, by the folder's place."""
+        return self.folder.split(os.sep)[-3]
+
+    @property
+    def attempt(self) -> int:
+        """The attempt's number, by the folder's place."""
+        return int(self.folder.split(os.sep)[-2])
+
+    @property
+    def host(self) -> str:
+        """The host's name in the inventory, by the folder's name."""
+        return os.path.basename(self.folder).partition("-")[2]
+
+    def plan(self) -> Dict[str, Any]:
+        """The node's plan; empty while a start has not written it yet."""
+        return read_json(self.path("plan.json")) or {}
+
+    def exit_record(self) -> Optional[Dict[str, Any]]:
+        """How it ended, or None."""
+        record: Optional[Dict[str, Any]] = read_json(self.path("exit.json"))
+        return record
+
+    def events(self) -> List[Dict[str, Any]]:
+        """All events so far."""
+        return read_events(self.path("events.jsonl"))
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Append an event."""
+        append_event(self.path("events.jsonl"), name, **fields)
+
+    def supervisor(self) -> Optional[int]:
+        """The pid of the live supervisor, or None: pid, start time and boot must all be the recorded ones."""
+        record = read_json(self.path("supervisor.json"))
+        if not record or record["boot"] != proc.boot_identity():
+            return None
+        return record["pid"] if proc.start_ticks(record["pid"]) == record["start_ticks"] else None
+
+    def alive(self) -> bool:
+        """Whether a supervisor holds the lock."""
+        try:
+            handle = os.open(self.path("lock"), os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return False
+            raise
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
+    def take_lock(self) -> Optional[int]:
+        """Hold the lock for this process's life; None if another holds it."""
+        handle = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        return handle
+
+    def tombstone(self) -> Optional[Dict[str, Any]]:
+        """The order to stop (``{reason, grace, by}``), or None. Every later start of this run refuses it."""
+        order: Optional[Dict[str, Any]] = read_json(self.path("stop.json"))
+        return order
+
+    def write_tombstone(self, reason: str, grace: float) -> None:
+        """Order the run to stop; the first order stands, but a shorter grace replaces a longer one."""
+        earlier = self.tombstone()
+        if earlier is None or grace < earlier["grace"]:
+            write_json(self.path("stop.json"), {"reason": (earlier or {}).get("reason", reason), "grace": grace})
+
+    def drop_secrets(self) -> None:
+        """Remove the secrets file; it is needed only while workers may start."""
+        try:
+            os.unlink(self.path("secrets.json"))
+        except FileNotFoundError:
+            pass
+
+    def write_exit(self, state: str, exit_code: int, reason: str, **fields: Any) -> None:
+        """Write the exit record, whole, and say it as an event."""
+        record = dict(fields, state=state, exit_code=exit_code, reason=reason, ended=time.time_ns())
+        self.drop_secrets()
+        write_json(self.path("exit.json"), record)
+        self.event("ended", **record)
+
+
+def create(spool: Spool, plan: Dict[str, Any], code: bytes) -> bool:
+    """Make the spool of ``plan`` with its own copy of the remote code; False if an earlier start made it."""
+    os.makedirs(os.path.dirname(spool.folder), mode=0o700, exist_ok=True)
+    try:
+        os.mkdir(spool.folder, 0o700)
+    except FileExistsError:
+        return False
+    for name in FOLDERS:
+        os.mkdir(spool.path(name), 0o700)
+    write_private(spool.path("remote.pyz"), code)
+    write_private(spool.path("hook", "sitecustomize.py"), _member(code, "clusterddp_remote/hook/sitecustomize.py"))
+    write_json(spool.path("plan.json"), dict(plan, format=FORMAT))
+    return True
+
+
+def write_worker(spool: Spool, interpreter: str) -> None:
+    """Write the program torchrun starts for each worker: the shim, by the helper's own interpreter."""
+    words = [interpreter, "-I", "-S", spool.path("remote.pyz"), "shim", spool.folder]
+    script = '#!/bin/sh\nexec %s "$@"\n' % " ".join(map(shlex.quote, words))
+    write_private(spool.path("worker"), script.encode(), 0o700)
+
+
+def all_spools(state: str, run: str = "") -> Iterator[Spool]:
+    """Every spool on this host, or of one run; a home shared by hosts shows other hosts' too."""
+    runs = os.path.join(state, "runs")
+    for name in sorted(_names(runs)) if not run else [run]:
+        for attempt in sorted(_names(os.path.join(runs, name)), key=int):
+            for node in sorted(_names(os.path.join(runs, name, attempt))):
+                yield Spool(os.path.join(runs, name, attempt, node))
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _member(code: bytes, name: str) -> bytes:
+    import io
+    import zipfile
+
+    with zipfile.ZipFile(io.BytesIO(code)) as archive:
+        return archive.read(name)

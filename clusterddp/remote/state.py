@@ -1,0 +1,170 @@
+"""The state folder on a host, and how the helper itself gets into it.
+
+This file stands alone (no relative import): the operator sends its source through the connection's first
+bytes, before any of our code is on the host, and calls ``receive_helper``. Later the same functions serve
+every other module here.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import pwd
+import stat
+import sys
+from typing import Any, BinaryIO, List, Optional
+
+NETWORK_FILESYSTEMS = {
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "gpfs", "beegfs", "afs", "9p", "glusterfs", "pvfs2", "wekafs",
+    "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.juicefs", "fuse.s3fs", "fuse.gcsfuse",
+}  # fmt: skip
+
+
+class Refused(Exception):
+    """An operation's expected failure: the operator shows ``message`` and ``remedy`` in one line."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+def home_folder() -> str:
+    """The user's home by the password database; HOME may be wrong in a job's environment."""
+    return os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+
+
+def state_folder(configured: Optional[str]) -> str:
+    """Where spools and the helper live on this host, made and checked.
+
+    Args:
+        configured: ``clusterddp_state``, or None for the default: ``~/.clusterddp``, and on a network
+            filesystem ``/var/tmp/clusterddp-<uid>``, so that a hung file server cannot block a log write.
+
+    Raises:
+        Refused: the folder is another user's, or cannot be made.
+    """
+    if configured:
+        folder = os.path.expanduser(configured)
+    else:
+        home = home_folder()
+        folder = os.path.join(home, ".clusterddp")
+        if filesystem_type(home) in NETWORK_FILESYSTEMS:
+            folder = "/var/tmp/clusterddp-%d" % os.getuid()  # noqa: S108 - owner and mode are checked below
+    private_folder(folder)
+    return os.path.realpath(folder)
+
+
+def filesystem_type(path: str) -> str:
+    """The filesystem's type name (``ext4``, ``nfs4``) that holds ``path``, by /proc/self/mountinfo."""
+    path = os.path.realpath(path)
+    best, found = "", ""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
+        for line in table:
+            fields, _, rest = line.partition(" - ")
+            point = fields.split()[4].replace("\\040", " ")
+            inside = path == point or path.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= len(best):
+                best, found = point, rest.split()[0]
+    return found
+
+
+def private_folder(path: str) -> None:
+    """Make ``path`` (and its parents) as 0700, ours.
+
+    Raises:
+        Refused: it is a link, no folder, another user's, or open to others and not to be closed.
+    """
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        info = os.stat(path) if os.path.islink(path) else os.lstat(path)
+        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+            raise Refused("%s is not a folder of this user" % path, "set clusterddp_state to a folder of your own")
+        if info.st_mode & 0o077:
+            os.chmod(path, 0o700)
+    except OSError as error:
+        raise Refused(
+            "cannot make %s: %s" % (path, error.strerror), "set clusterddp_state to a folder that can be written"
+        ) from error
+
+
+def write_private(path: str, data: bytes, mode: int = 0o600) -> None:
+    """Write a whole file: temp name in the same folder, fsync, rename; never half a file under ``path``."""
+    temporary = "%s.%d.tmp" % (path, os.getpid())
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def write_json(path: str, value: Any) -> None:
+    """``write_private`` of a JSON value."""
+    write_private(path, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
+
+
+def read_json(path: str) -> Any:
+    """The JSON value in ``path``, or None if there is no such file."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return json.load(stream)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise
+
+
+def digest_of(path: str) -> str:
+    """The sha256 of a file in hex, or an empty string if it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
+    except OSError:
+        return ""
+
+
+def receive_helper(stream: BinaryIO, magic: str) -> None:
+    """Find the helper by its digest or take it from ``stream``; then run it. Called by the first bytes of a connection.
+
+    The operator's line is JSON ``{digest, size, state}``; our answer is ``<magic> have``, ``<magic> need`` or
+    ``<magic> refused <JSON>``. Code is used only after its sha256 was compared.
+    """
+    wanted = json.loads(stream.readline())
+    try:
+        folder = os.path.join(state_folder(wanted["state"]), "helper")
+        private_folder(folder)
+        path = os.path.join(folder, wanted["digest"] + ".pyz")
+        if digest_of(path) == wanted["digest"]:
+            _say(magic + " have")
+        else:
+            _say(magic + " need")
+            code = stream.read(wanted["size"])
+            if hashlib.sha256(code).hexdigest() != wanted["digest"]:
+                raise Refused("the helper came through the connection damaged")
+            write_private(path, code)
+        os.utime(path)  # the sweep removes helpers by age of last use
+    except (Refused, OSError) as error:
+        remedy = (
+            error.remedy if isinstance(error, Refused) else "make room in the state folder, or set clusterddp_state"
+        )
+        _say("%s refused %s" % (magic, json.dumps({"message": str(error), "remedy": remedy})))
+        sys.exit(96)
+    sys.path.insert(0, path)
+    sys.argv = [path, "helper", wanted["state"] or ""]
+    run_entry(sys.argv[1:])
+
+
+def run_entry(argv: List[str]) -> None:
+    """Leave this file behind and enter the zipapp."""
+    from clusterddp_remote.__main__ import main  # type: ignore[import-not-found,unused-ignore]
+
+    sys.exit(main(argv))
+
+
+def _say(line: str) -> None:
+    os.write(1, line.encode() + b"\n")

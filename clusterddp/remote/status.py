@@ -1,0 +1,99 @@
+"""runs: what the spools of this host tell of runs, live and past. The hosts are the truth; history is an index."""
+
+import os
+import time
+from typing import Any, Dict, List, Optional
+
+from . import sweep
+from .request import Request
+from .spool import Spool, all_spools
+from .state import read_json
+
+
+def runs(request: Request) -> List[Dict[str, Any]]:
+    """Every node of every run whose spool is here and belongs to ``hosts``; ``run`` narrows to one (or a prefix).
+
+    With ``detail`` the worker events are included: the verdict and a status need them, a list does not.
+    """
+    wanted = set(request.args["hosts"])
+    prefix, detail = request.args.get("run") or "", bool(request.args.get("detail"))
+    found = []
+    for spool in all_spools(request.args["state"]):
+        if spool.host in wanted and spool.run.startswith(prefix):
+            plan = spool.plan()
+            if plan:
+                found.append(describe(spool, plan, detail))
+    return found
+
+
+def describe(spool: Spool, plan: Dict[str, Any], detail: bool) -> Dict[str, Any]:
+    """One node of one attempt as JSON."""
+    exit_record = spool.exit_record()
+    value = {
+        "run": spool.run,
+        "attempt": spool.attempt,
+        "host": spool.host,
+        "node_rank": plan["node_rank"],
+        "spool": spool.folder,
+        "record": plan["record"],
+        "state": node_state(spool, exit_record),
+        "exit": exit_record,
+        "clock_offset_ns": plan["clock_offset_ns"],
+        "time_ns": time.time_ns(),
+    }
+    if detail:
+        events = spool.events()
+        value["events"] = [event for event in events if event["event"] != "ended"]
+        value["errors"] = _errors(spool)
+        supervisor = spool.supervisor()
+        found = sweep.find(spool.run, spool.host, spool.folder, supervisor) if not exit_record else []
+        value["pids"] = [process.pid for process in found]
+        value["stderr"] = _last_lines(spool, events)
+    return value
+
+
+def node_state(spool: Spool, exit_record: Optional[Dict[str, Any]]) -> str:
+    """The node's state in the contract's words; a dead supervisor without a record is ``lost``."""
+    if exit_record:
+        return str(exit_record["state"])
+    if not spool.alive():
+        record = read_json(spool.path("supervisor.json"))
+        return "lost" if record or _old(spool) else "starting"
+    started = any(event["event"] == "worker_started" for event in spool.events())
+    return "running" if started else "starting"
+
+
+def _old(spool: Spool) -> bool:
+    """A start takes seconds; a spool without a supervisor after a minute is a start that was cut short."""
+    return time.time() - os.stat(spool.folder).st_mtime > 60
+
+
+def _errors(spool: Spool) -> Dict[str, Any]:
+    folder = spool.path("errors")
+    found = {}
+    for name in sorted(os.listdir(folder)):
+        try:
+            found[name] = read_json(os.path.join(folder, name))
+        except ValueError:  # a worker was killed while writing it
+            continue
+    return found
+
+
+def _last_lines(spool: Spool, events: List[Dict[str, Any]]) -> Dict[str, str]:
+    """The end of stderr of every worker of the last start that failed, for the verdict's texts."""
+    failed = [event for event in events if event["event"] == "worker_exited" and event["exit_code"]]
+    if not failed:
+        return {"agent": _tail(spool.path("logs", "agent.out"), 4000)}
+    last = max(event["start"] for event in failed)
+    names = ["%d.%d" % (event["start"], event["local_rank"]) for event in failed if event["start"] == last]
+    return {name: _tail(spool.path("logs", name + ".err"), 4000) for name in names}
+
+
+def _tail(path: str, limit: int) -> str:
+    """The last ``limit`` bytes of a file as text; empty if it is not there."""
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - limit))
+            return stream.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,39 @@
+"""The rendezvous store of a run: torch's own TCPStore, alone in a process.
+
+Run by the training interpreter on the rendezvous host. The supervisor has bound and listens on the port
+already, so clients that come early wait in the backlog, and nobody can take the port between a test and a
+bind. Being no agent's child, it outlives each of them: nodes may end minutes apart.
+"""
+
+import signal
+import socket
+import sys
+from typing import List
+
+ESTABLISHED = "01"  # in /proc/net/tcp
+
+
+def main(argv: List[str]) -> int:
+    """Serve on the listening socket inherited as file descriptor ``argv[0]`` until a signal ends it."""
+    handle = int(argv[0])
+    port = socket.socket(fileno=handle).getsockname()[1]
+    from torch.distributed import TCPStore  # type: ignore[import-not-found,unused-ignore]
+
+    store = TCPStore("localhost", port, is_master=True, wait_for_workers=False, master_listen_fd=handle)
+    sys.stdout.write("serving on port %d\n" % store.port)
+    sys.stdout.flush()
+    while True:
+        signal.pause()
+
+
+def clients(port: int) -> int:
+    """How many connections to the store are established on this host, its own included."""
+    found = 0
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as stream:
+                rows = [line.split() for line in stream][1:]
+        except OSError:  # no IPv6 on this host
+            continue
+        found += sum(row[3] == ESTABLISHED and int(row[1].rpartition(":")[2], 16) == port for row in rows)
+    return found

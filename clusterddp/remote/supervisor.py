@@ -1,0 +1,214 @@
+"""The supervisor: our process on a host that owns the agent of one run. It outlives every connection.
+
+One selector loop. It starts the agent (and, on the rendezvous host, the store), watches for their end, for
+an order to stop and for the start's commit, keeps the logs' time index, and at the end leaves no process
+behind and an exit record. Orders are files in the spool, so they need no connection to be kept.
+
+Not here: run control between supervisors; it is one more descriptor in this loop.
+"""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from typing import Dict, List, Optional
+
+from . import proc, sweep
+from .index import IndexWriter
+from .reap import exit_code, reap
+from .spool import AGENT_LOG, Spool
+from .state import write_json
+from .store import clients
+
+TICK = 0.1  # seconds between looks at orders and log sizes
+COMMIT_LIMIT = 60.0  # seconds within which the operator must say that all nodes have started
+LEFTOVER_GRACE = 2.0  # seconds for what a script leaves running when it ends
+STORE_LIMIT = 330.0  # seconds the store waits for other nodes' agents: torchrun's exit barrier is 300
+STORE_QUIET = 0.3  # seconds without a client after which the store has no more use
+
+
+class Supervisor:
+    """One node's processes and what was ordered for them."""
+
+    def __init__(self, spool: Spool, environment: Dict[str, str], listener: Optional[int]) -> None:
+        self.spool = spool
+        self.plan = spool.plan()
+        self.environment = environment
+        self.listener = listener
+        self.index = IndexWriter(spool.path("logs"))
+        self.agent: Optional[int] = None
+        self.store: Optional[int] = None
+        self.agent_exit: Optional[int] = None
+        self.order: Optional[Dict[str, object]] = None
+        self.kill_at = float("inf")
+        self.born = time.monotonic()
+        self.terminated = False
+
+    def run(self) -> None:
+        """The node's whole life."""
+        self.spool.event("supervisor_started", pid=os.getpid())
+        if self.listener is not None:
+            self.store = self.start_store()
+        self.agent = self.start_agent()
+        self.spool.event("agent_started", pid=self.agent)
+        self.loop()
+        survivors = sweep.end(self.leftovers, LEFTOVER_GRACE if self.order is None else 0.0)
+        if self.store:
+            self.end_store()
+        self.index.finish(time.time_ns())
+        self.write_exit(survivors)
+
+    def start_store(self) -> int:
+        """The rendezvous store, by the training interpreter, on the port already bound."""
+        argv = [self.plan["python"], "-u", self.spool.path("remote.pyz"), "store", str(self.listener)]
+        pid = self.spawn(argv, "store.log", (self.listener,))
+        os.close(self.listener or 0)
+        return pid
+
+    def start_agent(self) -> int:
+        """torchrun, in the folder and the environment of the plan."""
+        return self.spawn([self.plan["python"], *self.plan["argv"]], os.path.join("logs", AGENT_LOG), ())
+
+    def spawn(self, argv: List[str], log: str, keep: "tuple[Optional[int], ...]") -> int:
+        """Start a child that dies with us; both its streams go to ``log`` in the spool."""
+        out = os.open(self.spool.path(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            child = subprocess.Popen(
+                argv,
+                cwd=self.plan["cwd"],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                pass_fds=[handle for handle in keep if handle is not None],
+                preexec_fn=prepare_child,  # noqa: PLW1509 - this process has one thread
+            )
+        except OSError as error:
+            os.write(out, ("clusterddp: cannot start %s: %s\n" % (argv[0], error)).encode())
+            self.spool.write_exit("failed", 125, "cannot start %s: %s" % (argv[0], error))
+            raise
+        finally:
+            os.close(out)
+        child.returncode = 0  # we reap by pid ourselves; the object must not complain
+        return child.pid
+
+    def loop(self) -> None:
+        """Until the agent has ended: reap, index, look for orders."""
+        selector = selectors.DefaultSelector()
+        wake, waker = os.pipe()
+        for handle in (wake, waker):
+            os.set_blocking(handle, False)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        selector.register(wake, selectors.EVENT_READ)
+        while self.agent_exit is None:
+            if selector.select(TICK):
+                os.read(wake, 512)
+            self.reap()
+            self.index.poll(time.time_ns())
+            self.look_for_orders()
+        signal.set_wakeup_fd(-1)
+
+    def reap(self) -> None:
+        """Note the agent's end; take away whatever orphan was left to us."""
+        for pid, status in reap():
+            if pid == self.agent:
+                self.agent_exit = exit_code(status)
+                self.spool.event("agent_exited", exit_code=self.agent_exit)
+            elif pid == self.store:
+                self.store = None
+                self.spool.event("store_exited", exit_code=exit_code(status))
+
+    def look_for_orders(self) -> None:
+        """Carry out an order to stop: SIGTERM to the agent, SIGKILL to all after the grace."""
+        now = time.monotonic()
+        order = self.spool.tombstone() or self.own_order(now)
+        if order and order != self.order:
+            if self.order is None:
+                self.spool.event("stopping", reason=order["reason"])
+                os.kill(self.agent or 0, signal.SIGTERM)
+            self.order = order
+            self.kill_at = min(self.kill_at, now + float(order["grace"]))  # type: ignore[arg-type]
+        if now >= self.kill_at:
+            for process in self.leftovers():
+                sweep.send(process, signal.SIGKILL)
+
+    def own_order(self, now: float) -> Optional[Dict[str, object]]:
+        """Reasons of our own to stop: a signal to us, or a start that was never completed."""
+        if self.terminated:
+            return {"reason": "the supervisor was told to end (SIGTERM)", "grace": 10.0}
+        if now - self.born > COMMIT_LIMIT and not os.path.exists(self.spool.path("committed")):
+            return {"reason": "the operator was lost before every node had started", "grace": 0.0}
+        return None
+
+    def leftovers(self) -> List[sweep.Process]:
+        """All processes of this node but the store, which other nodes still need."""
+        self.reap()
+        found = sweep.find(self.plan["run"], self.plan["host"], self.spool.folder, os.getpid())
+        return [process for process in found if process.pid != self.store]
+
+    def end_store(self) -> None:
+        """Wait until no agent is connected to the store, then end it; at once after an order to stop."""
+        deadline = time.monotonic() + STORE_LIMIT
+        quiet = time.monotonic()
+        while time.monotonic() < deadline and not (self.order or self.spool.tombstone()):
+            if clients(self.plan["store"]["port"]):
+                quiet = time.monotonic()
+            elif time.monotonic() - quiet > STORE_QUIET:
+                break
+            time.sleep(0.05)
+        store, self.store = self.store, None
+        process = sweep.describe(store) if store else None
+        if process:
+            sweep.end(lambda: [p for p in [sweep.describe(process.pid)] if p], 0.0)
+
+    def write_exit(self, survivors: List[sweep.Process]) -> None:
+        """The exit record. Its code is this node's view; the verdict over all nodes is the operator's."""
+        left = [{"pid": process.pid, "command": process.command} for process in survivors]
+        fields = {"agent_exit": self.agent_exit, "survivors": left}
+        if self.order:
+            self.spool.write_exit("stopped", 143, str(self.order["reason"]), **fields)
+        elif self.agent_exit == 0:
+            self.spool.write_exit("succeeded", 0, "", **fields)
+        else:
+            self.spool.write_exit("failed", self.agent_exit or 1, "the agent ended with %s" % self.agent_exit, **fields)
+
+
+def prepare_child() -> None:
+    """In the child: die with the supervisor, and start with signals as a shell would leave them."""
+    proc.set_pdeathsig(signal.SIGKILL)
+    os.setpgid(0, 0)
+    os.umask(0o022)
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def main(argv: List[str]) -> int:
+    """``argv``: the spool, and on the rendezvous host the listening descriptor. Says ``ready`` on stdout."""
+    spool = Spool(argv[0])
+    environment = json.load(sys.stdin)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    if spool.take_lock() is None:
+        sys.stdout.write("another supervisor has this node\n")
+        return 1
+    proc.set_subreaper()
+    write_json(
+        spool.path("supervisor.json"),
+        {"pid": os.getpid(), "start_ticks": proc.start_ticks(os.getpid()), "boot": proc.boot_identity()},
+    )
+    supervisor = Supervisor(spool, environment, int(argv[1]) if len(argv) > 1 else None)
+
+    def terminate(*_: object) -> None:
+        supervisor.terminated = True
+
+    signal.signal(signal.SIGTERM, terminate)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    os.dup2(null, 1)
+    supervisor.run()
+    return 0

@@ -1,0 +1,59 @@
+"""Fixtures every test may use: labs of real machines. Not covered: fixtures of single test files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from tests.lab import Lab, LabUnavailable, why_not
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class MakeLab(Protocol):
+    """Start a lab of one's own; it is removed when the test ends. Arguments as of `Lab`."""
+
+    def __call__(self, hosts: int = 2, **variants: Any) -> Lab: ...
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that uses a lab, so that `-m 'not lab'` runs the rest."""
+    for item in items:
+        if {"lab", "make_lab"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.lab)
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """Four healthy hosts, shared by all tests of the session: use them, never break them."""
+    shared = _started(Lab(4))
+    yield shared
+    shared.stop()
+
+
+@pytest.fixture
+def make_lab() -> Iterator[MakeLab]:
+    """A factory of labs that the test may break."""
+    reason = why_not()
+    if reason:
+        pytest.skip(f"lab: {reason}")
+    made: list[Lab] = []
+
+    def make(hosts: int = 2, **variants: Any) -> Lab:
+        made.append(_started(Lab(hosts, **variants)))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for own in made:
+            own.stop()
+
+
+def _started(wanted: Lab) -> Lab:
+    try:
+        return wanted.start()
+    except LabUnavailable as reason:
+        pytest.skip(f"lab: {reason}")

@@ -1,0 +1,12 @@
+"""Machines for tests: hosts on this one that boot, fail and lose power like real ones.
+
+`Lab` makes them, `LabHost` is one; `python -m tests.lab up` makes a lab for people.
+Needs Linux and root. Not covered: GPUs, Slurm, latency.
+"""
+
+from tests.lab.host import LabHost, Seen
+from tests.lab.lab import Lab
+from tests.lab.options import HostOptions, LabUnavailable, why_not
+from tests.lab.system import LabError
+
+__all__ = ["HostOptions", "Lab", "LabError", "LabHost", "LabUnavailable", "Seen", "why_not"]

@@ -1,0 +1,142 @@
+"""What can go wrong with a lab host's network and connections, as methods of LabHost.
+
+Not covered: power (host.py), and latency, for which the kernel has nothing (no netem).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from tests.lab import network
+from tests.lab.system import ProcessId, command
+
+if TYPE_CHECKING:
+    from tests.lab.network import Nic
+
+Direction = Literal["in", "out", "both"]
+CHAINS: dict[Direction, tuple[str, ...]] = {"in": ("INPUT",), "out": ("OUTPUT",), "both": ("INPUT", "OUTPUT")}
+
+
+class _Wired(Protocol):
+    """What the faults need of a host."""
+
+    @property
+    def nics(self) -> tuple[Nic, ...]: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def lab_number(self) -> int: ...
+    @property
+    def init(self) -> ProcessId: ...
+
+
+class Faults:
+    """Faults of the network; `heal()` undoes all of them, and so does a boot."""
+
+    def cut(self: _Wired, card: str | None = None) -> None:
+        """Pull the cable of one card (`eth0`), or all cables."""
+        for nic in self.nics:
+            if card in {None, nic.name}:
+                network.set_link(self.lab_number, nic, "down")
+
+    def drop(
+        self: _Wired,
+        port: int | str | None = None,
+        proto: str = "tcp",
+        direction: Direction = "in",
+        peer: str | None = None,
+    ) -> None:
+        """Let packets to a port vanish, as a firewall does.
+
+        Args:
+            port: Destination port, or a range `29400:29499`; None means all ports.
+            proto: `tcp`, `udp` or `all`.
+            direction: `in`: to this host's port. `out`: from this host to others' port.
+            peer: Only packets from or to this address.
+        """
+        _rule(self, port, proto, direction, peer, ("DROP",))
+
+    def reject(
+        self: _Wired,
+        port: int | str | None = None,
+        proto: str = "tcp",
+        direction: Direction = "in",
+        peer: str | None = None,
+        answer: str = "tcp-reset",
+    ) -> None:
+        """Refuse packets to a port with an answer (`tcp-reset`, `icmp-port-unreachable`, `icmp-host-unreachable`)."""
+        _rule(self, port, proto, direction, peer, ("REJECT", "--reject-with", answer))
+
+    def rate(self: _Wired, speed: str) -> None:
+        """Slow every cable down in both directions (`100mbit`)."""
+        shape = ("root", "tbf", "rate", speed, "burst", "64k", "latency", "100ms")
+        for place, device in _ends(self):
+            command("tc", "-n", place, "qdisc", "replace", "dev", device, *shape)
+
+    def heal(self: _Wired) -> None:
+        """Cables in, firewall empty, full speed."""
+        for table in ("iptables", "ip6tables"):
+            command("ip", "netns", "exec", self.namespace, table, "-w", "-F", check=table == "iptables")
+        for place, device in _ends(self):
+            command("tc", "-n", place, "qdisc", "del", "dev", device, "root", check=False)
+        for nic in self.nics:
+            network.set_link(self.lab_number, nic, "up")
+
+    def pause(self: _Wired) -> None:
+        """Freeze the processes of all SSH connections into this host: open, but silent."""
+        for pid in _connections(self.init):
+            os.kill(pid, signal.SIGSTOP)
+
+    def resume(self: _Wired) -> None:
+        """Thaw what `pause` froze."""
+        for pid in _connections(self.init):
+            os.kill(pid, signal.SIGCONT)
+
+
+def _rule(
+    host: _Wired, port: int | str | None, proto: str, direction: Direction, peer: str | None, target: tuple[str, ...]
+) -> None:
+    for chain in CHAINS[direction]:
+        match = ["-p", proto]
+        if port is not None:
+            match += ["--dport", str(port)]
+        if peer is not None:
+            match += ["-s" if chain == "INPUT" else "-d", peer]
+        command("ip", "netns", "exec", host.namespace, "iptables", "-w", "-A", chain, *match, "-j", *target)
+
+
+def _ends(host: _Wired) -> list[tuple[str, str]]:
+    """Namespace and device of both ends of every cable."""
+    switch = network.switch(host.lab_number)
+    return [end for nic in host.nics for end in ((host.namespace, nic.name), (switch, nic.port))]
+
+
+def _connections(init: ProcessId) -> list[int]:
+    """sshd's processes below the listening one: two for each connection."""
+    found: list[int] = []
+    todo = children(init.pid)
+    while todo:
+        pid = todo.pop()
+        if _name(pid).startswith("sshd"):
+            found.append(pid)
+            todo += children(pid)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """The pids of a process's children."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []
+
+
+def _name(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,41 @@
+"""What the operator, or a host, meets when it tries to reach a host: for assertions.
+
+Not covered: reaching a host in earnest; clusterddp does that.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import subprocess
+from typing import TYPE_CHECKING
+
+from tests.lab.system import inside_network
+
+if TYPE_CHECKING:
+    from tests.lab.host import LabHost
+    from tests.lab.lab import Lab
+
+
+def ssh(lab: Lab, host: str, line: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run a shell line on a host through the real ssh client."""
+    argv = lab.ssh(host, line)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def answer(address: str, port: int = 22, timeout: float = 1) -> str:
+    """What a connect meets: `open`, `refused`, `silence` (nothing in `timeout` s) or an errno's name."""
+    try:
+        socket.create_connection((address, port), timeout=timeout).close()
+    except TimeoutError:
+        return "silence"
+    except ConnectionRefusedError:
+        return "refused"
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return "open"
+
+
+def answer_from(host: LabHost, address: str, port: int = 22, timeout: float = 1) -> str:
+    """What a connect from a host meets."""
+    return inside_network(host.namespace, lambda: answer(address, port, timeout))
