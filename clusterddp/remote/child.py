@@ -15,6 +15,7 @@ from typing import Dict, List, NamedTuple, Optional
 
 from .proc import set_pdeathsig
 
+ANSWER_LIMIT = 1 << 24  # bytes
 OUTPUT_TAIL = 4096  # bytes of a child's output worth keeping for a message
 PATIENCE = 2.0  # seconds for a killed child to be gone; one stuck in the kernel (a lost GPU) never is
 
@@ -83,7 +84,7 @@ class Child:
         try:
             status = self._wait()
             return Answer(
-                status, _tail(self._answer, 1 << 24), _tail(self._output, OUTPUT_TAIL).decode("utf-8", "replace")
+                status, _tail(self._answer, ANSWER_LIMIT), _tail(self._output, OUTPUT_TAIL).decode("utf-8", "replace")
             )
         finally:
             self._close()

@@ -14,12 +14,8 @@ from typing import Any, Dict, List, Optional
 from .proc import boot_identity
 from .state import home_folder
 
-_LOGIND = (
-    "/etc/systemd/logind.conf",
-    "/usr/lib/systemd/logind.conf.d",
-    "/run/systemd/logind.conf.d",
-    "/etc/systemd/logind.conf.d",
-)
+_LOGIND = "/etc/systemd/logind.conf"
+_LOGIND_DROP_INS = ("/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d")
 
 
 def host_facts() -> Dict[str, Any]:
@@ -50,8 +46,9 @@ def memory_bytes(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> Option
 
 
 def logind_facts(user: str, uid: int, root: str = "") -> Dict[str, Any]:
-    """``{kill_user_processes, remove_ipc}``: whether logind ends this user's processes, or removes their shared memory,
-    when the last session closes. Lingering users and hosts without systemd are spared.
+    """Whether logind harms what outlives this user's last session: ``{kill_user_processes, remove_ipc}``.
+
+    ``remove_ipc`` concerns shared memory. Lingering users and hosts without systemd are spared.
     """
     spared = not os.path.isdir(root + "/run/systemd/system") or os.path.exists(root + "/var/lib/systemd/linger/" + user)
     settings = _logind_settings(root)
@@ -104,19 +101,18 @@ def _cgroup_limits(membership: str, root: str) -> List[int]:
             limits += [int(text)] if text.isdigit() else []
             if path in ("", "/"):
                 break
-            path = os.path.dirname(path)  # noqa: PLW2901 - climbs
+            path = os.path.dirname(path)
     return limits
 
 
 def _logind_settings(root: str) -> Dict[str, str]:
-    """logind's settings, later files over earlier ones; a drop-in hides those of its name in folders before."""
-    main, *folders = [root + place for place in _LOGIND]
+    """The settings of logind, later files over earlier ones; a drop-in hides those of its name in folders before."""
     drop_ins = {}
-    for folder in folders:
-        for path in glob.glob(folder + "/*.conf"):
+    for folder in _LOGIND_DROP_INS:
+        for path in glob.glob(root + folder + "/*.conf"):
             drop_ins[os.path.basename(path)] = path
     settings = {}
-    for path in [main, *(drop_ins[name] for name in sorted(drop_ins))]:
+    for path in [root + _LOGIND, *(drop_ins[name] for name in sorted(drop_ins))]:
         for line in _text(path).splitlines():
             key, equals, value = line.partition("=")
             if equals and not key.lstrip().startswith(("#", ";")):

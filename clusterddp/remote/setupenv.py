@@ -8,7 +8,7 @@ Not here: which interpreter that environment holds (torchfacts.py), starting any
 
 import hashlib
 import os
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from .child import Answer, Child
 from .state import Refused
@@ -18,17 +18,14 @@ TIMEOUT = 120.0  # seconds; `conda activate` and `module load` on a cold network
 # A failing command at the top level of the lines ends them (BASH_SOURCE is empty there only: a failure deep inside a
 # sourced file is that file's own affair; functions do not inherit the trap). `set --` hides our arguments from
 # `source activate`. All before the eval stands on line 1, so that LINENO counts the setup's own lines.
-_SCRIPT = "; ".join(
-    (
-        "_clusterddp_in=$1 _clusterddp_out=$2",
-        "set --",
-        "trap '_clusterddp_rc=$?; if [ ${#BASH_SOURCE[@]} -eq 0 ]; then"
-        ' printf "F%s %s" "$_clusterddp_rc" "$LINENO" >&$_clusterddp_out; exit $_clusterddp_rc; fi\' ERR',
-        'eval "$(< "/dev/fd/$_clusterddp_in")"',
-        "trap - ERR",
-        'printf E >&"$_clusterddp_out"',
-        'if [ -x /usr/bin/env ]; then /usr/bin/env -0 >&"$_clusterddp_out"; else env -0 >&"$_clusterddp_out"; fi',
-    )
+_SCRIPT = (
+    "_clusterddp_in=$1 _clusterddp_out=$2; set --; "
+    "trap '_clusterddp_rc=$?; if [ ${#BASH_SOURCE[@]} -eq 0 ]; then"
+    ' printf "F%s %s" "$_clusterddp_rc" "$LINENO" >&$_clusterddp_out; exit $_clusterddp_rc; fi\' ERR; '
+    'eval "$(< "/dev/fd/$_clusterddp_in")"; '
+    "trap - ERR; "
+    'printf E >&"$_clusterddp_out"; '
+    'if [ -x /usr/bin/env ]; then /usr/bin/env -0 >&"$_clusterddp_out"; else env -0 >&"$_clusterddp_out"; fi'
 )
 
 # Names the shell changes by being there; the job shall see what the session had.
@@ -62,9 +59,7 @@ def setup_environment(
             "look for a line of clusterddp_setup that waits for input",
         )
     if answer.payload[:1] != b"E":
-        raise Refused(
-            _failure(lines, answer), "correct clusterddp_setup; its lines run in `bash -l`, not interactively"
-        )
+        raise Refused(_failure(lines, answer), "correct clusterddp_setup, run in `bash -l`")
     env = _parse(answer.payload[1:])
     for name in _SHELLS_OWN:
         env.pop(name, None)
@@ -73,14 +68,12 @@ def setup_environment(
     return env
 
 
-def environment_digest(env: Mapping[str, str], extra: Iterable[str] = ()) -> str:
-    """A digest of what of ``env`` bears on torch, and of ``extra`` texts; equal for two sessions of one setup."""
+def environment_digest(env: Mapping[str, str]) -> str:
+    """A digest of what of ``env`` bears on torch; equal for two sessions of one setup."""
     digest = hashlib.sha256()
     for name in sorted(env):
         if name in _BEARING or name.startswith(_BEARING_PREFIXES):
             digest.update(("%s=%s\0" % (name, env[name])).encode("utf-8", "surrogateescape"))
-    for text in extra:
-        digest.update(b"\1" + text.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:32]
 
 

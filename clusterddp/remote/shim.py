@@ -3,7 +3,7 @@
 It opens the worker's output files, records the start, forks, execs the real interpreter with the startup hook,
 forwards signals, records how the worker ended, and then dies the same way, so that torchrun sees no difference.
 While it lives the worker cannot outlive its agent: the agent's death reaches the shim, the shim's the worker.
-Not here: what the interpreter does at its start (hook/sitecustomize.py), which files a run keeps (spool).
+Not here: the worker's environment (workerenv.py), what its interpreter does first (hook/sitecustomize.py).
 """
 
 import errno
@@ -16,6 +16,7 @@ from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from . import proc
 from .events import append_event
+from .workerenv import recorded, worker_environment
 
 # torchrun ends a worker by killpg on the shim. The worker has a group of its own, so its whole group gets the
 # signal, DataLoader workers and all, as it would without us.
@@ -27,22 +28,6 @@ OURS = (*TO_GROUP, *TO_WORKER, AGENT_DIED)
 
 OOM_SCORE = 500  # the kernel takes a worker before the agent, the supervisor and sshd
 CANNOT_EXEC = 127
-
-# The names recorded at a start; the rest of the environment is never written anywhere.
-RECORDED = (
-    ("rank", "RANK"),
-    ("world_size", "WORLD_SIZE"),
-    ("local_world_size", "LOCAL_WORLD_SIZE"),
-    ("group_rank", "GROUP_RANK"),
-    ("group_world_size", "GROUP_WORLD_SIZE"),
-    ("master_addr", "MASTER_ADDR"),
-    ("master_port", "MASTER_PORT"),
-    ("restart_count", "TORCHELASTIC_RESTART_COUNT"),
-    ("max_restarts", "TORCHELASTIC_MAX_RESTARTS"),
-)
-TEXT = ("master_addr",)
-PRIVATE = ("PYTHON_EXEC",)  # of ours; the hook removes its own two
-PRIVATE_PREFIX = "PET_"  # torchrun's own options: a script that runs torchrun itself would obey them
 
 
 class Worker(NamedTuple):
@@ -139,26 +124,6 @@ def open_output(spool: str, local_rank: int) -> Tuple[int, int, int]:
             return start, os.open(os.devnull, os.O_WRONLY), os.open(os.devnull, os.O_WRONLY)
 
 
-def worker_environment(environ: Dict[str, str], spool: str, key: str) -> Dict[str, str]:
-    """The worker's environment: what torchrun gave, without what is ours, with the way to the hook.
-
-    CLUSTERDDP_HOOK and CLUSTERDDP_USER_PYTHONPATH are there for the hook, which removes them and restores
-    PYTHONPATH before any of the user's code. torchrun's error file stays where torchrun reads it.
-    """
-    env = {n: v for n, v in environ.items() if n not in PRIVATE and not n.startswith(PRIVATE_PREFIX)}
-    if not env.get("TORCHELASTIC_ERROR_FILE"):
-        env["TORCHELASTIC_ERROR_FILE"] = os.path.join(spool, "errors", key + ".json")
-    hook = os.path.join(spool, "hook")
-    user = env.get("CLUSTERDDP_USER_PYTHONPATH")
-    if os.pathsep in hook:  # PYTHONPATH cannot say it: run without the hook
-        env.pop("CLUSTERDDP_USER_PYTHONPATH", None)
-        env.pop("PYTHONPATH", None)
-        return env if user is None else dict(env, PYTHONPATH=user)
-    env["CLUSTERDDP_HOOK"] = key
-    env["PYTHONPATH"] = hook + os.pathsep + user if user else hook
-    return env
-
-
 def run(worker: Worker, out: int, err: int) -> int:
     """Fork, exec, forward signals, wait, record both ends.
 
@@ -183,15 +148,6 @@ def run(worker: Worker, out: int, err: int) -> int:
     status = _wait(worker, pid)
     _keep_torch_record(worker)
     return status
-
-
-def recorded(env: Dict[str, str]) -> Dict[str, Any]:
-    """The fixed list of names from an environment, numbers as numbers, null where absent."""
-    values: Dict[str, Any] = {}
-    for field, name in RECORDED:
-        value = env.get(name)
-        values[field] = int(value) if value and value.isdigit() and field not in TEXT else value
-    return values
 
 
 def _child(worker: Worker, parent: int, released: int, out: int, err: int) -> NoReturn:

@@ -30,8 +30,8 @@ def collect(torch: Any, facts: Dict[str, Any]) -> None:
     facts["cuda"] = _try(lambda: torch.version.cuda)
     facts["hip"] = _try(lambda: torch.version.hip)
     facts["nccl"] = _try(lambda: _version(torch.cuda.nccl.version()))
-    facts["gloo"] = bool(_try(lambda: torch.distributed.is_gloo_available()))
-    facts["nccl_available"] = bool(_try(lambda: torch.distributed.is_nccl_available()))
+    facts["gloo"] = _try(lambda: bool(torch.distributed.is_gloo_available())) or False
+    facts["nccl_available"] = _try(lambda: bool(torch.distributed.is_nccl_available())) or False
     facts["device_count"] = _try(lambda: int(torch.cuda.device_count())) or 0
     try:
         facts["device_names"] = [torch.cuda.get_device_name(i) for i in range(facts["device_count"])]

@@ -96,12 +96,11 @@ def cache_key(interpreter: Interpreter, depends: Sequence[str]) -> str:
 
 def installations(path: Sequence[str]) -> List[str]:
     """Every torch that stands on an interpreter's path, as ``folder mtime``, found without importing it."""
-    found = []
-    for folder in path:
-        for name in _listing(folder):
-            if name == "torch" or (name.startswith("torch-") and name.endswith((".dist-info", ".egg-info"))):
-                found.append(_stamp(os.path.join(folder, name)))
-    return found
+    return [_stamp(os.path.join(folder, name)) for folder in path for name in _listing(folder) if _is_torch(name)]
+
+
+def _is_torch(name: str) -> bool:
+    return name == "torch" or (name.startswith("torch-") and name.endswith((".dist-info", ".egg-info")))
 
 
 def _locate(name: str, env: Dict[str, str], workdir: Optional[str]) -> Optional[str]:
@@ -132,9 +131,8 @@ def _cached(path: str) -> Optional[Dict[str, Any]]:
         kept = read_json(path)
     except (OSError, ValueError):
         return None  # half a disk, another's hand: it is only a cache
-    if isinstance(kept, dict) and kept.get("format") == FORMAT and isinstance(kept.get("torch"), dict):
-        return kept["torch"]
-    return None
+    facts = kept.get("torch") if isinstance(kept, dict) and kept.get("format") == FORMAT else None
+    return facts if isinstance(facts, dict) else None
 
 
 def _keep(folder: str, path: str, facts: Dict[str, Any]) -> None:

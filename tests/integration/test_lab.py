@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.lab import Lab, network, registry
+from tests.lab import HostOptions, Lab, LabError, network, registry
 from tests.lab.observe import ssh
 from tests.lab.system import ProcessId, wait_until
 
@@ -79,6 +79,20 @@ def test_processes_with_a_marker_are_seen_with_command_line_and_environment(lab:
         os.kill(found[0].pid, signal.SIGKILL)
         process.wait()
     wait_until("nothing is left", lambda: not host.leftovers("marked-run"))
+
+
+def test_a_host_that_cannot_boot_is_an_error_with_its_last_words(make_lab: MakeLab) -> None:
+    with pytest.raises(LabError, match=r"gpu00 died while booting: .*Nonsense"):
+        make_lab(1, options=HostOptions(sshd=("Nonsense yes",)))
+
+
+@pytest.mark.usefixtures("make_lab")
+def test_without_root_the_labs_tests_are_skipped_with_the_reason() -> None:
+    test = "tests/integration/test_lab.py::test_hosts_reach_each_other_by_name"
+    argv = ["unshare", "--user", "--map-user=1000", sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test]
+    done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert "1 skipped" in done.stdout
+    assert "lab: the lab needs root" in done.stdout
 
 
 def test_stop_removes_every_trace_and_twice_is_no_error(make_lab: MakeLab) -> None:

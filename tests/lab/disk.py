@@ -116,7 +116,7 @@ def needed_paths() -> list[Path]:
 
 def foreign_mounts() -> list[str]:
     """Interpreter folders on another file system than `/`, which an overlay of `/` lacks."""
-    device = os.stat("/").st_dev
+    device = Path("/").stat().st_dev
     folders = {path if path.is_dir() else path.parent for path in needed_paths()}
     return sorted(str(folder) for folder in folders if folder.stat().st_dev != device)
 

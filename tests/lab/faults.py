@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from tests.lab import network
@@ -56,7 +57,7 @@ class Faults:
             direction: `in`: to this host's port. `out`: from this host to others' port.
             peer: Only packets from or to this address.
         """
-        _rule(self, port, proto, direction, peer, ("DROP",))
+        _rule(self, "DROP", port=port, proto=proto, direction=direction, peer=peer)
 
     def reject(
         self: _Wired,
@@ -67,7 +68,8 @@ class Faults:
         answer: str = "tcp-reset",
     ) -> None:
         """Refuse packets to a port with an answer (`tcp-reset`, `icmp-port-unreachable`, `icmp-host-unreachable`)."""
-        _rule(self, port, proto, direction, peer, ("REJECT", "--reject-with", answer))
+        target = f"REJECT --reject-with {answer}"
+        _rule(self, target, port=port, proto=proto, direction=direction, peer=peer)
 
     def rate(self: _Wired, speed: str) -> None:
         """Slow every cable down in both directions (`100mbit`)."""
@@ -96,7 +98,7 @@ class Faults:
 
 
 def _rule(
-    host: _Wired, port: int | str | None, proto: str, direction: Direction, peer: str | None, target: tuple[str, ...]
+    host: _Wired, target: str, *, port: int | str | None, proto: str, direction: Direction, peer: str | None
 ) -> None:
     for chain in CHAINS[direction]:
         match = ["-p", proto]
@@ -104,7 +106,7 @@ def _rule(
             match += ["--dport", str(port)]
         if peer is not None:
             match += ["-s" if chain == "INPUT" else "-d", peer]
-        command("ip", "netns", "exec", host.namespace, "iptables", "-w", "-A", chain, *match, "-j", *target)
+        command("ip", "netns", "exec", host.namespace, "iptables", "-w", "-A", chain, *match, "-j", *target.split())
 
 
 def _ends(host: _Wired) -> list[tuple[str, str]]:
@@ -128,15 +130,13 @@ def _connections(init: ProcessId) -> list[int]:
 def children(pid: int) -> list[int]:
     """The pids of a process's children."""
     try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-            return [int(word) for word in file.read().split()]
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
 
 
 def _name(pid: int) -> str:
     try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
         return ""

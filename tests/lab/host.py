@@ -6,7 +6,6 @@ Not covered: how hosts are joined (network.py), what lies on the disk at first (
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +56,14 @@ class LabHost(Faults):
     """
 
     def __init__(
-        self, folder: Path, name: str, lab: int, nics: tuple[Nic, ...], users: tuple[User, ...], options: HostOptions
+        self,
+        folder: Path,
+        name: str,
+        *,
+        lab: int,
+        nics: tuple[Nic, ...],
+        users: tuple[User, ...],
+        options: HostOptions,
     ) -> None:
         self.name = name
         self.lab_number = lab
@@ -106,7 +112,7 @@ class LabHost(Faults):
         """Whether sshd has said its banner."""
         if (self.folder / "stat").exists() and not self.init.alive:
             console = (self.folder / "console.log").read_text(errors="replace").strip().splitlines()
-            raise LabError(f"{self.name} died while booting: {console[-1:]}")
+            raise LabError(f"{self.name} died while booting: {' | '.join(console[-3:])}")
         try:
             return self.banner().startswith("SSH-")
         except OSError:
@@ -146,6 +152,8 @@ class LabHost(Faults):
 
     def argv(self, argv: Sequence[str], user: str = "", env: Mapping[str, str] | None = None) -> list[str]:
         """The operator's command line that runs `argv` on the host, for callers with their own Popen."""
+        if not self.running:
+            raise LabError(f"{self.name} is off: {list(argv)} cannot run there")
         account = self.user(user)
         place = ("nsenter", f"--target={self.init.pid}", *NAMESPACES)
         become = ("setpriv", f"--reuid={account.uid}", f"--regid={account.uid}", "--init-groups", "--pdeathsig=KILL")
@@ -226,8 +234,8 @@ class LabHost(Faults):
         """All processes of the host but its sshd (PID 1, connections)."""
         if not self.running:
             return []
-        namespace = os.readlink(f"/proc/{self.init.pid}/ns/pid")
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        namespace = Path(f"/proc/{self.init.pid}/ns/pid").readlink()
+        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
         found = [seen for pid in pids if (seen := _look(pid, namespace))]
         return [seen for seen in found if not " ".join(seen.cmdline[:1]).startswith("sshd: ")]
 
@@ -240,10 +248,10 @@ class LabHost(Faults):
         ]
 
 
-def _look(pid: int, namespace: str) -> Seen | None:
+def _look(pid: int, namespace: Path) -> Seen | None:
     """A process if it is in a pid namespace; None for others, and for those that end meanwhile."""
     with contextlib.suppress(OSError):
-        if os.readlink(f"/proc/{pid}/ns/pid") == namespace:
+        if Path(f"/proc/{pid}/ns/pid").readlink() == namespace:
             cmdline = _words(f"/proc/{pid}/cmdline")
             pairs = (word.partition("=") for word in _words(f"/proc/{pid}/environ"))
             return Seen(pid=pid, cmdline=cmdline, environ={key: value for key, _, value in pairs})

@@ -10,7 +10,7 @@ Not covered: what a single host can do (host.py).
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from tests.lab import network, registry, texts
 from tests.lab.disk import FIRST_UID, User
@@ -27,8 +27,12 @@ BASTION_POSITION = 250
 MOST_HOSTS = 240
 
 
+@final
 class Lab:
     """N machines on one. Start it with `start()` or `with`; `stop()` removes every trace.
+
+    Every host sees the operator's `/` beneath a layer of its own, but has its own /home, /var/tmp, /tmp, /run
+    and /dev/shm. What the operator changes in `/` while a host runs may or may not be seen there.
 
     Args:
         hosts: How many hosts, named gpu00, gpu01, …
@@ -129,7 +133,7 @@ class Lab:
 
     def _host(self, name: str, nics: tuple[network.Nic, ...]) -> LabHost:
         options = self._host_options.get(name, self._options)
-        return LabHost(self.folder, name, self.number, nics, self._users, options)
+        return LabHost(self.folder, name, lab=self.number, nics=nics, users=self._users, options=options)
 
     def _prepare(self, host: LabHost, names: Mapping[str, str], key: str, home: Path | None) -> None:
         inner = self._with_bastion and host is not self.bastion

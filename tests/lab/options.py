@@ -25,7 +25,7 @@ TOOLS = (
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class LabUnavailable(RuntimeError):  # noqa: N818 - a reason to skip, not an error
+class LabUnavailable(RuntimeError):
     """This machine cannot carry a lab (or this variant of it), and why."""
 
 
@@ -74,12 +74,15 @@ def why_not() -> str | None:
 
 def _trial() -> str | None:
     """Try the two things a container often forbids: namespaces and an overlay of `/`."""
+    trial = f"cddp0-trial-{os.getpid()}"
     with tempfile.TemporaryDirectory(dir=disk_root()) as folder:
         for name in ("upper", "work", "root"):
             Path(folder, name).mkdir()
-        mount = f'cd "{folder}" && mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root'
-        argv = ["unshare", "--mount", "--uts", "--pid", "--ipc", "--net", "--fork", "sh", "-c", mount]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        mount = "mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root"
+        unshare = "unshare --mount --uts --pid --ipc --net --fork"
+        script = f"set -e; ip netns add {trial}; ip netns del {trial}; {unshare} {mount}"
+        argv = ["sh", "-c", script]
+        done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().replace("\n", " ")
         return f"the lab needs namespaces and overlay mounts, which this machine refuses: {said}"

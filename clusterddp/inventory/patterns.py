@@ -1,0 +1,134 @@
+"""Host patterns of ``--limit``, with Ansible's meaning: ``a:b``, ``a,b``, ``&a``, ``!a``, globs, ``~regex``, ``g[0:2]``.
+
+A part that matches nothing is passed over as in Ansible, but named. Not here: the error when nothing is left.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import InventoryError
+
+from .ranges import split_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+_SUBSCRIPT = re.compile(r"(?P<base>.+)\[(?:(?P<one>-?[0-9]+)|(?P<first>[0-9]+)[:-](?P<last>[0-9]*))\]")
+_SPECIAL = frozenset(".?*[")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """The hosts that a pattern selects, in the pattern's own order, and what it names in vain."""
+
+    hosts: tuple[str, ...]
+    notices: tuple[str, ...]
+
+
+def select(pattern: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str]]) -> Selection:
+    """Evaluate a host pattern.
+
+    Args:
+        pattern: As after ``--limit``; ``@file`` reads one pattern a line.
+        hosts: All host names, in order.
+        groups: Each group's host names in order, ``all`` and ``ungrouped`` among them.
+
+    Raises:
+        InventoryError: A bad regular expression, a subscript beyond the hosts, or a missing ``@file``.
+    """
+    chosen: list[str] = []
+    notices: list[str] = []
+    for part in _ordered(_parts(pattern)):
+        sign, name = (part[0], part[1:]) if part[0] in "!&" else ("", part)
+        found = [part] if part in hosts else _match(name, hosts, groups)
+        if not found and name not in groups:
+            notices.append(_in_vain(pattern, name, (*groups, *hosts)))
+        if sign == "!":
+            chosen = [host for host in chosen if host not in set(found)]
+        elif sign == "&":
+            chosen = [host for host in chosen if host in set(found)]
+        else:
+            chosen.extend(found)
+    return Selection(hosts=tuple(dict.fromkeys(chosen)), notices=tuple(notices))
+
+
+def _parts(pattern: str) -> list[str]:
+    parts: list[str] = []
+    for part in _split(pattern):
+        parts.extend(_from_file(part[1:]) if part.startswith("@") else [part])
+    return [part for part in parts if part.strip("!&")]
+
+
+def _split(pattern: str) -> list[str]:
+    """At commas; else at colons outside brackets, unless the whole is one address (``::1``, ``gpu[1:3]``)."""
+    if "," in pattern:
+        parts = pattern.split(",")
+    elif split_port(pattern):
+        parts = [pattern]
+    else:
+        parts = re.split(r"[:\s]+(?![^\[]*\])", pattern)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _from_file(name: str) -> list[str]:
+    try:
+        lines = Path(name).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise InventoryError(
+            f"limit file {name!r} cannot be read", remedy="write @ before a file with one pattern a line"
+        ) from None
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _ordered(parts: list[str]) -> list[str]:
+    """First what adds, then ``&``, then ``!``, whatever their order on the line."""
+    adding = [part for part in parts if part[0] not in "!&"]
+    keeping = [part for part in parts if part[0] == "&"]
+    removing = [part for part in parts if part[0] == "!"]
+    return [*(adding or ["all"]), *keeping, *removing]
+
+
+def _match(name: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str]]) -> list[str]:
+    subscript = None if name.startswith("~") else _SUBSCRIPT.fullmatch(name)
+    base = subscript["base"] if subscript else name
+    matches = _matcher(base)
+    in_groups = [group for group in groups if matches(group)]
+    found = [host for group in in_groups for host in groups[group]]
+    if not in_groups or base.startswith("~") or _SPECIAL.intersection(base):
+        found.extend(host for host in hosts if matches(host))
+    return _subscripted(found, subscript, name) if subscript and found else found
+
+
+def _matcher(base: str) -> Callable[[str], object]:
+    try:
+        return re.compile(base[1:] if base.startswith("~") else fnmatch.translate(base)).match
+    except re.error as error:
+        raise InventoryError(
+            f"limit {base!r} is not a regular expression: {error}", remedy="quote it, and escape \\ ( [ *"
+        ) from None
+
+
+def _subscripted(found: list[str], subscript: re.Match[str], name: str) -> list[str]:
+    first = int(subscript["one"] or subscript["first"])
+    last = None if subscript["one"] else int(subscript["last"] or len(found) - 1)
+    if last:
+        return found[first : last + 1]
+    try:
+        return [found[first]]  # also for [n:0], which Ansible reads as [n]
+    except IndexError:
+        raise InventoryError(
+            f"limit {name!r} asks for a host that is not there: {subscript['base']} has {len(found)}",
+            remedy="count from 0, or from -1 backwards",
+        ) from None
+
+
+def _in_vain(pattern: str, name: str, known: Collection[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"limit {pattern!r}: {name!r} matches no host or group{hint}"

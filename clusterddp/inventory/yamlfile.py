@@ -1,0 +1,236 @@
+"""YAML and JSON with places: every mapping knows the line and the written text of each of its values.
+
+Built over PyYAML's safe resolver; tags of Ansible's (``!vault``, ``!unsafe``) become :class:`Opaque`.
+Duplicate keys are recorded, not judged: the last one wins, as in Ansible, and the caller decides.
+Not here: what the keys mean (tree.py, variables.py).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import yaml
+
+from clusterddp.errors import InventoryError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# libyaml's parser is ten times as fast and gives the same nodes with the same marks.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_VAULT = frozenset({"!vault", "!vault-encrypted"})
+_MAP, _SET, _MERGE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:set", "tag:yaml.org,2002:merge"
+VAULT_HEADER = "$ANSIBLE_VAULT"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opaque:
+    """A tagged value that only Ansible can read: ``kind`` is ``vault`` or ``unsafe``."""
+
+    kind: str
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """One variable's value with its place.
+
+    ``text`` is a scalar exactly as written (``0010``, ``yes``, ``1:30:00``), else None.
+    """
+
+    key: str
+    value: Any = field(repr=False)
+    text: str | None = field(repr=False)
+    file: str
+    line: int
+
+    @property
+    def where(self) -> str:
+        """``file:line:key``."""
+        return f"{self.file}:{self.line}:{self.key}"
+
+
+class Marked(dict[Any, Any]):
+    """A mapping that knows its place, and the line and text of each key's value."""
+
+    __slots__ = ("duplicates", "file", "line", "lines", "texts")
+
+    def __init__(self, file: str, line: int) -> None:
+        super().__init__()
+        self.file = file
+        self.line = line
+        self.lines: dict[Any, int] = {}
+        self.texts: dict[Any, str] = {}
+        self.duplicates: list[tuple[Any, int, int]] = []  # key, its line, the earlier line
+
+    def where(self, key: object) -> str:
+        """``file:line:key`` of one of its keys."""
+        return f"{self.file}:{self.lines.get(key, self.line)}:{key}"
+
+    def setting(self, key: str) -> Setting:
+        """The value under a key, with its place."""
+        line = self.lines.get(key, self.line)
+        return Setting(key=key, value=self[key], text=self.texts.get(key), file=self.file, line=line)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Document:
+    """What a file holds: its data, and ``(place, key, earlier line)`` of every duplicate key in it."""
+
+    data: Any
+    duplicates: tuple[tuple[str, Any, int], ...] = ()
+    encrypted: bool = False
+
+
+def read(path: Path, shown: str) -> Document:
+    """Read a YAML or JSON file.
+
+    Args:
+        path: The file.
+        shown: How errors name it.
+
+    Raises:
+        InventoryError: It cannot be read, or is neither YAML nor JSON.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InventoryError(
+            f"is not UTF-8 text (byte {error.start})", where=shown, remedy="save the file as UTF-8"
+        ) from None
+    except OSError as error:
+        raise InventoryError(
+            f"cannot be read: {error.strerror}", where=shown, remedy="check the path and its permissions"
+        ) from None
+    return parse(text, shown)
+
+
+def parse(text: str, shown: str) -> Document:
+    """Parse YAML or JSON text; see :func:`read`."""
+    if text.startswith(VAULT_HEADER):
+        return Document(data=None, encrypted=True)
+    as_json = _is_json(text)
+    builder = _Builder(shown, as_json=as_json)
+    try:
+        # Valid JSON has tabs only between its tokens, and there YAML refuses them.
+        node = yaml.compose(text.replace("\t", " ") if as_json else text, Loader=_Loader)
+        data = None if node is None else builder.value(node)
+    except yaml.MarkedYAMLError as error:
+        raise _syntax_error(error, shown) from None
+    except yaml.YAMLError as error:
+        raise InventoryError(f"is not YAML: {error}".replace("\n", " "), where=shown) from None
+    except RecursionError:
+        raise InventoryError("is nested too deeply", where=shown) from None
+    return Document(data=data, duplicates=tuple(builder.duplicates))
+
+
+def _is_json(text: str) -> bool:
+    if text.lstrip()[:1] not in {"{", "["}:
+        return False
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _syntax_error(error: yaml.MarkedYAMLError, shown: str) -> InventoryError:
+    mark = error.problem_mark or error.context_mark
+    place = f"{shown}:{mark.line + 1}:{mark.column + 1}" if mark else shown
+    problem = " ".join(str(part) for part in (error.context, error.problem) if part)
+    remedy = "quote values that begin with {, [, *, &, !, % or @, and indent with spaces"
+    return InventoryError(f"is not YAML: {problem}".replace("\n", " "), where=place, remedy=remedy)
+
+
+class _Builder:
+    """Turns composed nodes into values, once a node, so that anchors are shared as YAML means them."""
+
+    def __init__(self, file: str, *, as_json: bool) -> None:
+        self.file = file
+        self.as_json = as_json
+        self.duplicates: list[tuple[str, Any, int]] = []
+        self._made: dict[tuple[int, bool], Any] = {}
+        self._open: set[int] = set()
+        self._constructor = yaml.constructor.SafeConstructor()
+        self._resolver = yaml.resolver.Resolver()
+
+    def value(self, node: yaml.Node, *, unsafe: bool = False) -> Any:
+        """The value of a node; strings under ``!unsafe`` are opaque."""
+        unsafe = unsafe or node.tag == "!unsafe"
+        known = (id(node), unsafe)
+        if known not in self._made:
+            if id(node) in self._open:
+                raise self._error(node, "an anchor that contains itself")
+            self._open.add(id(node))
+            self._made[known] = self._make(node, unsafe=unsafe)
+            self._open.discard(id(node))
+        return self._made[known]
+
+    def _make(self, node: yaml.Node, *, unsafe: bool) -> Any:
+        if isinstance(node, yaml.MappingNode) and node.tag in {_MAP, "!unsafe"}:
+            return self._mapping(node, unsafe=unsafe)
+        if isinstance(node, yaml.SequenceNode) and node.tag in {"tag:yaml.org,2002:seq", "!unsafe"}:
+            return [self.value(item, unsafe=unsafe) for item in node.value]
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, unsafe=unsafe)
+        return self._construct(node)  # !!set, !!omap, !!pairs; any other tag is refused there
+
+    def _scalar(self, node: yaml.ScalarNode, *, unsafe: bool) -> Any:
+        if node.tag in _VAULT:
+            return Opaque(kind="vault", text=node.value)
+        if self.as_json:
+            return _json_scalar(node)
+        if node.tag == "!unsafe":
+            tag = self._resolver.resolve(yaml.ScalarNode, node.value, (True, False))
+            node = yaml.ScalarNode(tag, node.value, node.start_mark, node.end_mark)
+        made = self._construct(node)
+        return Opaque(kind="unsafe", text=made) if unsafe and isinstance(made, str) else made
+
+    def _construct(self, node: yaml.Node) -> Any:
+        try:
+            return self._constructor.construct_object(node, deep=True)  # type: ignore[no-untyped-call]
+        except (ValueError, TypeError, OverflowError):
+            raise self._error(node, f"{node.value!r} is not a value of its kind") from None
+
+    def _mapping(self, node: yaml.MappingNode, *, unsafe: bool) -> Marked:
+        made = Marked(self.file, node.start_mark.line + 1)
+        self._find_duplicates(node, made)
+        self._constructor.flatten_mapping(node)  # the merge key <<
+        for key_node, value_node in node.value:
+            key = self._key(key_node)
+            made[key] = self.value(value_node, unsafe=unsafe)
+            made.lines[key] = key_node.start_mark.line + 1
+            made.texts.pop(key, None)
+            if isinstance(value_node, yaml.ScalarNode):
+                made.texts[key] = value_node.value
+        return made
+
+    def _find_duplicates(self, node: yaml.MappingNode, made: Marked) -> None:
+        """Before merge keys are flattened: overriding a merged key is no duplicate."""
+        first: dict[Any, int] = {}
+        for key_node, _ in node.value:
+            if key_node.tag == _MERGE:
+                continue
+            key, line = self._key(key_node), key_node.start_mark.line + 1
+            if key in first:
+                made.duplicates.append((key, line, first[key]))
+                self.duplicates.append((f"{self.file}:{line}:{key}", key, first[key]))
+            first.setdefault(key, line)
+
+    def _key(self, node: yaml.Node) -> Any:
+        if not isinstance(node, yaml.ScalarNode):
+            raise self._error(node, "a mapping or list as a key (an unquoted {{ … }}?)")
+        return self.value(node)
+
+    def _error(self, node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
+        return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+
+
+def _json_scalar(node: yaml.ScalarNode) -> Any:
+    """JSON's own reading: YAML 1.1 would take 1e5 for text and split a pair of surrogates."""
+    if node.style == '"':
+        text = cast("str", node.value)
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return json.loads(node.value)
