@@ -34,6 +34,15 @@ HANDSHAKE = 30.0  # seconds from the open pipe to the helper's hello
 _NOISE = 64 * 1024
 
 
+class _Exchange:
+    """One request: its id, the frames that came for it, and whether its last one was taken."""
+
+    def __init__(self, ident: int) -> None:
+        self.ident = ident
+        self.frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self.ended = False
+
+
 class Host:
     """A live helper on one host. Thread-safe; close it, or use it as a context."""
 
@@ -44,7 +53,7 @@ class Host:
         self.noise = noise  # what the login shell printed before the helper spoke
         self._pipe = pipe
         self._lock = threading.Lock()
-        self._requests: dict[int, queue.SimpleQueue[Frame | None]] = {}
+        self._exchanges: dict[int, _Exchange] = {}
         self._ids = itertools.count(1)
         self._heard = time.monotonic()
         self._lost: str | None = None
@@ -89,10 +98,9 @@ class Host:
 
     def ping(self, timeout: float = DEAD) -> tuple[int, int, int]:
         """Ask the helper's loop for its clock: (sent, host's, received) in ns, ours by ``time.time_ns``."""
-        with self._request("ping", {}) as (ident, frames):
-            sent = time.time_ns()
-            self._write({"id": ident, "kind": "req", "op": "ping"})
-            frame = self._next(frames, time.monotonic() + timeout)
+        sent = time.time_ns()
+        with self._request("ping", {}) as exchange:
+            frame = self._next(exchange, time.monotonic() + timeout)
             return sent, int(frame.header["time_ns"]), time.time_ns()
 
     def call(self, op: str, args: Mapping[str, Any] | None = None, *, timeout: float | None = 120.0) -> Any:
@@ -115,24 +123,24 @@ class Host:
         """``call`` with a stream of data for the operation; sends no more than the host has granted."""
         deadline = None if timeout is None else time.monotonic() + timeout
         result = bytearray()
-        with self._request(op, args) as (ident, frames):
+        with self._request(op, args) as exchange:
             credit = CREDIT
             for chunk in chunks:
                 for start in range(0, len(chunk), MAX_BODY):
-                    while credit <= 0 or not frames.empty():
-                        frame = self._next(frames, deadline)
+                    while credit <= 0 or not exchange.frames.empty():
+                        frame = self._next(exchange, deadline)
                         if frame.header["kind"] == "end":  # it has enough: an early result
                             return json.loads(bytes(result) + frame.body)
                         credit += int(frame.header.get("n", 0))
                     piece = chunk[start : start + MAX_BODY]
-                    self._write({"id": ident, "kind": "data"}, piece)
+                    self._write({"id": exchange.ident, "kind": "data"}, piece)
                     credit -= len(piece)
-            self._write({"id": ident, "kind": "end"})
+            self._write({"id": exchange.ident, "kind": "end"})
             while True:
-                frame = self._next(frames, deadline)
+                frame = self._next(exchange, deadline)
                 if frame.header["kind"] in ("data", "end"):
                     result += frame.body
-                    self._grant(ident, frame)
+                    self._grant(exchange, frame)
                 if frame.header["kind"] == "end":
                     return json.loads(result)
 
@@ -146,11 +154,11 @@ class Host:
             UnreachableError: the connection broke.
         """
         result = b""
-        with self._request(op, args) as (ident, frames):
-            self._write({"id": ident, "kind": "end"})
+        with self._request(op, args) as exchange:
+            self._write({"id": exchange.ident, "kind": "end"})
             while True:
-                frame = self._next(frames, None)
-                self._grant(ident, frame)
+                frame = self._next(exchange, None)
+                self._grant(exchange, frame)
                 if frame.header["kind"] == "end":
                     yield Frame(frame.header, result + frame.body)
                     return
@@ -160,25 +168,21 @@ class Host:
                     yield frame
 
     @contextlib.contextmanager
-    def _request(
-        self, op: str, args: Mapping[str, Any] | None
-    ) -> Iterator[tuple[int, queue.SimpleQueue[Frame | None]]]:
-        ident = next(self._ids)
-        frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
-        self._requests[ident] = frames
+    def _request(self, op: str, args: Mapping[str, Any] | None) -> Iterator[_Exchange]:
+        exchange = _Exchange(next(self._ids))
+        self._exchanges[exchange.ident] = exchange
         try:
-            if op != "ping":
-                self._write({"id": ident, "kind": "req", "op": op, "args": dict(args or {})})
-            yield ident, frames
+            self._write({"id": exchange.ident, "kind": "req", "op": op, "args": dict(args or {})})
+            yield exchange
         finally:
-            del self._requests[ident]
-            if not self._lost:
+            del self._exchanges[exchange.ident]
+            if not exchange.ended and not self._lost:
                 with contextlib.suppress(UnreachableError):
-                    self._write({"id": ident, "kind": "cancel"})
+                    self._write({"id": exchange.ident, "kind": "cancel"})
 
-    def _grant(self, ident: int, frame: Frame) -> None:
-        if frame.body:
-            self._write({"id": ident, "kind": "credit", "n": len(frame.body)})
+    def _grant(self, exchange: _Exchange, frame: Frame) -> None:
+        if frame.body and not exchange.ended:
+            self._write({"id": exchange.ident, "kind": "credit", "n": len(frame.body)})
 
     def _write(self, header: dict[str, Any], body: bytes = b"") -> None:
         try:
@@ -192,22 +196,24 @@ class Host:
             self._lose(str(error))
             raise self._gone() from error
 
-    def _next(self, frames: queue.SimpleQueue[Frame | None], deadline: float | None) -> Frame:
+    def _next(self, exchange: _Exchange, deadline: float | None) -> Frame:
         """The next frame of a request; pings a silent host and gives up a dead one."""
         while True:
             left = QUIET if deadline is None else min(QUIET, deadline - time.monotonic())
             if left <= 0:
                 raise HelperError(self.name, "the operation took too long")
             try:
-                frame = frames.get(timeout=left)
+                frame = exchange.frames.get(timeout=left)
             except queue.Empty:
                 self._check_alive()
                 continue
             if frame is None:
-                frames.put(None)
+                exchange.frames.put(None)
                 raise self._gone()
+            exchange.ended = frame.header["kind"] in ("end", "error")
             if frame.header["kind"] == "error":
-                raise HelperError(self.name, str(frame.header["message"]), remedy=str(frame.header.get("remedy") or ""))
+                message, remedy = str(frame.header["message"]), str(frame.header.get("remedy") or "")
+                raise HelperError(self.name, message, remedy=remedy)
             return frame
 
     def _check_alive(self) -> None:
@@ -223,9 +229,9 @@ class Host:
             while data := self._pipe.read(1 << 16):
                 self._heard = time.monotonic()
                 for frame in decoder.feed(data):
-                    waiting = self._requests.get(int(frame.header.get("id", 0)))
-                    if waiting is not None:
-                        waiting.put(frame)
+                    exchange = self._exchanges.get(int(frame.header.get("id", 0)))
+                    if exchange is not None:
+                        exchange.frames.put(frame)
             self._lose("the connection ended")
         except (OSError, EOFError, ProtocolError) as error:
             self._lose(str(error) or type(error).__name__)
@@ -233,8 +239,8 @@ class Host:
     def _lose(self, reason: str) -> None:
         if self._lost is None:
             self._lost = reason
-        for frames in list(self._requests.values()):
-            frames.put(None)
+        for exchange in list(self._exchanges.values()):
+            exchange.frames.put(None)
 
     def _gone(self) -> UnreachableError:
         return UnreachableError(self.name, f"the connection was lost ({self._lost})")

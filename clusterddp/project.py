@@ -134,7 +134,7 @@ class Project:
         path = self.folder / "project.json"
         try:
             data = json.loads(path.read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError) as error:
             raise UsageError(f"{path}: cannot be read ({error})", remedy="remove it or mend it") from error
@@ -162,9 +162,7 @@ class Project:
         try:
             yield
         except OSError as error:
-            raise UsageError(
-                f"{self.folder}: cannot be written ({error.strerror})", remedy=_READ_ONLY
-            ) from error
+            raise UsageError(f"{self.folder}: cannot be written ({error.strerror})", remedy=_READ_ONLY) from error
 
 
 def find(start: Path | None = None, environ: Mapping[str, str] | None = None) -> Project:

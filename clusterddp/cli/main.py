@@ -20,7 +20,16 @@ from clusterddp.errors import (
 
 COMMANDS = ("up", "run", "logs", "status", "runs", "stop", "wait", "hosts")
 # torchrun's options that the plan sets by itself; see clusterddp.plan.OWNED.
-_OF_TORCHRUN = ("--rdzv", "--master", "--node-rank", "--standalone", "--local-addr", "--log-dir", "--redirects", "--tee")
+_OF_TORCHRUN = (
+    "--rdzv",
+    "--master",
+    "--node-rank",
+    "--standalone",
+    "--local-addr",
+    "--log-dir",
+    "--redirects",
+    "--tee",
+)
 
 
 class Commands(click.Group):

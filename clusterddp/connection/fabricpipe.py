@@ -1,7 +1,7 @@
-"""The way to a host through fabric and paramiko: sockets, host keys, login, and the pipe over a channel.
+"""The way to a host through fabric and paramiko: the connection, and the pipe over its channel.
 
-Covers TCP and ProxyCommand beneath, one channel above. Which machine, which keys and which jump hosts is said by the
-``Target``. Imports fabric and paramiko; imported lazily.
+Covers one authenticated connection and one channel on it. What carries it is ``carrier``'s, who logs in ``login``'s;
+which machine, keys and jump hosts is said by the ``Target``. Imports fabric and paramiko; imported lazily.
 """
 
 from __future__ import annotations
@@ -9,22 +9,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-import subprocess
-import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import fabric
 import paramiko
 
+from clusterddp.connection.carrier import carry
 from clusterddp.connection.login import HostKeyPolicy, Login
-from clusterddp.connection.pipes import EXIT_STATUS_WAIT, Tail
-from clusterddp.connection.sshconfig import ssh_environment
-from clusterddp.errors import AuthenticationError, ClusterddpError, UnreachableError
+from clusterddp.connection.pipes import EXIT_STATUS_WAIT, DroppedError, Tail
+from clusterddp.errors import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clusterddp.connection.carrier import Proxy, Timeouts
     from clusterddp.connection.hostkeys import KnownHosts
     from clusterddp.connection.login import Ask
     from clusterddp.connection.target import Target
@@ -32,21 +30,7 @@ if TYPE_CHECKING:
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else its tracebacks reach the user's terminal
 
 _WRITE_CHUNK = 64 * 1024  # paramiko copies what is left after every packet
-_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPALIVE": 15, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")  # how an ssh-rsa key is asked for
-
-
-class DroppedError(UnreachableError):
-    """The server hung up before it said anything, as sshd does when too many log in at once (MaxStartups)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timeouts:
-    """Seconds of patience for each part of opening a connection."""
-
-    banner: float
-    auth: float
-    channel: float
 
 
 class Link:
@@ -58,9 +42,7 @@ class Link:
         proxy: The ProxyCommand's process.
     """
 
-    def __init__(
-        self, connection: fabric.Connection, sock: Any, proxy: subprocess.Popen[bytes] | None = None
-    ) -> None:
+    def __init__(self, connection: fabric.Connection, sock: Any, proxy: Proxy | None = None) -> None:
         self.connection = connection
         self._sock = sock
         self._proxy = proxy
@@ -82,7 +64,7 @@ class Link:
             transport.join(2)  # its own close() does not wait
         self._sock.close()
         if self._proxy is not None:
-            _end(self._proxy)
+            self._proxy.close()
 
 
 class FabricPipe:
@@ -131,11 +113,36 @@ class FabricPipe:
         return None
 
 
-def start(link_or_connection: fabric.Connection, command: str, timeout: float) -> paramiko.Channel:
-    """Start ``command`` on a new channel of an open connection."""
-    channel: paramiko.Channel = link_or_connection.client.get_transport().open_session(timeout=timeout)
+def start(link: Link, command: str, name: str, timeout: float) -> FabricPipe:
+    """Start ``command`` on a new channel of ``link``, which the pipe then owns.
+
+    Raises:
+        UnreachableError: The host opens no session.
+    """
+    try:
+        channel = link.transport.open_session(timeout=timeout)
+        channel.exec_command(command)
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        link.close()
+        raise UnreachableError(
+            name,
+            f"logged in, but the host opens no session: {error}",
+            remedy="check MaxSessions and ForceCommand there",
+        ) from error
+    return FabricPipe(channel, link.close)
+
+
+def over(connection: fabric.Connection, command: str, target: Target, known: KnownHosts, timeout: float) -> FabricPipe:
+    """A pipe over a ``fabric.Connection`` of somebody else's; opened, when it is not, with strict host keys.
+
+    Closing the pipe leaves the connection open.
+    """
+    if not connection.is_connected:
+        connection.client.set_missing_host_key_policy(HostKeyPolicy(target, known))
+        connection.open()
+    channel = connection.client.get_transport().open_session(timeout=timeout)
     channel.exec_command(command)
-    return channel
+    return FabricPipe(channel, lambda: None)
 
 
 def connect(
@@ -153,7 +160,7 @@ def connect(
     Raises:
         HostError: It cannot be reached, its key is not trusted, or it refuses ours.
     """
-    sock, proxy = _carrier(target, timeouts, jump)
+    sock, proxy = carry(target, timeouts, jump)
     connection = fabric.Connection(
         target.host,
         user=target.user,
@@ -177,101 +184,50 @@ def connect(
     try:
         connection.open()
     except BaseException as error:
+        transport = connection.client.get_transport()
         link.close()
         if isinstance(error, (paramiko.SSHException, OSError, EOFError)):
-            raise _classified(error, target, _words(proxy)) from error
+            raise _classified(error, target, transport, proxy.last_words() if proxy else "") from error
         raise
     return link
 
 
-def _carrier(
-    target: Target, timeouts: Timeouts, jump: paramiko.Transport | None
-) -> tuple[Any, subprocess.Popen[bytes] | None]:
-    if jump is not None:
-        return _through(jump, target, timeouts), None
-    if target.proxy:
-        return _proxied(target)
-    return tcp(target), None
+def _transports(known_types: tuple[str, ...], timeouts: Timeouts) -> Callable[..., paramiko.Transport]:
+    """Makes transports that prefer the host key types already known (as ssh does) and GCM ciphers."""
+    wanted = [name for kind in known_types for name in (_RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
+
+    def make(sock: Any, disabled_algorithms: Any = None, **_others: Any) -> paramiko.Transport:
+        transport = paramiko.Transport(sock, disabled_algorithms=disabled_algorithms)
+        options = transport.get_security_options()
+        ciphers = [name for name in options.ciphers if "cbc" not in name]
+        options.ciphers = sorted(ciphers, key=lambda name: "gcm" not in name)
+        options.key_types = sorted(options.key_types, key=lambda name: name not in wanted)
+        transport.handshake_timeout = timeouts.banner
+        transport.clear_to_send_timeout = timeouts.channel
+        return transport
+
+    return make
 
 
-def tcp(target: Target) -> socket.socket:
-    """A TCP connection to any of the target's addresses, within its timeout in all.
-
-    Raises:
-        UnreachableError: None answers; says which address and why.
-    """
-    deadline = time.monotonic() + target.connect_timeout
-    try:
-        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-    except (socket.gaierror, UnicodeError) as error:
-        raise UnreachableError(
-            target.name, f"cannot resolve {target.host}: {error}", remedy="correct ansible_host or the name service"
-        ) from error
-    failure: OSError = TimeoutError()
-    for family, kind, protocol, _, address in found:
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.settimeout(max(0.1, deadline - time.monotonic()))
-            sock.connect(address)
-        except OSError as error:
-            sock.close()
-            failure = error
-        else:
-            _keep_alive(sock)
-            return sock
-    raise _no_answer(failure, target) from failure
-
-
-def _no_answer(error: OSError, target: Target) -> UnreachableError:
-    if isinstance(error, ConnectionRefusedError):
-        return UnreachableError(
-            target.name, f"connection refused by {target.place}", remedy="start sshd there, or correct ansible_port"
-        )
-    if isinstance(error, TimeoutError):
+def _classified(error: Exception, target: Target, transport: paramiko.Transport | None, said: str) -> UnreachableError:
+    """What a failed opening means to the user; ``said`` is what a ProxyCommand wrote on stderr."""
+    detail = f": {said}" if said else ""
+    if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
         return UnreachableError(
             target.name,
-            f"no answer from {target.place} within {target.connect_timeout:g} s",
-            remedy="the host is down or a firewall drops the port",
+            f"{target.place} and paramiko have no algorithm in common: {error}",
+            remedy="set clusterddp_transport: openssh",
         )
-    return UnreachableError(target.name, f"cannot reach {target.place}: {error.strerror}", remedy="check its network")
-
-
-def _keep_alive(sock: socket.socket) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, value in _KEEPALIVE.items():  # each platform has some of them
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def _through(jump: paramiko.Transport, target: Target, timeouts: Timeouts) -> paramiko.Channel:
-    patience = min(timeouts.channel, target.connect_timeout)
-    try:
-        return jump.open_channel("direct-tcpip", (target.host, target.port), ("", 0), timeout=patience)
-    except paramiko.ChannelException as error:
-        prohibited = error.code == 1
-        raise UnreachableError(
+    if transport is None or not transport.remote_version:
+        if isinstance(error.__context__, TimeoutError):
+            return UnreachableError(
+                target.name, f"{target.place} did not answer as an SSH server in time{detail}", remedy="check the port"
+            )
+        if said:
+            return UnreachableError(target.name, f"ProxyCommand to {target.place} failed{detail}")
+        return DroppedError(
             target.name,
-            f"the jump host {'forbids the way' if prohibited else 'cannot connect'} to {target.place}: {error.text}",
-            remedy="allow AllowTcpForwarding in its sshd" if prohibited else "check the address as the jump host sees it",
-        ) from error
-    except (paramiko.SSHException, EOFError, OSError) as error:
-        raise UnreachableError(
-            target.name, f"no way to {target.place} through the jump host within {patience:g} s: {error}"
-        ) from error
-
-
-def _proxied(target: Target) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """A ProxyCommand in its own session; one end of a socket pair is its stdin and stdout."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", f"exec {target.proxy}"],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-            env=ssh_environment(),
+            f"{target.place} closed the connection before it said anything",
+            remedy="too many logins at once? raise MaxStartups in its sshd_config",
         )
-    return ours, process
+    return UnreachableError(target.name, f"the connection to {target.place} broke during login: {error}{detail}")

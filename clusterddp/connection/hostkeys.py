@@ -99,11 +99,7 @@ def _parse(path: Path, text: str) -> list[KnownKey]:
         marker = words.pop(0) if words[0] in _MARKERS else ""
         if len(words) < 3 or words[0].startswith("@"):
             continue  # as ssh does: a line nobody understands vouches for nobody
-        keys.append(
-            KnownKey(
-                marker=marker, patterns=words[0], type=words[1], blob=words[2], path=path, number=number
-            )
-        )
+        keys.append(KnownKey(marker=marker, patterns=words[0], type=words[1], blob=words[2], path=path, number=number))
     return keys
 
 
@@ -162,9 +158,7 @@ class KnownHosts:
                 if not self.check(key, (path, *files)):
                     _append_line(file.fileno(), key.line)
         except OSError as error:
-            raise UsageError(
-                f"cannot record the host key of {key.names[0]} in {path}: {error.strerror}"
-            ) from error
+            raise UsageError(f"cannot record the host key of {key.names[0]} in {path}: {error.strerror}") from error
 
     def _matching(self, files: Sequence[Path], name: str) -> list[KnownKey]:
         wanted = name.lower()
@@ -194,17 +188,14 @@ def _append_line(descriptor: int, line: str) -> None:
     os.write(descriptor, f"{chr(10) if joined else ''}{line}\n".encode())
 
 
-def changed_key(
-    host: str, name: str, known: Sequence[KnownKey], presented: PresentedKey | None = None
-) -> HostKeyError:
+def changed_key(host: str, name: str, known: Sequence[KnownKey], presented: PresentedKey | None = None) -> HostKeyError:
     """The error for a host that is known by another key than the one it shows."""
     old = next((key for key in known if presented and key.type == presented.type), known[0])
     shown = f" (now {presented.fingerprint})" if presented else ""
     return HostKeyError(
         host,
         f"the host key of {name} has changed{shown}; the known one is in {old.path}:{old.number}",
-        remedy=f"if the host was set up anew: ssh-keygen -f {shlex.quote(str(old.path))}"
-        f" -R {shlex.quote(name)}",
+        remedy=f"if the host was set up anew: ssh-keygen -f {shlex.quote(str(old.path))} -R {shlex.quote(name)}",
     )
 
 

@@ -5,6 +5,7 @@ Covers key files, the agent, keys with a passphrase, and a second factor. Import
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import threading
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 _asking = threading.Lock()  # prompts come one at a time
 
 
-class HostKeyPolicy(paramiko.RejectPolicy):
-    """The only judge of a host key: paramiko's own store is left empty, because it knows neither patterns nor revocation.
+class HostKeyPolicy(paramiko.MissingHostKeyPolicy):
+    """The only judge of a host key: paramiko's own store stays empty, it knows neither patterns nor revocation.
 
     Args:
         target: Whose key it is.
@@ -46,9 +47,7 @@ class HostKeyPolicy(paramiko.RejectPolicy):
         """
         del client, hostname
         target = self._target
-        shown = PresentedKey(
-            host=target.name, names=target.key_names, type=key.get_name(), blob=key.get_base64()
-        )
+        shown = PresentedKey(host=target.name, names=target.key_names, type=key.get_name(), blob=key.get_base64())
         if self._known.check(shown, target.host_key_files):
             return
         if not target.accept_new:
@@ -90,7 +89,7 @@ class Login:
         return self._other_ways(transport, ["keyboard-interactive", "password"], offered)
 
     def _keys(self, agents: contextlib.ExitStack, offered: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
-        """Keys named by the user first (the agent signs for those it holds), then the agent's others, then the defaults."""
+        """Keys named by the user first (the agent signs for those it holds), then the agent's, then the defaults."""
         held = {key.asbytes(): key for key in self._agent_keys(agents)}
         target = self.target
         for path in target.key_files[: target.given_keys]:
@@ -136,7 +135,7 @@ class Login:
             return paramiko.PKey.from_path(path)
         except (TypeError, paramiko.PasswordRequiredException):
             pass
-        except (ValueError, paramiko.SSHException, paramiko.UnknownKeyType) as error:
+        except (ValueError, paramiko.SSHException, paramiko.pkey.UnknownKeyType) as error:
             raise UsageError(
                 f"{self.target.name}: key file {path} holds no private key we can read",
                 remedy="name the private key, not the .pub file",
@@ -183,12 +182,6 @@ def _identity_option(target: Target) -> str:
 def _public_blob(path: Path) -> bytes:
     """The public half lying beside a private key, or ``b""``."""
     try:
-        return paramiko.Message(paramiko.util.b(_second_word(path))).asbytes()
+        return base64.b64decode((path.parent / f"{path.name}.pub").read_text().split()[1])
     except (OSError, ValueError, IndexError):
         return b""
-
-
-def _second_word(path: Path) -> bytes:
-    import base64
-
-    return base64.b64decode((path.parent / f"{path.name}.pub").read_text().split()[1])

@@ -13,6 +13,8 @@ import subprocess
 import threading
 from typing import TYPE_CHECKING, Protocol
 
+from clusterddp.errors import UnreachableError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -20,6 +22,10 @@ STDERR_KEPT = 64 * 1024  # bytes of a host's stderr we remember; the newest
 EXIT_STATUS_WAIT = 1.0  # seconds: the status arrives just behind the end of the stream
 EOF_PATIENCE = 0.2  # seconds a child gets to leave by itself once its stdin is closed
 TERM_PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
+
+
+class DroppedError(UnreachableError):
+    """The server hung up before it said anything, as sshd does when too many log in at once (MaxStartups)."""
 
 
 class BytePipe(Protocol):
@@ -106,9 +112,7 @@ class ChildPipe:
         marker: See ``Tail``.
     """
 
-    def __init__(
-        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, marker: bytes = b""
-    ) -> None:
+    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, marker: bytes = b"") -> None:
         self._process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -165,27 +169,23 @@ class ChildPipe:
             if self._closed:
                 return
             self._closed = True
-            process = self._process
-            if process.stdin:
-                process.stdin.close()
-            if not self._leaves_within(EOF_PATIENCE):
-                self._signal(signal.SIGTERM)
-            if not self._leaves_within(TERM_PATIENCE):
-                self._signal(signal.SIGKILL)
-                process.wait()
+            if self._process.stdin:
+                self._process.stdin.close()
+            end(self._process, EOF_PATIENCE)
             self._tail.join(TERM_PATIENCE)
-            for stream in (process.stdout, process.stderr):
+            for stream in (self._process.stdout, self._process.stderr):
                 if stream:
                     stream.close()
 
-    def _leaves_within(self, seconds: float) -> bool:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds)
-            return True
-        return False
 
-    def _signal(self, number: signal.Signals) -> None:
+def end(process: subprocess.Popen[bytes], patience: float = 0) -> None:
+    """End a child that leads a session, and its group: in ``patience`` by itself, then TERM, then KILL."""
+    for number in (None, signal.SIGTERM, signal.SIGKILL):
         # Only before it is reaped: the group's number cannot have been given to anybody else.
-        if self._process.poll() is None:
+        if number is not None and process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
+                os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience if number is None else TERM_PATIENCE)
+            return
+    process.wait()

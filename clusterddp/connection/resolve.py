@@ -98,9 +98,7 @@ class Resolver:
             )
         return False
 
-    def _resolve(
-        self, origin: _Origin, address: str, user: str, port: int | None, depth: int
-    ) -> tuple[Target, str]:
+    def _resolve(self, origin: _Origin, address: str, user: str, port: int | None, depth: int) -> tuple[Target, str]:
         """The target, and why it needs the ``ssh`` program (or ``""``)."""
         targets.refuse_unsafe(address, "address", origin.name, origin.where)
         options = [*(["-p", str(port)] if port else []), *(["-l", user] if user else [])]
@@ -108,11 +106,13 @@ class Resolver:
         found |= {"port": (str(port),)} if port else {}
         found |= {"user": (user,)} if user else {}
         target = self._target(origin, address, found)
-        why = self._why_openssh(origin, target, found, [*options, *origin.args.passed, "--", address])
+        if self.config.master_is_live(found, [*options, *origin.args.passed, "--", address]):
+            return replace(target, live_master=True), "a live ControlMaster"
+        why = self._why_openssh(origin, target, found)
         jump, command = _proxies(found, origin.args)
         if command:
-            tokens = {"host": target.host, "port": target.port, "user": target.user, "original": address}
-            return replace(target, proxy=targets.expand(command, **tokens)), why
+            values = targets.tokens(host=target.host, port=target.port, user=target.user, original=address)
+            return replace(target, proxy=targets.expand(command, values)), why
         via, why_via = self._jump(jump, target, origin, depth) if jump else (None, "")
         return replace(target, via=via), why or why_via
 
@@ -122,8 +122,8 @@ class Resolver:
         port = _number(origin, "port", _first(found, "port", "22"))
         targets.refuse_unsafe(host, "address", origin.name, origin.where)
         targets.refuse_unsafe(user, "user", origin.name, origin.where)
-        tokens = {"host": host, "port": port, "user": user, "original": address}
-        keys, given = self._keys(origin, found, lambda text: targets.expand(text, **tokens))
+        values = targets.tokens(host=host, port=port, user=user, original=address)
+        keys, given = self._keys(origin, found, lambda text: targets.expand(text, values))
         behind = origin.behind
         return Target(
             name=origin.name,
@@ -171,9 +171,7 @@ class Resolver:
             why = why or reason
         return via, why
 
-    def _keys(
-        self, origin: _Origin, found: Settings, expand: Callable[[str], str]
-    ) -> tuple[tuple[Path, ...], int]:
+    def _keys(self, origin: _Origin, found: Settings, expand: Callable[[str], str]) -> tuple[tuple[Path, ...], int]:
         """Key files to offer, and how many of them (the first) were asked for by name."""
         given = [targets.user_path(expand(text)) for text in origin.args.options.get("identityfile", ())]
         if origin.identity is not None:
@@ -203,12 +201,12 @@ class Resolver:
             )
         return self.accept_new or value not in _STRICT
 
-    def _why_openssh(self, origin: _Origin, target: Target, found: Settings, argv: list[str]) -> str:
+    def _why_openssh(self, origin: _Origin, target: Target, found: Settings) -> str:
         if origin.args.foreign:
             return f"{origin.args.foreign[0]} in the ssh arguments"
         if self.known.only_by_authority(target.host_key_files, target.key_names):
             return "a host key known only by its @cert-authority"
-        return targets.special_key(target.key_files) or self.config.why_openssh(found, argv)
+        return targets.special_key(target.key_files) or self.config.why_openssh(found)
 
 
 def _first(found: Settings, keyword: str, default: str = "") -> str:

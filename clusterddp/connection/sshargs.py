@@ -25,19 +25,62 @@ _FLAG_MEANS = {
 _NO_EFFECT_FLAGS = frozenset("aqTxkv")
 _REFUSED_FLAGS = frozenset("fGgNnOQstVWyEMLRDw")  # they change what the connection is, or hide its errors
 _REFUSED = frozenset(
-    "remotecommand sessiontype requesttty forkafterauthentication stdinnull localcommand permitlocalcommand"
-    " localforward remoteforward dynamicforward tunnel".split()
+    [
+        "remotecommand",
+        "sessiontype",
+        "requesttty",
+        "forkafterauthentication",
+        "stdinnull",
+        "localcommand",
+        "permitlocalcommand",
+        "localforward",
+        "remoteforward",
+        "dynamicforward",
+        "tunnel",
+    ]
 )
 _HONOURED = frozenset(
-    "proxyjump proxycommand userknownhostsfile globalknownhostsfile stricthostkeychecking connecttimeout"
-    " identityfile identitiesonly port user hostname hostkeyalias compression".split()
+    [
+        "proxyjump",
+        "proxycommand",
+        "userknownhostsfile",
+        "globalknownhostsfile",
+        "stricthostkeychecking",
+        "connecttimeout",
+        "identityfile",
+        "identitiesonly",
+        "port",
+        "user",
+        "hostname",
+        "hostkeyalias",
+        "compression",
+    ]
 )
+_SAID_BY_US = ("proxyjump", "proxycommand")  # ssh takes -J and a ProxyCommand only one at a time
 # We keep one connection a host, probe it ourselves and never prompt behind a display: these change nothing of that.
 _NO_EFFECT = frozenset(
-    "batchmode loglevel serveraliveinterval serveralivecountmax tcpkeepalive connectionattempts controlmaster"
-    " controlpath controlpersist visualhostkey hashknownhosts updatehostkeys numberofpasswordprompts checkhostip"
-    " passwordauthentication kbdinteractiveauthentication gssapiauthentication clearallforwardings"
-    " exitonforwardfailure addkeystoagent".split()
+    [
+        "batchmode",
+        "loglevel",
+        "serveraliveinterval",
+        "serveralivecountmax",
+        "tcpkeepalive",
+        "connectionattempts",
+        "controlmaster",
+        "controlpath",
+        "controlpersist",
+        "visualhostkey",
+        "hashknownhosts",
+        "updatehostkeys",
+        "numberofpasswordprompts",
+        "checkhostip",
+        "passwordauthentication",
+        "kbdinteractiveauthentication",
+        "gssapiauthentication",
+        "clearallforwardings",
+        "exitonforwardfailure",
+        "addkeystoagent",
+    ]
 )
 _ONLY_WHEN = {
     "forwardagent": ("no",),
@@ -91,6 +134,8 @@ def parse_ssh_args(words: Sequence[str], *, host: str, where: str = "") -> SshAr
             config_file = config_file or value
         elif keyword in _HONOURED:
             options[keyword] = (*options.get(keyword, ()), value)
+            if keyword in _SAID_BY_US:
+                continue
         elif keyword in _NEVER_USED and value.lower() not in fine:
             unused.append(_NEVER_USED[keyword])
             continue
@@ -150,7 +195,8 @@ def _with_value(flag: str, value: str, host: str, where: str) -> tuple[str, str,
     keyword, separator, setting = value.partition("=")
     if not separator or " " in keyword.strip():
         keyword, _, setting = value.strip().partition(" ")
-    return word, keyword.strip().lower(), setting.strip().removeprefix("=").strip().strip('"')
+    keyword, setting = keyword.strip().lower(), setting.strip().removeprefix("=").strip()
+    return word, keyword, setting if keyword.endswith("hostsfile") else setting.strip('"')  # those list several
 
 
 def _flag(flag: str, host: str, where: str) -> tuple[str, str, str]:

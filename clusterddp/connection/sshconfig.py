@@ -26,8 +26,22 @@ SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 _INCLUDE_DEPTH = 16  # ssh's own limit
 # What changes neither the way to a host nor how it is trusted.
 _IDLE = frozenset(
-    "host match include sendenv hashknownhosts gssapiauthentication gssapidelegatecredentials forwardx11"
-    " forwardx11trusted visualhostkey loglevel serveraliveinterval serveralivecountmax tcpkeepalive".split()
+    [
+        "host",
+        "match",
+        "include",
+        "sendenv",
+        "hashknownhosts",
+        "gssapiauthentication",
+        "gssapidelegatecredentials",
+        "forwardx11",
+        "forwardx11trusted",
+        "visualhostkey",
+        "loglevel",
+        "serveraliveinterval",
+        "serveralivecountmax",
+        "tcpkeepalive",
+    ]
 )
 _FOREIGN_WHEN_SET = {
     "certificatefile": "CertificateFile",
@@ -104,7 +118,7 @@ class SshConfig:
             return {}
         if self.program is None:
             return _by_paramiko(address)
-        base = [] if args.config_file else home_options()
+        base = ["-F", args.config_file] if args.config_file else home_options()
         argv = (self.program, *base, "-T", *options, *args.passed, "-G", "--", address)
         with self._lock:
             known = self._answers.get(argv)
@@ -114,7 +128,7 @@ class SshConfig:
                 self._answers[argv] = known
         return known
 
-    def why_openssh(self, found: Settings, argv_of_host: Sequence[str]) -> str:
+    def why_openssh(self, found: Settings) -> str:
         """The setting for which a host needs the ``ssh`` program, or ``""``."""
         if self.match_exec:
             return "Match exec in ssh_config"
@@ -126,12 +140,11 @@ class SshConfig:
             return "IdentityAgent in ssh_config"
         if found.get("addressfamily", ("any",))[0] not in ("any", ""):
             return "AddressFamily in ssh_config"
-        if found.get("controlpath", ("none",))[0] != "none" and self._master_is_live(argv_of_host):
-            return "a live ControlMaster"
         return ""
 
-    def _master_is_live(self, argv_of_host: Sequence[str]) -> bool:
-        if self.program is None:
+    def master_is_live(self, found: Settings, argv_of_host: Sequence[str]) -> bool:
+        """Whether a ControlMaster of the user's would carry a session to the host."""
+        if self.program is None or found.get("controlpath", ("none",))[0] == "none":
             return False
         argv = [self.program, "-O", "check", *argv_of_host]
         return _run(argv).returncode == 0
@@ -190,7 +203,7 @@ def _ask(argv: Sequence[str], address: str) -> Settings:
 
 
 def _in_user_home(value: str) -> str:
-    """ssh names the account's home; where ``$HOME`` is another, that one is meant (see ``home_options``)."""
+    """The same under ``$HOME``: ssh names the account's home; see ``home_options``."""
     if str(user_home()) == _account_home():
         return value
     return value.replace(f"{_account_home()}/.ssh/", f"{user_home()}/.ssh/")
@@ -206,6 +219,5 @@ def _by_paramiko(address: str) -> Settings:
                 config.parse(file)
     found: Mapping[str, str | list[str] | None] = config.lookup(address)
     return {
-        keyword: tuple(value) if isinstance(value, list) else (value or "none",)
-        for keyword, value in found.items()
+        keyword: tuple(value) if isinstance(value, list) else (value or "none",) for keyword, value in found.items()
     }

@@ -15,7 +15,7 @@ from clusterddp.connection.sshconfig import user_home
 from clusterddp.errors import InventoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
 SYSTEM_HOST_KEYS = (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known_hosts2"))
@@ -39,6 +39,7 @@ class Target:
         accept_new: Whether an unknown host key is recorded rather than refused.
         via: The jump host before it.
         proxy: A ProxyCommand with its tokens replaced, or ``""``.
+        live_master: Whether a ControlMaster of the user's carries sessions to it.
         config_file: The user's ``-F``, or ``""``.
         passed: The user's ssh arguments, for the ``ssh`` program.
     """
@@ -59,6 +60,7 @@ class Target:
     compress: bool = False
     via: Target | None = None
     proxy: str = ""
+    live_master: bool = False
     config_file: str = ""
     passed: tuple[str, ...] = ()
 
@@ -95,9 +97,13 @@ def names_in_known_hosts(alias: str, host: str, port: int) -> tuple[str, ...]:
     return (host,) if port == 22 else (f"[{host}]:{port}", host)
 
 
-def expand(text: str, *, host: str, port: int, user: str, original: str) -> str:
+def tokens(*, host: str, port: int, user: str, original: str) -> dict[str, str]:
+    """What the tokens of ssh settings stand for, by their letter."""
+    return {"%": "%", "h": host, "n": original, "p": str(port), "r": user, "d": str(user_home())}
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
     """Replace the tokens ssh replaces in file names and proxy commands."""
-    values = {"%": "%", "h": host, "n": original, "p": str(port), "r": user, "d": str(user_home())}
     return re.sub(r"%(.)", lambda match: values.get(match[1], match[0]), text)
 
 

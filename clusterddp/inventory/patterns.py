@@ -1,4 +1,4 @@
-"""Host patterns of ``--limit``, with Ansible's meaning: ``a:b``, ``a,b``, ``&a``, ``!a``, globs, ``~regex``, ``g[0:2]``.
+"""Host patterns of ``--limit``, as Ansible means them: ``a:b``, ``a,b``, ``&a``, ``!a``, ``a*``, ``~a.``, ``g[0:2]``.
 
 A part that matches nothing is passed over as in Ansible, but named. Not here: the error when nothing is left.
 """
@@ -62,7 +62,9 @@ def _parts(pattern: str) -> list[str]:
     parts: list[str] = []
     for part in _split(pattern):
         parts.extend(_from_file(part[1:]) if part.startswith("@") else [part])
-    return [part for part in parts if part.strip("!&")]
+    if any(not part.lstrip("!&~") for part in parts):
+        raise InventoryError(f"limit {pattern!r} has a sign with no name behind it", remedy="write !name or &name")
+    return parts
 
 
 def _split(pattern: str) -> list[str]:
@@ -116,7 +118,9 @@ def _matcher(base: str) -> Callable[[str], object]:
 
 def _subscripted(found: list[str], subscript: re.Match[str], name: str) -> list[str]:
     first = int(subscript["one"] or subscript["first"])
-    last = None if subscript["one"] else int(subscript["last"] or len(found) - 1)
+    if subscript["one"] is None and not subscript["last"]:
+        return found[first:]
+    last = int(subscript["last"] or 0)
     if last:
         return found[first : last + 1]
     try:

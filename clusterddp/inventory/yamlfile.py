@@ -114,8 +114,8 @@ def parse(text: str, shown: str) -> Document:
     as_json = _is_json(text)
     builder = _Builder(shown, as_json=as_json)
     try:
-        # Valid JSON has tabs only between its tokens, and there YAML refuses them.
-        node = yaml.compose(text.replace("\t", " ") if as_json else text, Loader=_Loader)
+        # Valid JSON has tabs only between its tokens, where YAML refuses them; libyaml refuses its \\ud83d\\ude00.
+        node = yaml.compose(text.replace("\t", " "), yaml.SafeLoader) if as_json else yaml.compose(text, _Loader)
         data = None if node is None else builder.value(node)
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error, shown) from None
@@ -154,7 +154,7 @@ class _Builder:
         self._made: dict[tuple[int, bool], Any] = {}
         self._open: set[int] = set()
         self._constructor = yaml.constructor.SafeConstructor()
-        self._resolver = yaml.resolver.Resolver()
+        self._resolver: Any = yaml.resolver.Resolver()
 
     def value(self, node: yaml.Node, *, unsafe: bool = False) -> Any:
         """The value of a node; strings under ``!unsafe`` are opaque."""
@@ -190,7 +190,7 @@ class _Builder:
 
     def _construct(self, node: yaml.Node) -> Any:
         try:
-            return self._constructor.construct_object(node, deep=True)  # type: ignore[no-untyped-call]
+            return self._constructor.construct_object(node, deep=True)
         except (ValueError, TypeError, OverflowError):
             raise self._error(node, f"{node.value!r} is not a value of its kind") from None
 
@@ -234,3 +234,10 @@ def _json_scalar(node: yaml.ScalarNode) -> Any:
         text = cast("str", node.value)
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return json.loads(node.value)
+
+
+def plain(value: Any) -> Any:
+    """A value without its places: ordinary mappings and lists, which every copier and encoder takes."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list) else value

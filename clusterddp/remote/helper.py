@@ -35,7 +35,7 @@ class Job:
         self.sink = sink  # frames for the child
         self.to_child: Deque[bytes] = deque()
         self.partial = bytearray()
-        self.done = False  # an end or error frame was passed on
+        self.closed = False  # its pipes are; an event seen just before must not touch them
 
 
 class Helper:
@@ -103,7 +103,7 @@ class Helper:
             self._start(ident, frame)
         elif job and kind == "cancel":
             self._end(job)
-        elif job and not job.done:
+        elif job:
             job.to_child.append(encode(frame.header, frame.body))
 
     def _start(self, ident: int, frame: Frame) -> None:
@@ -123,6 +123,8 @@ class Helper:
         self.jobs[ident] = Job(ident, pid, source, sink)
 
     def _write_child(self, job: Job) -> None:
+        if job.closed:
+            return
         data = job.to_child[0]
         try:
             sent = os.write(job.sink, data)
@@ -137,6 +139,8 @@ class Helper:
             job.to_child[0] = data[sent:]
 
     def _read_child(self, job: Job) -> None:
+        if job.closed:
+            return
         data = os.read(job.source, READ)
         if not data:
             self._finish(job)
@@ -170,6 +174,7 @@ class Helper:
         for handle in (job.source, job.sink):
             self._watch(handle, 0, None)
             os.close(handle)
+        job.closed = True
         del self.jobs[job.ident]
 
     def _write_operator(self) -> None:

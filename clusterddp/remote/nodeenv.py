@@ -31,8 +31,8 @@ def node_environment(policy: Mapping[str, Any], node: Mapping[str, Any]) -> Dict
         values.update(NCCL_DEBUG="INFO", TORCH_DISTRIBUTED_DEBUG="DETAIL", TORCH_CPP_LOG_LEVEL="INFO")
     if node["devices"] is not None:
         values["CUDA_VISIBLE_DEVICES"] = node["devices"]
-    values.update(policy["env"])
     values.update(node["env"])
+    values.update(policy["env"])
     values.update(
         # torch keeps one store over all rounds by default; workers of a later round then read addresses of the
         # one before, and about half of all restarts are lost.

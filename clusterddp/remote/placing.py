@@ -10,22 +10,23 @@ Not here: which folder it is, its lock and its record (workdir.py).
 import hashlib
 import os
 import secrets
+import shutil
 import stat
-from typing import TYPE_CHECKING, Dict, List, Set
+from typing import TYPE_CHECKING, Dict, List
 
-from .manifest import FILE, FOLDER, LINK, Entry, as_text, on_disk, parents
+from .manifest import FILE, LINK, Disk, Entry, as_text, on_disk, parents
 from .state import Refused
 from .stream import Incoming
 
 if TYPE_CHECKING:
-    from .workdir import Record
+    from .record import Record
 
 STAGING = b".clusterddp-"
 KEPT = b".clusterddp-kept-"
 
 
 class Placing:
-    """One sync of one folder. Made, it knows what would change; ``check``, ``stage``, ``place`` do it, in this order."""
+    """One sync of one folder. ``check``, ``stage``, ``place`` do it, in this order."""
 
     def __init__(self, record: "Record", plan: List[Entry]) -> None:
         self.token = secrets.token_hex(8)
@@ -33,6 +34,7 @@ class Placing:
         self.removed = 0
         self.kept: List[List[str]] = []
         self._record = record
+        self._leftover = record.token  # of a sync that was cut
         self._plan = {entry.path: entry for entry in plan}
         self._disk = record.disk()
         self._put: Dict[str, List[Entry]] = {}
@@ -68,7 +70,6 @@ class Placing:
 
     def stage(self, incoming: Incoming) -> List[str]:
         """Take the contents that are needed; returns the paths whose content neither came nor is there."""
-        self._sweep(self._record.root)
         os.mkdir(self._staging(), 0o700)
         wanted = {entry.path: entry for entry in self._todo if self._needs_content(entry)}
         part = incoming.heading()
@@ -81,8 +82,6 @@ class Placing:
                 for _ in incoming.pieces(size):
                     pass
             part = incoming.heading()
-        if wanted:
-            self._drop_staging()
         return sorted(wanted)
 
     def place(self) -> None:
@@ -95,7 +94,11 @@ class Placing:
                 self._put_in_place(entry)
             else:
                 self._set_executable(entry)
-        self._drop_staging()
+
+    def drop_staging(self) -> None:
+        """Remove the staging folder, of this sync or of one that was cut."""
+        for token in filter(None, (self.token, self._leftover)):
+            shutil.rmtree(os.path.join(self._record.root, STAGING + token.encode()), ignore_errors=True)
 
     def _needs_content(self, entry: Entry) -> bool:
         now = self._now[entry.path]
@@ -108,13 +111,14 @@ class Placing:
             (now.kind, now.content) == (put.kind, put.content) for put in self._put.get(path, [])
         )
 
-    def _staging(self, name: str = "") -> bytes:
-        folder = os.path.join(self._record.root, STAGING + self.token.encode())
-        return os.path.join(folder, name.encode()) if name else folder
+    def _staging(self, *name: str) -> bytes:
+        return os.path.join(self._record.root, STAGING + self.token.encode(), *map(str.encode, name))
 
     def _stage_file(self, entry: Entry, size: int, incoming: Incoming) -> None:
         staged = self._staging(str(len(self._staged)))
-        handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o777 if entry.executable else 0o666)
+        handle = os.open(
+            staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o777 if entry.executable else 0o666
+        )
         hashed = hashlib.sha256()
         with os.fdopen(handle, "wb") as out:
             for piece in incoming.pieces(size):
@@ -190,20 +194,19 @@ class Placing:
                 break
             number += 1
         kept = full + KEPT + b"%d" % number
-        now = self._now.get(path)
         if not os.path.lexists(kept):
             try:
                 os.link(full, kept, follow_symlinks=False)
             except OSError:  # a folder, or a filesystem without hard links
                 os.rename(full, kept)
-        if os.path.lexists(full) and (now is None or path not in self._plan):
+        if path not in self._plan and os.path.lexists(full):
             os.unlink(full)  # it is in the way of a folder
         self.kept.append([path, path + as_text(KEPT) + str(number)])
 
     def _same(self, path: str, kept: bytes) -> bool:
         """Whether this very version was kept before: a job that rewrites a synced file must not pile up copies."""
         now = self._now.get(path)
-        other = type(self._disk)(os.path.dirname(kept)).entry(as_text(os.path.basename(kept)))
+        other = Disk(os.path.dirname(kept)).entry(as_text(os.path.basename(kept)))
         return bool(now and other and now.kind == FILE and (now.kind, now.content) == (other.kind, other.content))
 
     def _drop_bytecode(self, path: str) -> None:
@@ -213,7 +216,7 @@ class Placing:
         folder, name = os.path.split(self._disk.full(path))
         cache, stem = os.path.join(folder, b"__pycache__"), name[:-2]
         try:
-            names: Set[bytes] = set(os.listdir(cache)) if not os.path.islink(cache) else set()
+            names = [] if os.path.islink(cache) else os.listdir(cache)
             for other in names:
                 if other.startswith(stem) and other.endswith(b".pyc"):
                     os.unlink(os.path.join(cache, other))
@@ -221,18 +224,3 @@ class Placing:
                 os.rmdir(cache)
         except OSError:  # none, or other modules' bytecode is left in it
             pass
-
-    def _sweep(self, root: bytes) -> None:
-        """Remove the staging folder that a sync cut short left; the record named it before it was made."""
-        import shutil
-
-        if self._record.swept:
-            shutil.rmtree(os.path.join(root, STAGING + self._record.swept.encode()), ignore_errors=True)
-
-    def _drop_staging(self) -> None:
-        import shutil
-
-        shutil.rmtree(self._staging(), ignore_errors=True)
-
-
-__all__ = ["FOLDER", "KEPT", "STAGING", "Placing"]

@@ -133,6 +133,7 @@ def run(worker: Worker, out: int, err: int) -> int:
         The raw wait status.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, OURS)  # none gets lost between the fork and the handlers
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some daemons leave it, nothing could be waited for
     parent = os.getpid()
     released, release = os.pipe()
     pid = os.fork()

@@ -6,9 +6,9 @@ are found and written where they were. A name that is new, or replaced by a rena
 
 import os
 import posixpath
-from typing import List, Set
+from typing import List, Set, Tuple
 
-from .manifest import FILE, LINK, Entry, as_text, on_disk, parents
+from .manifest import as_text, on_disk, parents
 
 OURS = (b".clusterddp-", b"__pycache__")
 KEPT = b".clusterddp-kept-"
@@ -30,24 +30,23 @@ def notice(primary: bytes, target: bytes, live: List[str]) -> str:
     )
 
 
-def link_back(
-    primary: bytes, target: bytes, plan: List[Entry], code: List[Entry], earlier: List[str]
-) -> List[str]:
+def link_back(primary: bytes, target: bytes, taken: Set[str], folders: List[str], earlier: List[str]) -> List[str]:
     """Link what the workdir holds besides code into the sibling.
 
     Args:
         primary: The workdir.
         target: The sibling.
-        plan: The sibling's code.
-        code: The workdir's code, unchanged or not, that is there now.
-        earlier: The links made before; those that lead nowhere now are removed.
+        taken: The paths of the sibling's code, and of the workdir's as it was put.
+        folders: Folders to be real in the sibling: from a worker's cwd, ``..`` must lead to its own code.
+        earlier: The links made before; those that are not made now are removed.
 
     Returns: the links there are now.
     """
-    taken = {entry.path for entry in plan} | {entry.path for entry in code if entry.kind in (FILE, LINK)}
     opened = {folder for known in taken for folder in parents(known)} | {""}
+    opened.update(above for folder in folders for above in parents(folder + "/"))
     links: List[str] = []
-    _link_folder(primary, target, "", (taken, opened, links))
+    if os.path.isdir(primary):
+        _link_folder(primary, target, "", (taken, opened, links))
     for old in set(earlier) - set(links):
         full = os.path.join(target, on_disk(old))
         if os.path.islink(full):
@@ -55,7 +54,7 @@ def link_back(
     return sorted(links)
 
 
-def _link_folder(primary: bytes, target: bytes, folder: str, where: "tuple[Set[str], Set[str], List[str]]") -> None:
+def _link_folder(primary: bytes, target: bytes, folder: str, where: Tuple[Set[str], Set[str], List[str]]) -> None:
     taken, opened, links = where
     for name in sorted(os.listdir(os.path.join(primary, on_disk(folder)))):
         inside = posixpath.join(folder, as_text(name))

@@ -90,7 +90,7 @@ def private_folder(path: str) -> None:
 
 def write_private(path: str, data: bytes, mode: int = 0o600) -> None:
     """Write a whole file: temp name in the same folder, fsync, rename; never half a file under ``path``."""
-    temporary = "%s.%d.tmp" % (path, os.getpid())
+    temporary = "%s.%s.tmp" % (path, os.urandom(6).hex())
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(handle, "wb") as out:

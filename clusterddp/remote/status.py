@@ -11,24 +11,21 @@ from .state import read_json
 
 
 def runs(request: Request) -> List[Dict[str, Any]]:
-    """Every node of every run whose spool is here and belongs to ``hosts``; ``run`` narrows to one (or a prefix).
-
-    With ``detail`` the worker events are included: the verdict and a status need them, a list does not.
-    """
+    """Every node of every run whose spool is here and belongs to ``hosts``; ``run`` narrows to ids that begin so."""
     wanted = set(request.args["hosts"])
-    prefix, detail = request.args.get("run") or "", bool(request.args.get("detail"))
+    prefix = request.args.get("run") or ""
     found = []
     for spool in all_spools(request.args["state"]):
-        if spool.host in wanted and spool.run.startswith(prefix):
-            plan = spool.plan()
-            if plan:
-                found.append(describe(spool, plan, detail))
+        plan = spool.plan() if spool.host in wanted and spool.run.startswith(prefix) else None
+        if plan:
+            found.append(describe(spool, plan))
     return found
 
 
-def describe(spool: Spool, plan: Dict[str, Any], detail: bool) -> Dict[str, Any]:
-    """One node of one attempt as JSON."""
+def describe(spool: Spool, plan: Dict[str, Any]) -> Dict[str, Any]:
+    """One node of one attempt as JSON: enough for a status and for the verdict."""
     exit_record = spool.exit_record()
+    events = spool.events()
     value = {
         "run": spool.run,
         "attempt": spool.attempt,
@@ -36,30 +33,30 @@ def describe(spool: Spool, plan: Dict[str, Any], detail: bool) -> Dict[str, Any]
         "node_rank": plan["node_rank"],
         "spool": spool.folder,
         "record": plan["record"],
-        "state": node_state(spool, exit_record),
+        "state": node_state(spool, exit_record, events),
         "exit": exit_record,
+        "events": events,
         "clock_offset_ns": plan["clock_offset_ns"],
-        "time_ns": time.time_ns(),
+        "clock_error_ns": plan["clock_error_ns"],
+        "pids": [],
     }
-    if detail:
-        events = spool.events()
-        value["events"] = [event for event in events if event["event"] != "ended"]
-        value["errors"] = _errors(spool)
-        supervisor = spool.supervisor()
-        found = sweep.find(spool.run, spool.host, spool.folder, supervisor) if not exit_record else []
+    if not exit_record:
+        found = sweep.find(spool.run, spool.host, spool.folder, spool.supervisor())
         value["pids"] = [process.pid for process in found]
+    elif exit_record["state"] != "succeeded":
+        value["errors"] = _errors(spool)
         value["stderr"] = _last_lines(spool, events)
     return value
 
 
-def node_state(spool: Spool, exit_record: Optional[Dict[str, Any]]) -> str:
+def node_state(spool: Spool, exit_record: Optional[Dict[str, Any]], events: List[Dict[str, Any]]) -> str:
     """The node's state in the contract's words; a dead supervisor without a record is ``lost``."""
     if exit_record:
         return str(exit_record["state"])
     if not spool.alive():
         record = read_json(spool.path("supervisor.json"))
         return "lost" if record or _old(spool) else "starting"
-    started = any(event["event"] == "worker_started" for event in spool.events())
+    started = any(event["event"] == "worker_started" for event in events)
     return "running" if started else "starting"
 
 

@@ -16,7 +16,9 @@ ESTABLISHED = "01"  # in /proc/net/tcp
 def main(argv: List[str]) -> int:
     """Serve on the listening socket inherited as file descriptor ``argv[0]`` until a signal ends it."""
     handle = int(argv[0])
-    port = socket.socket(fileno=handle).getsockname()[1]
+    listener = socket.socket(fileno=handle)
+    port = listener.getsockname()[1]
+    listener.detach()  # the store closes it
     from torch.distributed import TCPStore  # type: ignore[import-not-found,unused-ignore]
 
     store = TCPStore("localhost", port, is_master=True, wait_for_workers=False, master_listen_fd=handle)
@@ -27,7 +29,7 @@ def main(argv: List[str]) -> int:
 
 
 def clients(port: int) -> int:
-    """How many connections to the store are established on this host, its own included."""
+    """How many agents are connected to the store of this host; the store is a client of itself, which is not counted."""
     found = 0
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -36,4 +38,4 @@ def clients(port: int) -> int:
         except OSError:  # no IPv6 on this host
             continue
         found += sum(row[3] == ESTABLISHED and int(row[1].rpartition(":")[2], 16) == port for row in rows)
-    return found
+    return max(0, found - 1)

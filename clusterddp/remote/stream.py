@@ -10,6 +10,7 @@ from typing import Callable, Iterator, List, Optional, Tuple
 from .state import Refused
 
 PLAIN, ZLIB = "plain", "zlib"
+PIECE = 1 << 20  # bytes inflated at once, whatever the ratio
 _CUT = "the upload was cut short"
 
 
@@ -24,6 +25,7 @@ class Incoming:
     def __init__(self, read: Callable[[], bytes], encoding: str) -> None:
         self._read = read
         self._buffer = b""
+        self._at = 0  # so far the buffer was given out
         self._inflate = zlib.decompressobj() if encoding == ZLIB else None
 
     def take(self, size: int) -> bytes:
@@ -37,30 +39,40 @@ class Incoming:
             Refused: the data ends before.
         """
         while size:
-            if not self._buffer and not self._more():
+            if self._at == len(self._buffer) and not self._more():
                 raise Refused(_CUT, "sync again")
-            piece, self._buffer = self._buffer[:size], self._buffer[size:]
+            piece = self._buffer[self._at : self._at + size]
+            self._at += len(piece)
             size -= len(piece)
             yield piece
 
     def heading(self) -> Optional[Tuple[str, int]]:
         """Path and size of the next file; None at the end."""
-        while b"\n" not in self._buffer:
+        end = self._buffer.find(b"\n", self._at)
+        while end < 0:
             if not self._more():
-                if self._buffer:
+                if self._at < len(self._buffer):
                     raise Refused(_CUT, "sync again")
                 return None
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        values: List[object] = json.loads(line)
+            end = self._buffer.find(b"\n", self._at)
+        values: List[object] = json.loads(self._buffer[self._at : end])
+        self._at = end + 1
         return str(values[0]), int(str(values[1]))
 
     def _more(self) -> bool:
-        """Append what comes next to the buffer; False at the end."""
-        while True:
-            data = self._read()
+        """Append what comes next to the rest of the buffer; False at the end."""
+        plain = self._plain()
+        self._buffer, self._at = self._buffer[self._at :] + plain, 0
+        return bool(plain)
+
+    def _plain(self) -> bytes:
+        if self._inflate is None:
+            return self._read()
+        while not self._inflate.eof:
+            data = self._inflate.unconsumed_tail or self._read()
             if not data:
-                return False
-            plain = self._inflate.decompress(data) if self._inflate else data
+                return self._inflate.flush()
+            plain = self._inflate.decompress(data, PIECE)
             if plain:
-                self._buffer += plain
-                return True
+                return plain
+        return b""

@@ -137,11 +137,18 @@ class Supervisor:
 
     def own_order(self, now: float) -> Optional[Dict[str, object]]:
         """Reasons of our own to stop: a signal to us, or a start that was never completed."""
+        if self.listener is not None and self.store is None:
+            return {"reason": "the rendezvous store died: %s" % self.store_said(), "grace": 0.0}
         if self.terminated:
             return {"reason": "the supervisor was told to end (SIGTERM)", "grace": 10.0}
         if now - self.born > COMMIT_LIMIT and not os.path.exists(self.spool.path("committed")):
             return {"reason": "the operator was lost before every node had started", "grace": 0.0}
         return None
+
+    def store_said(self) -> str:
+        """The store's last line."""
+        with open(self.spool.path("store.log"), encoding="utf-8", errors="replace") as log:
+            return (log.read().strip().splitlines() or ["nothing"])[-1]
 
     def leftovers(self) -> List[sweep.Process]:
         """All processes of this node but the store, which other nodes still need."""

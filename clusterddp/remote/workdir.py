@@ -9,9 +9,6 @@ host has a record and a lock of its own; the operator lets such hosts go one aft
 """
 
 import contextlib
-import fcntl
-import hashlib
-import json
 import os
 import time
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -19,57 +16,24 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from . import manifest, sibling
 from .manifest import Disk, Entry, as_text, on_disk
 from .placing import Placing
+from .record import Record, locked
 from .request import Request
 from .spool import all_spools
-from .state import NETWORK_FILESYSTEMS, Refused, filesystem_type, home_folder, private_folder, read_json, write_private
+from .state import NETWORK_FILESYSTEMS, Refused, filesystem_type, home_folder
 from .stream import Incoming
-
-LOCK_WAIT = 120.0  # seconds for another sync of the same workdir to end
-
-
-class Record:
-    """What syncs have put into one folder: entries (of a sync that was cut: old and new), and their stats."""
-
-    def __init__(self, state: str, root: bytes) -> None:
-        self.root = root
-        self.path = record_path(state, root)
-        data = read_json(self.path) or {}
-        self.digest: str = data.get("digest", "")
-        self.entries = [Entry(*values) for values in data.get("entries", [])]
-        self.links: List[str] = data.get("links", [])
-        self.token: str = data.get("token", "")
-        self.stats: Dict[str, Tuple[List[int], str]] = data.get("stats", {})
-        self.at: int = data.get("at", 0)
-        self._boot: str = data.get("boot", "")
-
-    def disk(self) -> Disk:
-        """The folder as it is; hashes are reused within one boot only: a power cut can undo what stats promise."""
-        return Disk(self.root, self.stats if self._boot == boot() else {}, self.at)
-
-    def settle(self, digest: str, entries: List[Entry], disk: Disk, looked: int) -> None:
-        """Record a proved folder."""
-        self.digest, self.entries, self.stats, self.at, self.token = digest, entries, disk.seen, looked, ""
-        self._boot = boot()
-        self.save()
-
-    def save(self) -> None:
-        """Write the record."""
-        value = {
-            "workdir": as_text(self.root), "digest": self.digest, "entries": self.entries, "links": self.links,
-            "token": self.token, "stats": self.stats, "at": self.at, "boot": self._boot,
-        }  # fmt: skip
-        write_private(self.path, json.dumps(value, separators=(",", ":")).encode())
 
 
 def workdir_state(request: Request) -> Dict[str, Any]:
     """Whether a workdir holds the code of ``digest``, proved; else what it holds.
 
     Args:
-        request: args ``workdir``, ``digest``, ``folders`` (to be there for a worker's cwd), ``aside`` (True: another
-            host that shares this folder has a live run in it).
+        request: args ``workdir``, ``digest`` (empty: only look at the workdir), ``folders``
+            (to be there for a worker's cwd), ``aside`` (True: another host that shares this folder has a live
+            run in it).
 
     Returns:
-        ``{ready, workdir, notice, shared, live}``, and ``have`` (entries) where it is not ready.
+        ``{ready, digest, workdir, notice, shared, live}``, and ``have`` (entries) where it is not ready.
+        ``digest`` is the code there now, empty where no sync put it as it is.
         ``shared`` names the folder where other hosts may see it too, else null.
 
     Raises:
@@ -80,9 +44,10 @@ def workdir_state(request: Request) -> Dict[str, Any]:
         target, record, live = choose(args, primary)
         looked = time.time_ns()
         disk = record.disk()
-        have = _have(record, disk)
-        ready = bool(record.digest) and record.digest == args["digest"] and have == record.entries
-        answer = {"ready": ready, "workdir": as_text(target), "live": live, "shared": _shared(primary)}
+        have = record.there(disk)
+        whole = record.digest if have == record.entries else ""
+        ready = bool(whole) and whole == args["digest"]
+        answer = {"ready": ready, "digest": whole, "workdir": as_text(target), "live": live, "shared": _shared(primary)}
         answer["notice"] = sibling.notice(primary, target, live)
         if not ready:
             return dict(answer, have=have)
@@ -116,13 +81,7 @@ def sync_apply(request: Request) -> Dict[str, Any]:
     if manifest.digest(plan) != args["digest"]:
         raise Refused("the manifest came damaged", "sync again")
     with guarded(args) as primary:
-        try:
-            return _apply(args, primary, plan, incoming)
-        except OSError as error:
-            place = os.fsdecode(error.filename) if error.filename else as_text(primary)
-            raise Refused(
-                "cannot sync to %s: %s" % (place, error.strerror), "make room or give rights there, then sync again"
-            ) from error
+        return _apply(args, primary, plan, incoming)
 
 
 def _apply(args: Dict[str, Any], primary: bytes, plan: List[Entry], incoming: Incoming) -> Dict[str, Any]:
@@ -135,25 +94,25 @@ def _apply(args: Dict[str, Any], primary: bytes, plan: List[Entry], incoming: In
             "undo the change or stop that run",
         )
     placing.check()
-    record.token = placing.token
-    record.entries = placing.either()
-    record.digest = ""
-    record.save()
-    missing = placing.stage(incoming)
-    if missing:
-        return {"missing": missing[:20]}
-    placing.place()
+    record.begin(placing.token, placing.either())
+    try:
+        missing = placing.stage(incoming)
+        if missing:
+            return {"missing": missing[:20]}
+        placing.place()
+    finally:
+        placing.drop_staging()
     looked = time.time_ns()
     proof = Disk(target)
-    found = [proof.entry(entry.path) for entry in plan]
-    for entry, there in zip(plan, found):
-        if entry != there:
-            raise Refused("%s on this host is not what was synced" % entry.path, "sync again; is another program writing there?")
+    for entry in plan:
+        if proof.entry(entry.path) != entry:
+            remedy = "sync again; is another program writing there?"
+            raise Refused("%s on this host is not what was synced" % entry.path, remedy)
     record.settle(args["digest"], plan, proof, looked)
     _finish(args, primary, record)
     return {
         "workdir": as_text(target),
-        "digest": manifest.digest(entry for entry in found if entry),
+        "digest": record.digest,
         "sent": placing.sent,
         "removed": placing.removed,
         "kept": placing.kept,
@@ -161,16 +120,14 @@ def _apply(args: Dict[str, Any], primary: bytes, plan: List[Entry], incoming: In
     }
 
 
-def choose(
-    args: Dict[str, Any], primary: bytes, plan: Optional[List[Entry]] = None
-) -> Tuple[bytes, Record, List[str]]:
+def choose(args: Dict[str, Any], primary: bytes, plan: Optional[List[Entry]] = None) -> Tuple[bytes, Record, List[str]]:
     """The folder for this code: the workdir, or its sibling while a live run forbids a change there.
 
     Returns: the folder, its record, and the live runs in the workdir.
     """
     state, record = args["state"], Record(args["state"], primary)
     live = live_runs(state, primary) or (["of another host"] if args.get("aside") else [])
-    if not live or _in_place(args, record, plan):
+    if not live or not args["digest"] or _in_place(args, record, plan):
         return primary, record, live
     target = sibling.path(primary, args["digest"])
     return target, Record(state, target), live
@@ -179,21 +136,18 @@ def choose(
 def _in_place(args: Dict[str, Any], record: Record, plan: Optional[List[Entry]]) -> bool:
     if plan is not None:
         return not Placing(record, plan).changes
-    return record.digest == args["digest"] and _have(record, record.disk()) == record.entries
-
-
-def _have(record: Record, disk: Disk) -> List[Entry]:
-    paths = dict.fromkeys(entry.path for entry in record.entries)
-    return [entry for entry in map(disk.entry, paths) if entry]
+    return record.digest == args["digest"] and record.there(record.disk()) == record.entries
 
 
 def _finish(args: Dict[str, Any], primary: bytes, record: Record) -> None:
     """What a ready workdir has besides its code: the worker's cwd, and a sibling's links."""
-    for folder in args.get("folders") or []:
-        os.makedirs(os.path.join(record.root, on_disk(manifest.checked_path(folder))), exist_ok=True)
+    folders = [manifest.checked_path(folder) for folder in args.get("folders") or []]
+    for folder in folders:
+        os.makedirs(os.path.join(record.root, on_disk(folder)), exist_ok=True)
     if record.root != primary:
         main = Record(args["state"], primary)
-        links = sibling.link_back(primary, record.root, record.entries, _have(main, main.disk()), record.links)
+        taken = {entry.path for entry in record.entries} | {entry.path for entry in main.put_and_there()}
+        links = sibling.link_back(primary, record.root, taken, folders, record.links)
         if links != record.links:
             record.links = links
             record.save()
@@ -217,8 +171,13 @@ def confirm(state: str, workdir: str, digest: str) -> None:
 def guarded(args: Dict[str, Any]) -> Iterator[bytes]:
     """The workdir's real path, locked against other syncs."""
     root = locate(args["workdir"], args["state"])
-    with locked(args["state"], root):
-        yield root
+    try:
+        with locked(args["state"], root):
+            yield root
+    except OSError as error:
+        place = os.fsdecode(error.filename) if error.filename else as_text(root)
+        remedy = "make room or give rights there, then sync again"
+        raise Refused("cannot sync to %s: %s" % (place, error.strerror), remedy) from error
 
 
 def locate(workdir: str, state: str) -> bytes:
@@ -241,39 +200,6 @@ def locate(workdir: str, state: str) -> bytes:
     return root
 
 
-def record_path(state: str, root: bytes) -> str:
-    """Where the record of a folder lies."""
-    return os.path.join(state, "workdirs", hashlib.sha256(root).hexdigest()[:24] + ".json")
-
-
-@contextlib.contextmanager
-def locked(state: str, root: bytes) -> Iterator[None]:
-    """Hold the workdir's lock.
-
-    Raises:
-        Refused: another sync holds it for longer than LOCK_WAIT.
-    """
-    private_folder(os.path.join(state, "workdirs"))
-    handle = os.open(record_path(state, root) + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + LOCK_WAIT
-    try:
-        while not _try_lock(handle):
-            if time.monotonic() > deadline:
-                raise Refused("another sync holds %s" % as_text(root), "wait for it to end")
-            time.sleep(0.02)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def live_runs(state: str, root: bytes) -> List[str]:
     """The runs that live in this very folder now."""
     found = []
@@ -283,12 +209,6 @@ def live_runs(state: str, root: bytes) -> List[str]:
             if workdir and os.path.realpath(on_disk(workdir)) == root:
                 found.append(spool.run)
     return sorted(set(found))
-
-
-def boot() -> str:
-    """This boot, as far as the page cache goes."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
-        return stream.read().strip()
 
 
 def _shared(root: bytes) -> Optional[str]:

@@ -85,16 +85,14 @@ def write_record(
     worker: str, workdir: str, kind: "Type[BaseException]", value: BaseException, trace: "Optional[TracebackType]"
 ) -> None:
     """Write ``errors/<worker>.json``, and torchrun's own error file unless ``record`` has."""
-    import json
     import time
-    import traceback
 
     now = time.time_ns()
     try:
         text = str(value)[:LONGEST]
     except Exception:  # noqa: BLE001 - its __str__ is the user's code
         text = "<exception str() failed>"
-    stack = "".join(traceback.format_exception(kind, value, trace))
+    stack = format_stack(kind, value, trace)
     file, line = user_place(value, trace, workdir)
     module = "" if kind.__module__ in ("builtins", "__main__") else kind.__module__ + "."
     record: "Dict[str, Any]" = {
@@ -109,11 +107,38 @@ def write_record(
         "time_ns": now,
         "pid": os.getpid(),
     }
-    body = json.dumps(record)
+    body = encode(record)
     _replace(os.path.join(SPOOL, "errors", worker + ".json"), body)
     torch_file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if torch_file and not os.path.exists(torch_file):
         _replace(torch_file, body)
+
+
+def format_stack(kind: "Type[BaseException]", value: BaseException, trace: "Optional[TracebackType]") -> str:
+    """The traceback as Python prints it; of an interrupt only its frames.
+
+    Loading the traceback module evaluates strings, and that makes Python forget that it has to end by SIGINT.
+    """
+    if issubclass(kind, KeyboardInterrupt):
+        return "".join('File "%s", line %d\n' % place for place in _places(trace, "")) + kind.__name__
+    import traceback
+
+    return "".join(traceback.format_exception(kind, value, trace))
+
+
+def encode(value: "Any") -> str:
+    """JSON of nested dicts, strings and integers; the json module is avoided as traceback above."""
+    if isinstance(value, dict):
+        return "{%s}" % ", ".join("%s: %s" % (encode(name), encode(entry)) for name, entry in value.items())
+    if not isinstance(value, str):
+        return str(value)
+    units = value.encode("utf-16-be", "surrogatepass")
+    return '"%s"' % "".join(_escape(units[at], units[at + 1]) for at in range(0, len(units), 2))
+
+
+def _escape(high: int, low: int) -> str:
+    plain = not high and 31 < low < 127 and low not in b'"\\'
+    return chr(low) if plain else "\\u%02x%02x" % (high, low)
 
 
 def _replace(path: str, body: str) -> None:

@@ -1,7 +1,7 @@
 """What children of a script see, by multiprocessing's start method argv[1] and by subprocess, as JSON. Python 3.8."""
 
 # A worker's script as people write them, for interpreters older than the tests'.
-# ruff: noqa: ANN, PTH, E402, ICN, RUF
+# ruff: noqa: ANN001, ANN201, ANN204
 # mypy: ignore-errors
 
 import json

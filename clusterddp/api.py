@@ -1,0 +1,270 @@
+"""What ``from clusterddp import Cluster, Run`` offers: everything the command line does.
+
+    with Cluster.from_inventory("inventory.yaml") as cluster:
+        cluster.up()
+        run = cluster.run("train.py", ["--lr", "3e-4"])
+        for line in run.logs(follow=True):
+            print(line.rank, line.text)
+        print(run.status().verdict)
+
+A Cluster keeps one connection and one helper a host, opened in parallel when first needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clusterddp import logs as log_views
+from clusterddp import prepare, runs
+from clusterddp.connection import Connector
+from clusterddp.errors import ClusterddpError, RunError, UnreachableError
+from clusterddp.fanout import Host, Outcome, each, values
+from clusterddp.inventory import Inventory, built_in, load
+from clusterddp.launchers import ssh
+from clusterddp.project import Project, find
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from clusterddp.inventory import HostEntry
+    from clusterddp.plan import LaunchPlan
+    from clusterddp.prepare import HostReport, RunOptions
+    from clusterddp.verdict import Verdict
+
+GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped
+FAIL_FAST_GRACE = 10.0  # the same for the other hosts when one has failed
+STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
+
+
+def _quiet(_line: str) -> None:
+    """Notices go nowhere unless the caller wants them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """What a stop found on one host: ``found`` processes, ``survivors`` as (pid, command line)."""
+
+    host: str
+    found: int
+    survivors: tuple[tuple[int, str], ...]
+    error: str = ""
+
+    @property
+    def proved_empty(self) -> bool:
+        """Whether nothing of the run is left on the host."""
+        return not self.survivors and not self.error
+
+
+class Cluster:
+    """The hosts of one inventory, and a project whose code runs on them.
+
+    Args:
+        inventory: Which hosts.
+        project: Whose code; the current folder's project by default.
+        accept_new_host_keys: Record unknown host keys instead of refusing them; a changed one is always refused.
+        notify: Takes notices and progress, a line each.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        *,
+        project: Project | None = None,
+        accept_new_host_keys: bool = False,
+        notify: Callable[[str], None] = _quiet,
+    ) -> None:
+        self.inventory = inventory
+        self.project = project or find()
+        self.notify = notify
+        self._connector = Connector(accept_new_host_keys=accept_new_host_keys)
+        self._hosts: dict[str, Host] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_inventory(cls, path: str | Path, *, limit: str | None = None, **options: Any) -> Cluster:
+        """The cluster of an inventory file, or of the hosts in it that ``limit`` (an Ansible pattern) matches.
+
+        Raises:
+            InventoryError: the file is missing or wrong; says file, line and key.
+        """
+        inventory = load(Path(path))
+        return cls(inventory.limit(limit) if limit else inventory, **options)
+
+    @classmethod
+    def local(cls, **options: Any) -> Cluster:
+        """Two nodes on this machine, without SSH."""
+        return cls(built_in(), **options)
+
+    def __enter__(self) -> Cluster:  # noqa: PYI034 - typing.Self is Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every connection. Runs go on."""
+        for host in self._hosts.values():
+            host.close()
+        self._connector.close()
+
+    def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
+        """Open the hosts (nodes and spares by default) that are not open yet; each one's Host or its error."""
+        wanted = list(self.inventory.nodes + self.inventory.spares if entries is None else entries)
+        known = len(self._connector.notices)
+        outcomes = each(wanted, self._open)
+        for notice in self._connector.notices[known:]:
+            self.notify(notice)
+        return outcomes
+
+    def _open(self, entry: HostEntry) -> Host:
+        host = self._hosts.get(entry.name)
+        if host is None or host.lost:
+            host = Host.open(entry, self._connector)
+            if host.noise.strip():
+                self.notify(f"{host.name}: its login shell prints {host.noise.strip().splitlines()[0][:80]!r}")
+            with self._lock:
+                self._hosts[entry.name] = host
+        return host
+
+    def host(self, name: str) -> Host:
+        """The open host of that name, opened again if its connection was lost."""
+        entry = next((entry for entry in self.inventory.hosts if entry.name == name), None)
+        if entry is None:
+            raise UnreachableError(name, "is not in the inventory")
+        return self._open(entry)
+
+    def up(self, *, fresh: bool = True) -> list[HostReport]:
+        """Reach every node, find out what it is, and say which ranks it would hold; remembers nothing.
+
+        Raises:
+            HostsError: hosts cannot be reached or cannot train; names each.
+        """
+        return prepare.report(values(self.connect()), fresh=fresh)
+
+    def plan(self, options: RunOptions) -> tuple[LaunchPlan, list[Host]]:
+        """All that ``run`` does before it starts anything: connect, facts, sync, plan.
+
+        Raises:
+            ClusterddpError: a host cannot take part, or the code cannot be synced.
+        """
+        entries = self.inventory.nodes
+        self.notify(f"connecting {len(entries)} hosts")
+        hosts = prepare.take(self.connect(entries), options, self.inventory, self.notify)
+        return prepare.prepare(hosts, self.project, self.inventory, options, self.notify), hosts
+
+    def run(self, script: str, args: Sequence[str] = (), **options: Any) -> Run:
+        """Sync the project's code, start ``script`` by torchrun on every node, return at once.
+
+        Args:
+            script: Path in the project, or with ``module=True`` a module's name.
+            args: The script's arguments, untouched.
+            options: Fields of ``RunOptions``.
+
+        Raises:
+            ClusterddpError: it could not be started; nothing is left running on hosts that answer.
+        """
+        return self.start(prepare.RunOptions(script=script, args=tuple(args), **options))
+
+    def start(self, options: RunOptions) -> Run:
+        """``run`` with its options as one value."""
+        plan, hosts = self.plan(options)
+        secrets = prepare.secret_values(plan)
+        self.notify("starting")
+        plan, spools = ssh.launch(hosts, plan, secrets)
+        self.project.record_run({"run": plan.run, **plan.record})
+        return Run(self, plan.run, plan.attempt, spools, dict(plan.record))
+
+    def runs(self) -> list[runs.RunView]:
+        """Every run the reachable hosts know of, oldest first."""
+        nodes, silent = self._gather("")
+        return runs.views(nodes, silent)
+
+    def find(self, reference: str | None = None, *, reading: bool = True) -> Run:
+        """The run of an id, a unique prefix of one, or a name; without: the live one, else (``reading``) the last.
+
+        Raises:
+            RunError: none, or several.
+        """
+        view = runs.choose(self.runs(), reference, reading=reading)
+        return self.attach(view)
+
+    def attach(self, view: runs.RunView) -> Run:
+        """The run that a view is of."""
+        spools = {node["host"]: node["spool"] for node in view.nodes}
+        return Run(self, view.run, view.attempt, spools, dict(view.record))
+
+    def _gather(self, run: str) -> tuple[list[dict[str, Any]], list[str]]:
+        """Every node of every run on the hosts that answer, and the names of those that do not."""
+
+        def ask(entry: HostEntry) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = self._open(entry).call("runs", {"run": run, "hosts": [entry.name]})
+            return found
+
+        outcomes = each(self.inventory.nodes + self.inventory.spares, ask)
+        for outcome in outcomes:
+            if outcome.error:
+                self.notify(str(outcome.error))
+        return (
+            [node for outcome in outcomes for node in outcome.value or ()],
+            [outcome.name for outcome in outcomes if outcome.error],
+        )
+
+
+@dataclass
+class Run:
+    """One run, live or past. The hosts hold its truth; this holds how to ask them."""
+
+    cluster: Cluster
+    id: str
+    attempt: int
+    spools: Mapping[str, str]
+    record: Mapping[str, Any] = field(repr=False)
+
+    def view(self) -> runs.RunView:
+        """The run as its hosts tell it now.
+
+        Raises:
+            RunError: no host that answers knows it.
+        """
+        nodes, silent = self.cluster._gather(self.id)  # noqa: SLF001 - one room
+        for view in runs.views(nodes, silent):
+            if view.run == self.id:
+                return view
+        raise RunError(f"run {self.id} is on no host that answers")
+
+    def status(self) -> dict[str, Any]:
+        """The contract's status object."""
+        return self.view().to_json()
+
+    def verdict(self) -> Verdict | None:
+        """How it ended; None while it lives."""
+        return self.view().verdict()
+
+    def stop(self, *, grace: float = GRACE, reason: str = "by another command", hosts: Iterable[str] = ()) -> list[Proof]:
+        """End the run on every host (or on ``hosts``), and prove that nothing of it is left.
+
+        Args:
+            grace: Seconds between SIGTERM and SIGKILL.
+            reason: What the run's record will say.
+            hosts: Only these.
+        """
+        names = set(hosts) or set(self.spools)
+        entries = [entry for entry in self.cluster.inventory.hosts if entry.name in names]
+        outcomes = each(entries, lambda entry: self._stop_on(entry.name, grace, reason))
+        missing = [Proof(host=name, found=0, survivors=(), error="not in the inventory") for name in names]
+        missing = [proof for proof in missing if proof.host not in {entry.name for entry in entries}]
+        return [outcome.value or _unproved(outcome) for outcome in outcomes] + missing
+
+    def _stop_on(self, name: str, grace: float, reason: str) -> Proof:
+        order = {"run": self.id, "hosts": [name], "grace": grace, "reason": reason}
+        answer = self.cluster.host(name).call("stop", order, timeout=grace + STOP_SLACK)
+        survivors = [(left["pid"], left["command"]) for node in answer["nodes"] for left in node["survivors"]]
+        found = sum(node["found"] for node in answer["nodes"])
+        return Proof(host=name, found=found, survivors=tuple(survivors))
+
+
+def _unproved(outcome: Outcome[Proof]) -> Proof:
+    return Proof(host=outcome.name, found=0, survivors=(), error=str(outcome.error))

@@ -1,0 +1,27 @@
+"""What is known of hosts: values, and pure judgements over them (GPUs, networks).
+
+Filled by clusterddp/probe.py; nothing here touches a host.
+"""
+
+from clusterddp.facts.assign import GpuPolicy, assign_gpus
+from clusterddp.facts.gpus import check_gpus, check_torch, workers
+from clusterddp.facts.network import Candidate, Failure, candidates, choose, dials, loopback
+from clusterddp.facts.values import Facts, Gpu, Interface, TorchFacts
+
+__all__ = [
+    "Candidate",
+    "Facts",
+    "Failure",
+    "Gpu",
+    "GpuPolicy",
+    "Interface",
+    "TorchFacts",
+    "assign_gpus",
+    "candidates",
+    "check_gpus",
+    "check_torch",
+    "choose",
+    "dials",
+    "loopback",
+    "workers",
+]

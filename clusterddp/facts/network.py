@@ -1,0 +1,233 @@
+"""The data plane: on which addresses the nodes of a run meet.
+
+Pure: which networks come into question, what has to be dialled to prove them, and which one it is after the dials.
+A candidate gives every node one address. They are: each network in which all nodes have an address; the addresses
+that the operator's connections came to (routed networks, clouds that give every machine a network of its own); the
+addresses of an interface that has the same name everywhere. What is true of them only the dials tell.
+
+Not here: dialling (remote/netcheck.py, clusterddp/probe.py), bandwidth.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from clusterddp.facts.values import Facts, Interface
+    from clusterddp.inventory import HostEntry
+
+    Nodes = Sequence[tuple[HostEntry, Facts]]
+
+UNKNOWN_SPEED = 10_000  # Mbit/s; a card that tells no speed is a virtual machine's, mostly about so fast
+MOST = 16  # candidates tried
+# Bridges of containers and virtual machines, overlays, tunnels: slow, or the same on every machine. They only count
+# where the operator's own connection came through one, or the inventory names it.
+_VIRTUAL = (
+    "docker", "br-", "veth", "virbr", "lxc", "lxd", "podman", "cni", "flannel", "cali", "cilium", "kube", "weave",
+    "tun", "tap", "wg", "tailscale", "zt", "vxlan", "ovs",
+)  # fmt: skip
+_WORDS = {
+    "timeout": "no answer, a firewall drops it",
+    "refused": "refused, a firewall rejects it",
+    "no route": "no route, or a firewall rejects it",
+    "wrong nonce": "another machine answers there",
+}
+_SET = "set clusterddp_address or clusterddp_interface"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """One address for every node: ``where`` by host name."""
+
+    label: str
+    where: Mapping[str, Interface]
+    ssh: bool  # the operator's connections came to these addresses
+
+    @property
+    def speed(self) -> int:
+        """Mbit/s of its slowest link, as far as they tell."""
+        return min(UNKNOWN_SPEED if one.speed_mbit is None else one.speed_mbit for one in self.where.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """A dial that did not come through."""
+
+    source: str
+    target: str
+    address: str
+    port: int
+    ranged: bool  # the port is of clusterddp_ports, not one that the kernel chose
+    word: str
+
+    def __str__(self) -> str:
+        kind = "clusterddp_ports" if self.ranged else "ports outside clusterddp_ports"
+        return (
+            f"{self.source} → {self.target} at {self.address} port {self.port} ({kind}): "
+            f"{_WORDS.get(self.word, self.word)}"
+        )
+
+
+def loopback(nodes: Nodes) -> dict[str, Interface] | None:
+    """The loopback for nodes that are all on one machine and were told nothing else; else None."""
+    if not nodes or any(entry.data_address or entry.interface for entry, _ in nodes):
+        return None
+    first = nodes[0][1]
+    if not all(_same_machine(first, facts) for _, facts in nodes):
+        return None
+    found = {entry.name: _loopback_of(facts) for entry, facts in nodes}
+    return {name: one for name, one in found.items() if one} if all(found.values()) else None
+
+
+def candidates(nodes: Nodes) -> list[Candidate]:
+    """The candidates worth a dial, in no order of merit.
+
+    Raises:
+        PlanError: ``clusterddp_address`` or ``clusterddp_interface`` is not on its host; or nothing comes into
+            question at all.
+    """
+    allowed = {entry.name: _allowed(entry, facts) for entry, facts in nodes}
+    found: dict[tuple[str, ...], Candidate] = {}
+    for label, where in _tagged(nodes, allowed).items():
+        addresses = tuple(one.address for one in where.values())
+        if len(where) == len(nodes) and addresses not in found and not _clashes(nodes, where):
+            found[addresses] = Candidate(label=label, where=where, ssh=_is_ssh(nodes, where))
+    if not found:
+        listing = "; ".join(f"{name} has {_listed(own)}" for name, own in list(allowed.items())[:4])
+        raise PlanError(f"no network holds an address of every host: {listing}", remedy=f"{_SET} on each")
+    return list(found.values())[:MOST]
+
+
+def dials(
+    chosen: Sequence[Candidate], ports: Mapping[str, tuple[int, int]], nonces: Mapping[str, str], source: str
+) -> list[tuple[str, str, int, str]]:
+    """What one node dials to prove the candidates: ``(target, address, port, nonce)``, each once."""
+    wanted = {
+        (target, one.address, port, nonces[target]): None
+        for candidate in chosen
+        for target, one in candidate.where.items()
+        if target != source
+        for port in ports[target]
+    }
+    return list(wanted)
+
+
+def choose(chosen: Sequence[Candidate], failures: Iterable[Failure]) -> Candidate:
+    """The fastest candidate on which every dial came through; the operator's own network where speeds are equal.
+
+    Raises:
+        PlanError: there is none; names the pairs that fail on the best one, and why.
+    """
+    failures = list(failures)
+    ranked = sorted(chosen, key=lambda one: (-one.speed, not one.ssh, _is_v6(one)))
+    broken = {id(one): [failure for failure in failures if _concerns(failure, one)] for one in ranked}
+    for candidate in ranked:
+        if not broken[id(candidate)]:
+            return candidate
+    nearest = min(ranked, key=lambda one: len(broken[id(one)]))
+    raise PlanError(
+        _unreachable(nearest.label, broken[id(nearest)]),
+        remedy=f"let TCP through between the hosts, on clusterddp_ports and on ephemeral ports; or {_SET}",
+    )
+
+
+def _same_machine(one: Facts, other: Facts) -> bool:
+    # The addresses too: where /proc is hidden, boots look alike.
+    return one.boot == other.boot and {a.address for a in one.addresses} == {a.address for a in other.addresses}
+
+
+def _loopback_of(facts: Facts) -> Interface | None:
+    return next((one for one in facts.addresses if one.address == "127.0.0.1"), None)
+
+
+def _allowed(entry: HostEntry, facts: Facts) -> list[Interface]:
+    """The addresses a node may use: what the inventory names, else all that could reach another machine."""
+    if entry.data_address:
+        return [_named_address(entry, facts)]
+    if entry.interface:
+        own = [one for one in facts.addresses if one.name == entry.interface]
+        if not own:
+            names = ", ".join(dict.fromkeys(one.name for one in facts.addresses)) or "none"
+            raise PlanError(
+                f"{entry.name}: clusterddp_interface {entry.interface} has no address; interfaces with one: {names}",
+                remedy="correct clusterddp_interface",
+            )
+        return own
+    return [one for one in facts.addresses if _outward(one) or (one.address == facts.ssh_address and not one.loopback)]
+
+
+def _named_address(entry: HostEntry, facts: Facts) -> Interface:
+    try:
+        wanted = str(ipaddress.ip_address(entry.data_address or ""))
+    except ValueError:
+        raise PlanError(
+            f"{entry.name}: clusterddp_address {entry.data_address} is no IP address",
+            remedy="give it in digits, names differ from host to host",
+        ) from None
+    for one in facts.addresses:
+        if str(ipaddress.ip_address(one.address)) == wanted:
+            return one
+    raise PlanError(
+        f"{entry.name}: clusterddp_address {wanted} is on none of its interfaces ({_listed(facts.addresses)}); "
+        "workers bind it, so an address translated by NAT cannot serve",
+        remedy="give an address of the host itself",
+    )
+
+
+def _outward(one: Interface) -> bool:
+    link_local = ipaddress.ip_address(one.address).is_link_local
+    return one.up and not one.loopback and not link_local and not one.name.startswith(_VIRTUAL)
+
+
+def _tagged(nodes: Nodes, allowed: Mapping[str, list[Interface]]) -> dict[str, dict[str, Interface]]:
+    """Addresses by what they have in common, one a node: the best of those that fit."""
+    tags: dict[str, dict[str, Interface]] = {}
+    for entry, facts in nodes:
+        named = bool(entry.data_address or entry.interface)
+        own = sorted(allowed[entry.name], key=lambda one: _rank(one, facts.ssh_address))
+        for one in own:
+            common = [str(one.network), f"interface {one.name}, IPv{one.family}"]
+            if named or one.address == facts.ssh_address:
+                common.append(f"the addresses SSH uses, IPv{one.family}")
+            for tag in common:
+                tags.setdefault(tag, {}).setdefault(entry.name, one)
+    return tags
+
+
+def _rank(one: Interface, ssh_address: str | None) -> tuple[bool, int]:
+    return one.address != ssh_address, -(one.speed_mbit or UNKNOWN_SPEED)
+
+
+def _clashes(nodes: Nodes, where: Mapping[str, Interface]) -> bool:
+    """Whether two machines have the same address: a bridge of containers, not a way between them."""
+    holders: dict[str, str] = {}
+    return any(holders.setdefault(where[entry.name].address, facts.boot) != facts.boot for entry, facts in nodes)
+
+
+def _is_ssh(nodes: Nodes, where: Mapping[str, Interface]) -> bool:
+    return all(facts.ssh_address in (None, where[entry.name].address) for entry, facts in nodes)
+
+
+def _is_v6(candidate: Candidate) -> bool:
+    return any(one.family == 6 for one in candidate.where.values())
+
+
+def _concerns(failure: Failure, candidate: Candidate) -> bool:
+    return candidate.where[failure.target].address == failure.address
+
+
+def _listed(addresses: Sequence[Interface]) -> str:
+    return ", ".join(f"{one.address}/{one.prefix} on {one.name}" for one in addresses[:6]) or "none"
+
+
+def _unreachable(label: str, broken: Sequence[Failure]) -> str:
+    pairs = {(failure.source, failure.target): failure for failure in reversed(broken)}
+    named = [str(failure) for failure in reversed(pairs.values())]
+    more = f"; and {len(named) - 3} more pairs" if len(named) > 3 else ""
+    return f"the hosts do not all reach each other ({label}): " + "; ".join(named[:3]) + more

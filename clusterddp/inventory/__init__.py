@@ -1,0 +1,22 @@
+"""Inventories: Ansible's YAML format in, frozen values out.
+
+``load(path)``, ``built_in()`` and ``from_host_list(text)`` are the doors; :class:`Inventory` and :class:`HostEntry`
+come out. From file to value: yamlfile (places) → tree (groups, hosts) + varsfiles → merge → variables → values.
+"""
+
+from __future__ import annotations
+
+from .hostlist import from_host_list
+from .load import built_in, load
+from .values import DEFAULT_PORTS, HostEntry, Inventory, Role, Transport
+
+__all__ = [
+    "DEFAULT_PORTS",
+    "HostEntry",
+    "Inventory",
+    "Role",
+    "Transport",
+    "built_in",
+    "from_host_list",
+    "load",
+]

@@ -1,0 +1,84 @@
+"""What a name, an address or a shell line may be: the checks that keep an inventory from doing harm.
+
+Host names become folder names and parts of printed lines; users and addresses become arguments of ``ssh``.
+Each check raises :class:`InventoryError` with the place. Not here: which variable holds what (variables.py).
+"""
+
+from __future__ import annotations
+
+import re
+
+from clusterddp.errors import InventoryError
+
+# The processes of a container are not ours to find: a stop could not prove that they are gone.
+_PROGRAMS = "docker|podman|nerdctl|apptainer|singularity|enroot"
+_STARTS = "run|exec|start|shell|instance|create|up"
+_CONTAINER = re.compile(
+    rf"(?:^|[^\w.-])(?P<program>{_PROGRAMS})(?P<middle>(?:\s+[^\s;&|#]+)*?)\s+(?P<verb>{_STARTS})(?![\w./:=-])"
+)
+_LONGEST_NAME = 200  # a folder's name holds 255 bytes, and ours adds the node's rank
+
+
+def host_name(name: object, where: str) -> str:
+    """A host's name: printable, no space, fit to be a folder's name and an argument."""
+    text = _plain(name, "host name", where)
+    if "/" in text or "\\" in text or ".." in text or text == ".":
+        remedy = "name the host plainly and put its address into ansible_host"
+        raise InventoryError(f"host name {text!r} is not fit to be a folder's name", where=where, remedy=remedy)
+    if len(text.encode()) > _LONGEST_NAME:
+        raise InventoryError(f"host name {text[:20]!r}… is longer than {_LONGEST_NAME} bytes", where=where)
+    return text
+
+
+def group_name(name: object, where: str) -> str:
+    """A group's name: text, not empty, no control characters."""
+    if not isinstance(name, str):
+        raise InventoryError(f"group name {name!r} is not text", where=where, remedy="quote it")
+    if not name or not name.isprintable() or "/" in name:
+        raise InventoryError(f"group name {name!r} is not usable", where=where, remedy="use letters, digits and _")
+    return name
+
+
+def user_name(name: object, where: str) -> str:
+    """A login name."""
+    return _plain(name, "user", where)
+
+
+def address(value: object, where: str) -> str:
+    """A host name or numeric address to connect to."""
+    text = _plain(value, "address", where)
+    if re.search(r"[@/\[\]]", text):
+        raise InventoryError(
+            f"address {text!r} is not a host name or IP address",
+            where=where,
+            remedy="put the user into ansible_user and the port into ansible_port",
+        )
+    return text
+
+
+def _plain(value: object, kind: str, where: str) -> str:
+    if not isinstance(value, str):
+        raise InventoryError(f"{kind} {value!r} is not text", where=where, remedy="quote it")
+    if not value:
+        raise InventoryError(f"the {kind} is empty", where=where, remedy="give it, or remove the key")
+    if value.startswith("-"):
+        remedy = "a leading - would be read as an option"
+        raise InventoryError(f"{kind} {value!r} begins with -", where=where, remedy=remedy)
+    if not value.isprintable() or any(character.isspace() for character in value):
+        raise InventoryError(f"{kind} {value!r} holds a space or a control character", where=where, remedy="remove it")
+    return value
+
+
+def no_container(line: str, where: str) -> None:
+    """Refuse a shell line or an interpreter that starts a container."""
+    if line.lstrip().startswith("#"):
+        return
+    found = _CONTAINER.search(line)
+    program = line.rsplit("/", 1)[-1].strip()
+    if found or program in _PROGRAMS.split("|"):
+        shown = f"{found['program']} {found['verb']}" if found else program
+        raise InventoryError(
+            f"{shown!r} starts a container, whose processes would escape the proof that a run has ended",
+            where=where,
+            remedy="run sshd in the container and give it as a host of its own",
+        )

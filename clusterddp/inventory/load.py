@@ -1,0 +1,130 @@
+"""Reading an inventory: from a file, or the built-in one of two nodes on this machine.
+
+Not here: ``ansible.cfg``, which is not read, and ``~/.ssh/config`` (connection.py).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+from clusterddp.errors import InventoryError
+
+from .merge import Merger
+from .tree import Tree
+from .values import Inventory
+from .variables import host_entry
+from .varsfiles import VarsFiles, duplicate_notices
+from .yamlfile import Marked, parse, read
+
+_YAML = frozenset({".yaml", ".yml", ".json", ""})
+_INI_SECTION = re.compile(r"^\[[\w.:-]+\]\s*$", re.MULTILINE)
+_PACKAGE = Path(__file__).parent.parent
+# In a wheel the file lies in the package; in a source tree (an editable install, too) it is the one people read.
+_LOCAL = (_PACKAGE / "local.yaml", _PACKAGE.parent / "inventories" / "local.yaml")
+_LOCAL_SHOWN = "built-in inventory"
+
+
+def load(path: str | Path) -> Inventory:
+    """Read an inventory file of Ansible's YAML format, with ``group_vars/`` and ``host_vars/`` beside it.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InventoryError: It is missing, not a YAML inventory, holds no host, or holds what we cannot use.
+    """
+    path = Path(path)
+    _refuse_other_kinds(path)
+    try:
+        document = read(path, str(path))
+    except InventoryError:
+        if _is_ini(path):
+            raise _convert(path, "an INI inventory") from None
+        raise
+    if document.encrypted:
+        remedy = "keep the hosts in a plain file and the secrets in group_vars/"
+        raise InventoryError("is encrypted with ansible-vault", where=str(path), remedy=remedy)
+    if isinstance(document.data, str) or (not isinstance(document.data, Marked) and _is_ini(path)):
+        raise _convert(path, "an INI inventory")
+    return _inventory(document.data, str(path), path, duplicate_notices_of=document.duplicates)
+
+
+def built_in() -> Inventory:
+    """The inventory used when there is none: two nodes on this machine, without SSH."""
+    path = next(candidate for candidate in _LOCAL if candidate.is_file())
+    document = parse(path.read_text(encoding="utf-8"), _LOCAL_SHOWN)
+    return _inventory(document.data, _LOCAL_SHOWN, None)
+
+
+def _inventory(
+    data: Any, shown: str, path: Path | None, *, duplicate_notices_of: tuple[tuple[str, object, int], ...] = ()
+) -> Inventory:
+    if data is None or data == {}:
+        raise InventoryError("is empty", where=f"{shown}:1", remedy="begin with 'all:', 'hosts:' and a host")
+    if not isinstance(data, Marked):
+        remedy = "begin with 'all:', 'hosts:' and a host"
+        raise InventoryError("must be a mapping of groups", where=f"{shown}:1", remedy=remedy)
+    if path is not None and data.get("plugin"):
+        raise _convert(path, "the configuration of an inventory plugin")
+    tree = Tree(data)
+    if not tree.hosts:
+        raise _no_hosts(shown, tree.notices)
+    files = VarsFiles(None if path is None else path.parent)
+    merger = Merger(tree, files)
+    read_hosts = {
+        host.name: host_entry(host.name, host.where, merger.groups[host.name], merger.layers(host.name))
+        for host in tree.hosts.values()
+    }
+    notices = [*duplicate_notices(duplicate_notices_of), *tree.notices, *files.notices]
+    return Inventory(
+        path=path,
+        hosts=tuple(read_hosts[name][0] for name in tree.hosts_of("all")),
+        groups={name: tuple(tree.hosts_of(name)) for name in tree.groups},
+        notices=tuple(dict.fromkeys([*notices, *(notice for _, said in read_hosts.values() for notice in said)])),
+    )
+
+
+def _no_hosts(shown: str, notices: list[str]) -> InventoryError:
+    hint = f" ({notices[0]})" if notices else ""
+    return InventoryError(f"holds no host{hint}", where=f"{shown}:1", remedy="write hosts under 'all:', 'hosts:'")
+
+
+def _refuse_other_kinds(path: Path) -> None:
+    if not path.exists():
+        raise InventoryError("there is no such inventory file", where=str(path), remedy="check the path")
+    if path.is_dir():
+        remedy = "give one of the files in it"
+        raise InventoryError("is a folder, not an inventory file", where=str(path), remedy=remedy)
+    if _starts_with(path, b"#!"):
+        raise _convert(path, "an executable inventory")
+    if path.suffix not in _YAML:
+        raise _convert(path, "an INI inventory" if _is_ini(path) else f"a {path.suffix} file")
+
+
+def _starts_with(path: Path, mark: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(mark)) == mark
+    except OSError:
+        return False  # read() says why
+
+
+def _is_ini(path: Path) -> bool:
+    try:
+        return bool(_INI_SECTION.search(path.read_text(encoding="utf-8", errors="replace")))
+    except OSError:
+        return False
+
+
+def _convert(path: Path, kind: str) -> InventoryError:
+    source, target = shlex.quote(str(path)), shlex.quote(str(path.with_suffix(".yaml")))
+    if source == target:
+        target = shlex.quote(str(path.with_name(f"{path.stem}-static.yaml")))
+    return InventoryError(
+        f"is {kind}; clusterddp reads Ansible's YAML format",
+        where=str(path),
+        remedy=f"convert it: ansible-inventory -i {source} --list --yaml --output {target}",
+    )

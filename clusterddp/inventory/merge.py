@@ -1,0 +1,74 @@
+"""Variables merged as Ansible merges them.
+
+Weakest first: the file's ``all`` vars, its groups' vars, ``group_vars/all``, ``group_vars/`` of the groups, the host's
+own, ``host_vars/``. Groups come by depth, then ``ansible_group_priority``, then name. A stronger value replaces the
+weaker whole. Not here: our two variables that are joined over groups (variables.py gets the layers for them).
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .tree import Tree
+    from .varsfiles import VarsFiles
+    from .yamlfile import Setting
+
+Layer = dict[str, "Setting"]
+
+
+class Merger:
+    """The layers of each host's variables.
+
+    Args:
+        tree: Groups and hosts of the inventory file.
+        files: The vars files beside it.
+    """
+
+    def __init__(self, tree: Tree, files: VarsFiles) -> None:
+        self._tree = tree
+        self._files = files
+        self._depths: dict[str, int] = {}
+        self._group_files = {name: files.group(name) for name in tree.groups}
+
+    @cached_property
+    def groups(self) -> dict[str, list[str]]:
+        """Each host's groups, ancestors too and ``all`` not, from the weakest to the strongest."""
+        found: dict[str, set[str]] = {host: set() for host in self._tree.hosts}
+        for group in self._tree.groups.values():
+            for host in group.hosts:
+                found[host] |= {group.name, *self._ancestors(group.name)}
+        return {host: sorted(names - {"all"}, key=self._strength) for host, names in found.items()}
+
+    def layers(self, host: str) -> Sequence[Layer]:
+        """The host's variables, from the weakest layer to the strongest."""
+        groups = self.groups[host]
+        inline, files = self._tree.groups, self._group_files
+        return (
+            inline["all"].settings,
+            *(inline[group].settings for group in groups),
+            files["all"],
+            *(files[group] for group in groups),
+            self._tree.hosts[host].settings,
+            self._files.host(host),
+        )
+
+    @cached_property
+    def _above(self) -> dict[str, set[str]]:
+        return {name: self._tree.ancestors(name) for name in self._tree.groups}
+
+    def _ancestors(self, group: str) -> set[str]:
+        return self._above[group]
+
+    def _strength(self, group: str) -> tuple[int, int, str]:
+        return self._depth(group), self._tree.groups[group].priority, group
+
+    def _depth(self, group: str) -> int:
+        """The longest way down from ``all``."""
+        if group not in self._depths:
+            parents = self._tree.groups[group].parents
+            self._depths[group] = max((self._depth(parent) + 1 for parent in parents), default=0)
+        return self._depths[group]

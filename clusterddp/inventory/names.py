@@ -1,0 +1,87 @@
+"""Which variables we read, and what to say about a ``clusterddp_`` name that is none of them.
+
+Not here: what their values may be (variables.py).
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import InventoryError
+
+from .redact import json_key
+
+if TYPE_CHECKING:
+    from .yamlfile import Marked, Setting
+
+PREFIX = "clusterddp_"
+OURS = frozenset(
+    PREFIX + name
+    for name in (
+        *("role", "setup", "python", "nproc", "gpus", "env", "secrets", "address", "interface", "ports"),
+        *("workdir", "state", "transport", "launcher"),
+        *("slurm_partition", "slurm_account", "slurm_time", "slurm_extra"),
+    )
+)
+RESERVED = frozenset(PREFIX + name for name in ("links", "sync", "requirements", "container"))
+PRIORITY = "ansible_group_priority"
+# Each with its aliases; where several are set, the last one wins, as in Ansible's ssh plugin.
+HOST = ("ansible_host", "ansible_ssh_host")
+PORT = ("ansible_port", "ansible_ssh_port")
+USER = ("ansible_user", "ansible_ssh_user")
+KEY_FILE = ("ansible_private_key_file", "ansible_ssh_private_key_file")
+CONNECTION = "ansible_connection"
+PYTHON = "ansible_python_interpreter"
+COMMON_ARGS = ("ansible_ssh_common_args", "ssh_common_args")
+EXTRA_ARGS = "ansible_ssh_extra_args"
+NOT_READ = "ansible_ssh_args"  # replaces Ansible's own defaults of ssh, which are not ours
+USED = OURS | {*HOST, *PORT, *USER, *KEY_FILE, *COMMON_ARGS, CONNECTION, PYTHON, EXTRA_ARGS, PRIORITY}
+# Names Ansible fills in itself: what an inventory says under them is lost there, so here too.
+# fmt: off
+ANSIBLE_OWNS = frozenset((
+    "ansible_async_path", "ansible_collection_name", "ansible_config_file", "ansible_dependent_role_names",
+    "ansible_diff_mode", "ansible_facts", "ansible_forks", "ansible_inventory_sources", "ansible_limit",
+    "ansible_play_batch", "ansible_play_hosts", "ansible_play_hosts_all", "ansible_play_role_names",
+    "ansible_playbook_python", "ansible_role_name", "ansible_role_names", "ansible_run_tags",
+    "ansible_skip_tags", "ansible_verbosity", "ansible_version", "group_names", "groups", "hostvars",
+    "inventory_dir", "inventory_file", "inventory_hostname", "inventory_hostname_short", "play_hosts",
+    "playbook_dir", "role_name", "role_names", "role_path", "role_uuid",
+))
+# fmt: on
+
+
+def settings(mapping: Marked) -> dict[str, Setting]:
+    """The variables of a ``vars`` section, a host or a vars file, each with its place.
+
+    Raises:
+        InventoryError: An unknown or reserved ``clusterddp_`` name, or one we read given twice.
+    """
+    refuse_duplicates(mapping, "variable", only=USED)
+    found: dict[str, Setting] = {}
+    for key in mapping:
+        name = key if isinstance(key, str) else json_key(key)
+        _check(name, mapping.where(key))
+        found[name] = mapping.setting(key)
+    return found
+
+
+def refuse_duplicates(mapping: Marked, kind: str, *, only: frozenset[str] | None = None) -> None:
+    """Raise for the first duplicate key (among ``only``): one of the two values would be lost."""
+    for key, line, earlier in mapping.duplicates:
+        if only is None or key in only:
+            raise InventoryError(
+                f"{kind} {key!r} is given twice, first at line {earlier}",
+                where=f"{mapping.file}:{line}:{key}",
+                remedy="keep one of the two, or join them",
+            )
+
+
+def _check(name: str, where: str) -> None:
+    if not name.startswith(PREFIX) or name in OURS:
+        return
+    if name in RESERVED:
+        raise InventoryError(f"{name} is reserved for a later version", where=where, remedy="remove it")
+    close = get_close_matches(name, OURS, n=1, cutoff=0.5)
+    remedy = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(OURS))}"
+    raise InventoryError(f"{name!r} is not a variable of clusterddp", where=where, remedy=remedy)

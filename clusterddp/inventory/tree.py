@@ -1,0 +1,207 @@
+"""The groups and hosts of an inventory file, before any variable is merged.
+
+The order of groups and hosts and the place of every variable are kept, as Ansible's YAML plugin has them.
+Not here: group_vars/ and host_vars/ (varsfiles.py), merging (merge.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from clusterddp.errors import InventoryError
+
+from . import checks, names
+from .ranges import expand
+from .yamlfile import Marked, Setting
+
+_SECTIONS = ("hosts", "vars", "children")
+
+
+@dataclass(kw_only=True, slots=True)
+class Group:
+    """A group: what stands directly in it."""
+
+    name: str
+    where: str
+    hosts: list[str] = field(default_factory=list)
+    children: list[str] = field(default_factory=list)
+    parents: list[str] = field(default_factory=list)
+    settings: dict[str, Setting] = field(default_factory=dict)
+    priority: int = 1
+
+
+@dataclass(kw_only=True, slots=True)
+class Host:
+    """A host: where it is first named, and its own variables."""
+
+    name: str
+    where: str
+    settings: dict[str, Setting] = field(default_factory=dict)
+
+
+class Tree:
+    """All groups and hosts of one file, in the file's order.
+
+    Args:
+        data: The file's top mapping.
+
+    Raises:
+        InventoryError: The structure is not that of a YAML inventory.
+    """
+
+    def __init__(self, data: Marked) -> None:
+        self.groups = {name: Group(name=name, where=data.file) for name in ("all", "ungrouped")}
+        self.hosts: dict[str, Host] = {}
+        self.notices: list[str] = []
+        self._link("all", "ungrouped", data.file)
+        names.refuse_duplicates(data, "group")
+        for name in data:
+            self._group(name, data[name], data.where(name))
+        self._reconcile()
+
+    def hosts_of(self, group: str) -> list[str]:
+        """All hosts in a group and below it: level by level, each level in the file's order."""
+        found: dict[str, None] = {}
+        level = [group]
+        while level:
+            found.update(dict.fromkeys(host for name in level for host in self.groups[name].hosts))
+            level = list(dict.fromkeys(child for name in level for child in self.groups[name].children))
+        return list(found)
+
+    def ancestors(self, group: str) -> set[str]:
+        """All groups above a group."""
+        found: set[str] = set()
+        waiting = [group]
+        while waiting:
+            new = set(self.groups[waiting.pop()].parents) - found
+            found |= new
+            waiting.extend(new)
+        return found
+
+    def _group(self, name: object, data: Any, where: str) -> str:
+        group = checks.group_name(name, where)
+        self.groups.setdefault(group, Group(name=group, where=where))
+        if data is None:
+            return group
+        if not isinstance(data, Marked):
+            raise _not_a_mapping(f"group {group!r}", data, where)
+        names.refuse_duplicates(data, "section")
+        for section in data:
+            self._section(group, section, data)
+        return group
+
+    def _section(self, group: str, section: object, data: Marked) -> None:
+        content, where = data[section], data.where(section)
+        if section not in _SECTIONS:
+            close = get_close_matches(str(section), _SECTIONS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "groups inside a group stand under 'children'"
+            self.notices.append(f"{where}: passed over in group {group!r}, as Ansible does; {hint}")
+            return
+        if isinstance(content, str):  # `hosts: gpu01` names one host
+            content = _lone(content, data, section)
+        if content is None:
+            return
+        if not isinstance(content, Marked):
+            raise _not_a_mapping(f"{section!r} of group {group!r}", content, where)
+        if section == "vars":
+            self._set(group, content)
+        elif section == "children":
+            self._children(group, content)
+        else:
+            self._hosts(group, content)
+
+    def _children(self, group: str, content: Marked) -> None:
+        names.refuse_duplicates(content, "group")
+        for name in content:
+            child = self._group(name, content[name], content.where(name))
+            self._link(group, child, content.where(name))
+
+    def _hosts(self, group: str, content: Marked) -> None:
+        names.refuse_duplicates(content, "host")
+        for key in content:
+            where, variables = content.where(key), content[key]
+            if not isinstance(key, str):
+                raise InventoryError(f"host {key!r} is not text", where=where, remedy="quote it")
+            if variables and not isinstance(variables, Marked):
+                raise _not_a_mapping(f"host {key!r}", variables, where)
+            hosts, port = expand(key, where)
+            for host in hosts:
+                self._host(checks.host_name(host, where), group, port, content, key)
+                if variables:
+                    self._set(host, variables)
+
+    def _host(self, name: str, group: str, port: int | None, content: Marked, key: str) -> None:
+        if name not in self.hosts:
+            place = f"{content.file}:{content.lines.get(key, content.line)}"
+            host = self.hosts[name] = Host(name=name, where=place)
+            if port is not None:  # as in Ansible only where the host is first named
+                line = content.lines.get(key, content.line)
+                host.settings["ansible_port"] = Setting(
+                    key="ansible_port", value=port, text=None, file=content.file, line=line
+                )
+            if name in self.groups:
+                self._same_name(name, place)
+        if name not in self.groups[group].hosts:
+            self.groups[group].hosts.append(name)
+
+    def _same_name(self, name: str, place: str) -> None:
+        self.notices.append(
+            f"{place}: {name!r} names a group and a host, and variables of the host go to the group, as in Ansible; "
+            "rename one of them"
+        )
+
+    def _set(self, entity: str, content: Marked) -> None:
+        """Give variables to the group of that name, else to the host: Ansible looks among groups first."""
+        group = self.groups.get(entity)
+        for name, setting in names.settings(content).items():
+            if group is None:
+                self.hosts[entity].settings[name] = setting
+            elif name == names.PRIORITY:
+                group.priority = _priority(setting)
+            else:
+                group.settings[name] = setting
+
+    def _link(self, parent: str, child: str, where: str) -> None:
+        if parent == child or child in self.ancestors(parent):
+            raise InventoryError(
+                f"group {child!r} is its own child, through {parent!r}", where=where, remedy="remove one of the two"
+            )
+        if child not in self.groups[parent].children:
+            self.groups[parent].children.append(child)
+            self.groups[child].parents.append(parent)
+
+    def _reconcile(self) -> None:
+        """Hang loose groups under ``all``; ``ungrouped`` holds exactly the hosts of no other group."""
+        for group in self.groups.values():
+            if group.name != "all" and not group.parents:
+                self._link("all", group.name, group.where)
+        ungrouped = self.groups["ungrouped"]
+        others = [group for group in self.groups.values() if group.name not in {"all", "ungrouped"}]
+        grouped = {host for group in others for host in group.hosts}
+        ungrouped.hosts = [host for host in ungrouped.hosts if host not in grouped]
+        loose = [host for host in self.hosts if host not in grouped and host not in ungrouped.hosts]
+        ungrouped.hosts.extend(loose)
+
+
+def _lone(text: str, data: Marked, section: object) -> Marked:
+    made = Marked(data.file, data.lines.get(section, data.line))
+    made[text] = None
+    return made
+
+
+def _priority(setting: Setting) -> int:
+    try:
+        return int(setting.value)
+    except (TypeError, ValueError):
+        raise InventoryError(
+            f"must be a whole number, got {setting.value!r}", where=setting.where, remedy="write it as 10"
+        ) from None
+
+
+def _not_a_mapping(what: str, got: object, where: str) -> InventoryError:
+    kind = "a list" if isinstance(got, list) else repr(got)
+    return InventoryError(
+        f"{what} must be a mapping, got {kind}", where=where, remedy="write 'name:' on a line of its own for each entry"
+    )

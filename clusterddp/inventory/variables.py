@@ -1,0 +1,226 @@
+"""A host's variables, read into a :class:`HostEntry`: which there are, what they mean and what they may be.
+
+Not here: merging (merge.py), whether the SSH arguments can be honoured (connection.py), anything a host knows.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from clusterddp.errors import InventoryError
+
+from . import checks, joined, names
+from .reader import Reader, refuse, whole
+from .values import DEFAULT_PORTS, HostEntry
+from .yamlfile import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .merge import Layer
+    from .values import Role
+
+ROLES = ("node", "spare", "login", "none")
+_SSH = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh"})
+_MOST_WORKERS = 1024  # on one host; more is a slip
+_GPU = re.compile(r"[0-9]{1,4}|(?:GPU|MIG)-[\w/-]+")
+
+
+def host_entry(name: str, where: str, groups: Sequence[str], layers: Sequence[Layer]) -> tuple[HostEntry, list[str]]:
+    """Read one host.
+
+    A host whose role is ``none`` is never touched, so what cannot be understood there is a notice.
+
+    Args:
+        name: Its name.
+        where: ``file:line`` of its first mention.
+        groups: All its groups.
+        layers: Its variables, from the weakest layer to the strongest.
+
+    Returns:
+        The entry, and notices.
+
+    Raises:
+        InventoryError: A variable we use has a value we cannot use.
+    """
+    merged = {key: setting for layer in layers for key, setting in layer.items() if key not in names.ANSIBLE_OWNS}
+    reader = Reader(merged)
+    role = cast("Role", reader.choice("clusterddp_role", ROLES) or "node")
+    common: dict[str, Any] = {
+        "name": name,
+        "groups": tuple(sorted(groups)),
+        "vars": {key: plain(setting.value) for key, setting in merged.items()},
+        "role": role,
+        "where": where,
+    }
+    try:
+        read = {**_connection(name, reader), **_job(reader), **joined.read(layers), "slurm": _slurm(reader)}
+    except InventoryError as error:
+        if role != "none":
+            raise
+        return HostEntry(address=name, **common), [f"{error} (passed over: {name} has the role none)"]
+    return HostEntry(**common, **read), _not_read(merged)
+
+
+def _not_read(merged: Layer) -> list[str]:
+    setting = merged.get(names.NOT_READ)
+    if setting is None:
+        return []
+    return [f"{setting.where}: not read; what the connection needs belongs into {names.COMMON_ARGS[0]}"]
+
+
+def _connection(name: str, reader: Reader) -> dict[str, Any]:
+    return {
+        "address": _address(reader, *names.HOST) or name,
+        "port": reader.number(*names.PORT, least=1, most=65535, expected="a port from 1 to 65535"),
+        "user": _user(reader),
+        "connection": _connection_kind(reader),
+        "identity_file": _identity(reader),
+        "ssh_args": reader.words(*names.COMMON_ARGS) + reader.words(names.EXTRA_ARGS),
+        "ansible_python": _ansible_python(reader),
+        "transport": reader.choice("clusterddp_transport", ("auto", "fabric", "openssh")) or "auto",
+        "state": _folder(reader, "clusterddp_state"),
+    }
+
+
+def _job(reader: Reader) -> dict[str, Any]:
+    return {
+        "setup": _setup(reader),
+        "python": _python(reader),
+        "nproc": _nproc(reader),
+        "gpus": _gpus(reader),
+        "data_address": _address(reader, "clusterddp_address"),
+        "interface": _interface(reader),
+        "ports": _ports(reader),
+        "workdir": _folder(reader, "clusterddp_workdir"),
+        "launcher": reader.choice("clusterddp_launcher", ("ssh", "slurm")) or "ssh",
+    }
+
+
+def _address(reader: Reader, *aliases: str) -> str | None:
+    setting = reader.get(*aliases)
+    return None if setting is None else checks.address(setting.value, setting.where)
+
+
+def _user(reader: Reader) -> str | None:
+    setting = reader.get(*names.USER)
+    if setting is None:
+        return None
+    value = setting.text if isinstance(setting.value, int) else setting.value
+    return checks.user_name(value, setting.where)
+
+
+def _connection_kind(reader: Reader) -> str:
+    setting = reader.get(names.CONNECTION)
+    if setting is None:
+        return "ssh"
+    kind = str(setting.value).removeprefix("ansible.builtin.")
+    if kind not in _SSH | {"local"}:
+        refuse(setting, "ssh or local", "give hosts that are reached otherwise 'clusterddp_role: none'")
+    return "local" if kind == "local" else "ssh"
+
+
+def _identity(reader: Reader) -> Path | None:
+    text, setting = reader.line(*names.KEY_FILE), reader.get(*names.KEY_FILE)
+    if text is None or setting is None:
+        return None
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        refuse(setting, "a path (that home folder is not known)", "write the path in full")
+
+
+def _ansible_python(reader: Reader) -> str | None:
+    text, setting = reader.line(names.PYTHON), reader.get(names.PYTHON)
+    if text is None or setting is None or text.startswith("auto"):  # auto, auto_silent, auto_legacy: look for one
+        return None
+    return _program(text, setting.where)
+
+
+def _python(reader: Reader) -> str | None:
+    name = "clusterddp_python"
+    text, setting = reader.line(name), reader.get(name)
+    return None if text is None or setting is None else _program(text, setting.where)
+
+
+def _program(text: str, where: str) -> str:
+    checks.no_container(text, where)
+    with_arguments = re.search(r"\s", text) and not text.startswith(("/", "~"))
+    if text.startswith("-") or with_arguments or re.search(r"\s-|env\s", text):
+        remedy = "give the interpreter's path alone; what must run before it belongs into clusterddp_setup"
+        raise InventoryError(f"must be one program, got {text!r}", where=where, remedy=remedy)
+    return text
+
+
+def _setup(reader: Reader) -> tuple[str, ...]:
+    lines, setting = reader.lines("clusterddp_setup"), reader.get("clusterddp_setup")
+    for line in lines if setting else ():
+        checks.no_container(line, setting.where if setting else "")
+    return lines
+
+
+def _nproc(reader: Reader) -> int | None:
+    setting = reader.get("clusterddp_nproc")
+    if setting is None or setting.value == "auto":
+        return None
+    expected = f"auto or a number from 1 to {_MOST_WORKERS}"
+    return reader.number("clusterddp_nproc", least=1, most=_MOST_WORKERS, expected=expected)
+
+
+def _gpus(reader: Reader) -> int | tuple[str, ...] | None:
+    setting = reader.get("clusterddp_gpus")
+    if setting is None or setting.value == "all":
+        return None
+    count = whole(setting.value)
+    if count is not None and count >= 0:
+        return count
+    listed = setting.value.split(",") if isinstance(setting.value, str) else setting.value
+    items = [str(item).strip() for item in listed] if isinstance(listed, list) else []
+    if not items or len(set(items)) < len(items) or not all(_GPU.fullmatch(item) for item in items):
+        refuse(setting, "a count, or a list of different indices or UUIDs", "write 4, [0, 2] or [GPU-…]")
+    return tuple(items)
+
+
+def _interface(reader: Reader) -> str | None:
+    setting = reader.get("clusterddp_interface")
+    if setting is None:
+        return None
+    if not isinstance(setting.value, str) or not re.fullmatch(r"[\w.:@][\w.:@-]{0,14}", setting.value):
+        refuse(setting, "a network interface's name", "take it from 'ip -br link' on the host")
+    return setting.value
+
+
+def _ports(reader: Reader) -> tuple[int, int]:
+    setting = reader.get("clusterddp_ports")
+    if setting is None:
+        return DEFAULT_PORTS
+    parts = setting.value.split("-") if isinstance(setting.value, str) else setting.value
+    ports = (
+        [whole(part.strip() if isinstance(part, str) else part) for part in parts] if isinstance(parts, list) else []
+    )
+    first, last = (ports[0] or 0, ports[1] or 0) if len(ports) == 2 else (0, 0)
+    if not 1 <= first <= last <= 65535:
+        refuse(setting, "a first and a last port", "write 29400-29499 or [29400, 29499]")
+    return first, last
+
+
+def _folder(reader: Reader, name: str) -> str | None:
+    text, setting = reader.line(name), reader.get(name)
+    if text is None or setting is None:
+        return None
+    plain = text.rstrip("/")
+    if not text.startswith(("/", "~/")) or plain in {"", "~"} or "$" in text or ".." in text.split("/"):
+        refuse(setting, "a folder below / or ~/, without $ and ..", "write it as /scratch/me/run or ~/run")
+    return plain
+
+
+def _slurm(reader: Reader) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key in ("partition", "account", "time"):
+        value = reader.line(f"{names.PREFIX}slurm_{key}")
+        if value is not None:
+            found[key] = value
+    extra = reader.lines(f"{names.PREFIX}slurm_extra")
+    return {**found, "extra": extra} if extra else found

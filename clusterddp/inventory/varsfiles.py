@@ -1,0 +1,95 @@
+"""Variables from ``group_vars/`` and ``host_vars/`` beside the inventory file.
+
+Which files count, and their order, are Ansible's: the first of NAME, NAME.yml, NAME.yaml and NAME.json; a folder
+stands for all such files in it, sorted. Not here: merging them with the rest (merge.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import InventoryError
+
+from . import names
+from .yamlfile import Marked, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from .yamlfile import Setting
+
+_EXTENSIONS = (".yml", ".yaml", ".json")
+
+
+class VarsFiles:
+    """The vars files beside one inventory file, each read once.
+
+    Args:
+        folder: The inventory file's folder, or None when there is none (the built-in inventory).
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self.notices: list[str] = []
+
+    def group(self, name: str) -> dict[str, Setting]:
+        """The variables in files for a group."""
+        return self._read("group_vars", name)
+
+    def host(self, name: str) -> dict[str, Setting]:
+        """The variables in files for a host."""
+        return self._read("host_vars", name)
+
+    def _read(self, kind: str, name: str) -> dict[str, Setting]:
+        if self._folder is None:
+            return {}
+        folder = self._folder / kind
+        try:
+            paths = list(_files(folder, name)) if folder.is_dir() else []
+        except OSError as error:
+            remedy = "check its permissions"
+            raise InventoryError(f"cannot be read: {error.strerror}", where=str(folder), remedy=remedy) from None
+        merged: dict[str, Setting] = {}
+        for path in paths:
+            merged.update(self._one(path))
+        return merged
+
+    def _one(self, path: Path) -> dict[str, Setting]:
+        document = read(path, str(path))
+        if document.encrypted:
+            self.notices.append(f"{path}: encrypted with ansible-vault; the variables in it are not read")
+            return {}
+        self.notices.extend(duplicate_notices(document.duplicates))
+        if not document.data:
+            return {}
+        if not isinstance(document.data, Marked):
+            raise InventoryError("must hold a mapping of variables", where=f"{path}:1", remedy="write 'name: value'")
+        return names.settings(document.data)
+
+
+def duplicate_notices(duplicates: tuple[tuple[str, object, int], ...]) -> Iterator[str]:
+    """What to say about duplicate keys where we do not use them."""
+    for place, key, earlier in duplicates:
+        yield f"{place}: {key!r} is given twice, first at line {earlier}; the last one counts"
+
+
+def _files(folder: Path, name: str) -> Iterator[Path]:
+    for extension in ("", *_EXTENSIONS):
+        path = folder / f"{name}{extension}"
+        if path.is_dir():
+            yield from _inside(path)
+            return
+        if path.exists():
+            yield path
+            return
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if path.name.startswith(".") or path.name.endswith("~"):
+            continue
+        if path.is_dir() and not path.suffix:
+            yield from _inside(path)
+        elif path.is_file() and path.suffix in {"", *_EXTENSIONS}:
+            yield path

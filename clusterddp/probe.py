@@ -1,0 +1,142 @@
+"""Get the facts of open hosts, and prove the network between them.
+
+Each function works on many hosts at once over their open connections. What the facts mean is clusterddp/facts's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import HelperError
+from clusterddp.facts import Facts, Failure, candidates, choose, dials, loopback
+from clusterddp.fanout import each, values
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+
+    from clusterddp.facts import Candidate, Interface
+    from clusterddp.fanout import Host, Outcome
+    from clusterddp.inventory import HostEntry
+    from clusterddp.remote.wire import Frame
+
+FACTS_TIMEOUT = 330.0  # seconds: setup lines and a cold `import torch`, each within its own limit
+CLOCK_ROUNDS = 4
+DIAL_TIMEOUT = 4.0  # seconds; two lost SYNs are made good within it
+LISTEN_SECONDS = 60  # a listener whose operator was lost ends by itself
+
+
+def probe(hosts: Sequence[Host], *, fresh: bool = False) -> list[Outcome[Facts]]:
+    """Every host's facts, in order, with its clock's offset from ours.
+
+    Args:
+        hosts: Open hosts.
+        fresh: Ask torch anew instead of trusting the host's cache.
+    """
+    return each(hosts, lambda host: _facts(host, fresh=fresh))
+
+
+def probe_network(hosts: Sequence[Host], facts: Mapping[str, Facts]) -> dict[str, tuple[str, str]]:
+    """The data plane: interface and address of each host, proved by dials between all pairs, both ways.
+
+    Args:
+        hosts: The nodes of a run, open.
+        facts: Theirs, by host name.
+
+    Raises:
+        PlanError: no network serves all; names the pairs that fail and why.
+        HostsError: hosts failed while listening or dialling.
+    """
+    nodes = [(host.entry, facts[host.name]) for host in hosts]
+    local = loopback(nodes)
+    if local is not None:
+        return _shape(local)
+    chosen = candidates(nodes)
+    if len(hosts) == 1:
+        return _shape(choose(chosen, ()).where)
+    return _shape(choose(chosen, dial_all(hosts, chosen)).where)
+
+
+def dial_all(hosts: Sequence[Host], chosen: Sequence[Candidate]) -> list[Failure]:
+    """Dial between all pairs on all candidates at once; what did not come through.
+
+    Raises:
+        HostsError: hosts failed while listening or dialling.
+    """
+    nonces = {host.name: secrets.token_hex(16) for host in hosts}
+    with contextlib.ExitStack() as stack:
+        ports = _listen(hosts, nonces, stack)
+        found = values(each(hosts, lambda host: _dial(host, chosen, ports, nonces)))
+    return [failure for failures in found for failure in failures]
+
+
+def clock_offset(host: Host) -> tuple[int, int]:
+    """The host's clock minus ours, and how far that may be off, in ns: the quickest of some round trips."""
+    rounds = [host.ping() for _ in range(CLOCK_ROUNDS)]
+    sent, theirs, received = min(rounds, key=lambda one: one[2] - one[0])
+    return theirs - (sent + received) // 2, max(0, received - sent + 1) // 2
+
+
+def _facts(host: Host, *, fresh: bool) -> Facts:
+    found = host.call("facts", facts_request(host.entry, fresh=fresh), timeout=FACTS_TIMEOUT)
+    offset, error = clock_offset(host)
+    return Facts.from_json(host.name, found, clock_offset_ns=offset, clock_error_ns=error)
+
+
+def facts_request(entry: HostEntry, *, fresh: bool = False) -> dict[str, Any]:
+    """The arguments of the ``facts`` operation for one host."""
+    return {
+        "setup": list(entry.setup),
+        "python": entry.python,
+        "workdir": entry.workdir,
+        "env": dict(entry.env),
+        "fresh": fresh,
+    }
+
+
+def _listen(
+    hosts: Sequence[Host], nonces: Mapping[str, str], stack: contextlib.ExitStack
+) -> dict[str, tuple[int, int]]:
+    """Start a listener on every host; its two ports by name. Leaving the stack ends them."""
+
+    def start(host: Host) -> tuple[int, int]:
+        args = {"ports": list(host.entry.ports), "nonce": nonces[host.name], "seconds": LISTEN_SECONDS}
+        frames = stack.enter_context(contextlib.closing(_stream(host, args)))
+        ports = next(frames).header.get("ports")
+        if not isinstance(ports, list) or len(ports) != 2 or not all(isinstance(port, int) for port in ports):
+            raise HelperError(host.name, f"its listener answered {ports!r:.80} for ports")
+        return ports[0], ports[1]
+
+    outcomes = each(hosts, start)
+    return {outcome.name: ports for outcome, ports in zip(outcomes, values(outcomes), strict=True)}
+
+
+def _stream(host: Host, args: Mapping[str, Any]) -> Generator[Frame, None, None]:
+    yield from host.stream("listen", args)
+
+
+def _dial(
+    host: Host, chosen: Sequence[Candidate], ports: Mapping[str, tuple[int, int]], nonces: Mapping[str, str]
+) -> list[Failure]:
+    targets = dials(chosen, ports, nonces, host.name)
+    args = {"targets": [[address, port, nonce] for _, address, port, nonce in targets], "timeout": DIAL_TIMEOUT}
+    words = host.call("dial", args, timeout=DIAL_TIMEOUT * (1 + len(targets) // 256) + 60)
+    if not isinstance(words, list) or len(words) != len(targets):
+        raise HelperError(host.name, "its dials came back in another number than was asked for")
+    return [
+        Failure(
+            source=host.name,
+            target=target,
+            address=address,
+            port=port,
+            ranged=port == ports[target][0],
+            word=str(word)[:80],
+        )
+        for (target, address, port, _), word in zip(targets, words, strict=True)
+        if word != "ok"
+    ]
+
+
+def _shape(where: Mapping[str, Interface]) -> dict[str, tuple[str, str]]:
+    return {name: (one.name, one.address) for name, one in where.items()}

@@ -1,0 +1,179 @@
+"""The time index of log files: when did which byte come to be.
+
+Beside each log file lies ``<file>.idx``, lines ``<time_ns> <size>``: the file had that size at that time, by
+this host's clock. A line that ends at byte ``b`` has the time of the first entry whose size is at least
+``b``, for every reader, live or later.
+
+Entries older than an hour are thinned when an index grows large; a time then moves by less than a thousandth
+of its age, and only ever forward.
+"""
+
+import os
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+SUFFIX = ".idx"
+STEP = 95 * 10**6  # ns between two entries of a file: 10 a second, less what a timer may come early
+THIN_SIZE = 4 << 20  # bytes of an index from which it is thinned
+YOUNG = 3600 * 10**9  # ns for which no entry is thinned
+
+Entry = Tuple[int, int]
+
+
+class _Known:
+    """What was last noted of one file."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.time = 0
+        self.looked = -STEP
+        self.length = 0  # bytes of the index
+        self.thin_at = THIN_SIZE
+        self.torn = False  # the last write stopped in the middle of an entry
+
+
+class IndexWriter:
+    """Keeps the indexes of all files in a folder; the supervisor's."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._known: Dict[str, _Known] = {}
+
+    def poll(self, now_ns: int) -> None:
+        """Note every file that has grown; cheap enough to be called every 100 ms. Never raises OSError."""
+        self._look(now_ns, STEP)
+
+    def finish(self, now_ns: int) -> None:
+        """Note what is there at the end, so that the indexes cover every byte."""
+        self._look(now_ns, 0)
+
+    def _look(self, now: int, gap: int) -> None:
+        try:
+            names = [name for name in os.listdir(self._folder) if not name.endswith(SUFFIX)]
+        except OSError:
+            return
+        for name in names:
+            known = self._known.setdefault(name, _Known())
+            if not 0 <= now - known.looked < gap:
+                try:
+                    self._note(os.path.join(self._folder, name), known, now)
+                except OSError:
+                    continue  # a full disk or a file removed: no index is worth the supervisor
+
+    def _note(self, path: str, known: _Known, now: int) -> None:
+        info = os.stat(path)
+        if info.st_size <= known.size:
+            return
+        # The last write's own time is nearer to the truth than the time of this look.
+        time = max(known.time, min(info.st_mtime_ns, now))
+        data = b"%s%d %d\n" % (b"\n" if known.torn else b"", time, info.st_size)
+        known.looked = now
+        handle = os.open(path + SUFFIX, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            written = os.write(handle, data)
+        finally:
+            os.close(handle)
+        known.torn = written < len(data)
+        if not known.torn:
+            known.size, known.time = info.st_size, time
+        known.length += written
+        if known.length > known.thin_at:
+            known.thin_at = 2 * known.length  # stands where the disk has no room to thin
+            known.length = _rewrite(path + SUFFIX, now)
+            known.thin_at = max(THIN_SIZE, 2 * known.length)
+
+
+def _rewrite(path: str, now: int) -> int:
+    """Thin one index; returns its new length."""
+    with open(path, "rb") as source:
+        entries = list(_parse(source.read()))
+    data = b"".join(b"%d %d\n" % entry for entry in thinned(entries, now))
+    temporary = path + ".new" + SUFFIX  # ends like an index, so that it is never taken for a log
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as target:
+        target.write(data)
+    os.rename(temporary, path)
+    return len(data)
+
+
+def thinned(entries: List[Entry], now: int) -> List[Entry]:
+    """The entries without those whose successor lies in the same stretch of time.
+
+    A stretch is a power of two of nanoseconds, at most a thousandth of the entry's age, and begins at a
+    multiple of itself. Stretches nest, so thinning again and again never adds up.
+    """
+    kept = []
+    for entry, following in zip(entries, entries[1:]):
+        age = now - entry[0]
+        if age < YOUNG or (entry[0] ^ following[0]) >> ((age // 1000).bit_length() - 1):
+            kept.append(entry)
+    return kept + entries[-1:]
+
+
+def _parse(data: bytes) -> Iterator[Entry]:
+    """The entries that are whole."""
+    for line in data.split(b"\n"):
+        fields = line.split()
+        if len(fields) == 2 and fields[0].isdigit() and fields[1].isdigit():
+            yield int(fields[0]), int(fields[1])
+
+
+class IndexReader:
+    """One file's index, as far as it was read."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._inode = 0
+        self._offset = 0
+        self._times: "array[Any]" = array("q")
+        self._sizes: "array[Any]" = array("q")
+
+    @property
+    def covered(self) -> int:
+        """So many bytes of the file have a time."""
+        return self._sizes[-1] if self._sizes else 0
+
+    def refresh(self) -> None:
+        """Read what was added; all of it anew after a thinning."""
+        try:
+            with open(self._path, "rb") as source:
+                self._read(source)
+        except FileNotFoundError:
+            return
+
+    def _read(self, source: Any) -> None:
+        inode = os.fstat(source.fileno()).st_ino
+        if inode != self._inode:
+            self._inode, self._offset = inode, 0
+            del self._times[:], self._sizes[:]
+        source.seek(self._offset)
+        data = source.read()
+        data = data[: data.rfind(b"\n") + 1]
+        self._offset += len(data)
+        for time, size in _parse(data):
+            self._append(time, size)
+
+    def _append(self, time: int, size: int) -> None:
+        if size > self.covered and (not self._times or time >= self._times[-1]):
+            self._times.append(time)
+            self._sizes.append(size)
+
+    def close(self, time: int, size: int) -> None:
+        """Give bytes that no supervisor will ever note a time: the file's last change."""
+        last = self._times[-1] if self._times else 0
+        self._append(max(time, last), size)
+
+    def at(self, end: int) -> Optional[Entry]:
+        """The entry that covers a line ending at ``end``: its time, and up to which size it holds; None if none yet."""
+        place = bisect_left(self._sizes, end)
+        return (self._times[place], self._sizes[place]) if place < len(self._sizes) else None
+
+    def size_before(self, time: int) -> int:
+        """Lines that end up to here are older than ``time``."""
+        place = bisect_left(self._times, time)
+        return self._sizes[place - 1] if place else 0
+
+    def size_until(self, time: int) -> int:
+        """Lines that end up to here are not younger than ``time``."""
+        place = bisect_right(self._times, time)
+        return self._sizes[place - 1] if place else 0

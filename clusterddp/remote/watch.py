@@ -1,0 +1,49 @@
+"""Wait until something in some folders changes; by inotify, where there is none by looking often."""
+
+import os
+import select
+import time
+
+_MODIFY, _MOVED_TO, _CREATE = 0x2, 0x80, 0x100
+LOOK = 0.02  # seconds between looks without inotify
+
+
+class Watch:
+    """Wakes for files written, made in or moved into the folders. A hint only: look at the files for the truth."""
+
+    def __init__(self, *folders: str) -> None:
+        self._handle = _watch(folders)
+        self._poll = select.poll()
+        if self._handle >= 0:
+            self._poll.register(self._handle, select.POLLIN)
+
+    def wait(self, seconds: float) -> None:
+        """Return at a change, at the latest after ``seconds``."""
+        if self._handle < 0:
+            time.sleep(min(seconds, LOOK))
+        elif self._poll.poll(seconds * 1000):
+            try:
+                os.read(self._handle, 1 << 16)
+            except BlockingIOError:
+                pass
+
+    def close(self) -> None:
+        """Let the kernel's watch go."""
+        if self._handle >= 0:
+            os.close(self._handle)
+
+
+def _watch(folders: "tuple[str, ...]") -> int:
+    """An inotify descriptor on the folders, or -1: a user may have only so many (``max_user_instances``)."""
+    try:
+        import ctypes  # minimal distribution pythons ship without it
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        handle = int(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+    except (ImportError, OSError, AttributeError):
+        return -1
+    for folder in folders if handle >= 0 else ():
+        if libc.inotify_add_watch(handle, os.fsencode(folder), _MODIFY | _MOVED_TO | _CREATE) < 0:
+            os.close(handle)
+            return -1
+    return handle

@@ -1,0 +1,356 @@
+"""Jump hosts, proxy commands, crowded sshds, and who reaches a host: paramiko or the ssh program."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.connection import Connector, UnknownHostKeyError
+from clusterddp.errors import UnreachableError, UsageError
+from tests.integration.throwaway_sshd import (
+    Sshd,
+    connector,
+    free_port,
+    home,
+    host_entry,
+    make_key,
+    make_sshd,
+    needs_sshd,
+    sshd,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from clusterddp.connection import BytePipe
+
+__all__ = ["connector", "home", "make_sshd", "sshd"]  # fixtures
+
+pytestmark = needs_sshd
+SSH = ["fabric", "openssh"]
+
+
+@pytest.fixture
+def pair(make_sshd: Callable[..., Sshd], home: Path) -> tuple[Sshd, Sshd]:
+    """A jump host and a host, both known."""
+    jump, host = make_sshd(), make_sshd()
+    (home / ".ssh" / "known_hosts").write_text(jump.known_hosts_line + host.known_hosts_line)
+    return jump, host
+
+
+def said(pipe: BytePipe) -> bytes:
+    return b"".join(iter(lambda: pipe.read(4096), b""))
+
+
+def through(jump: Sshd) -> tuple[str, ...]:
+    return ("-o", f"ProxyJump=127.0.0.1:{jump.port}")
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_a_jump_host_leads_there(pair: tuple[Sshd, Sshd], connector: Connector, transport: str) -> None:
+    jump, host = pair
+    pipe = connector.open(host_entry(host, transport=transport, ssh_args=through(jump)), "echo hi")
+    assert said(pipe) == b"hi\n"
+    assert (jump.logins(), host.logins()) == (1, 1)
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_two_jump_hosts_lead_there_in_order(
+    make_sshd: Callable[..., Sshd], home: Path, connector: Connector, transport: str
+) -> None:
+    first, second, host = make_sshd(), make_sshd(), make_sshd()
+    (home / ".ssh" / "known_hosts").write_text("".join(s.known_hosts_line for s in (first, second, host)))
+    hops = ",".join(f"127.0.0.1:{jump.port}" for jump in (first, second))
+    pipe = connector.open(host_entry(host, transport=transport, ssh_args=("-J", hops)), "echo hi")
+    assert said(pipe) == b"hi\n"
+    assert (first.logins(), second.logins(), host.logins()) == (1, 1, 1)
+
+
+def test_one_login_on_the_jump_host_serves_all_behind_it(pair: tuple[Sshd, Sshd], connector: Connector) -> None:
+    jump, host = pair
+    host.stop()
+    host.options["MaxStartups"] = "100"
+    host.start()
+    entries = [host_entry(host, name=f"gpu{n}", ssh_args=through(jump)) for n in range(15)]
+    with ThreadPoolExecutor(15) as pool:
+        pipes = list(pool.map(lambda entry: connector.open(entry, "echo hi"), entries))
+    assert [said(pipe) for pipe in pipes] == [b"hi\n"] * 15
+    assert (jump.logins(), host.logins()) == (1, 15)
+
+
+def test_the_jump_host_s_key_is_judged_too(pair: tuple[Sshd, Sshd], home: Path, connector: Connector) -> None:
+    jump, host = pair
+    (home / ".ssh" / "known_hosts").write_text(host.known_hosts_line)
+    with pytest.raises(UnknownHostKeyError, match=r"^gpu01: jump host 127\.0\.0\.1: the host key") as caught:
+        connector.open(host_entry(host, ssh_args=through(jump)), "true")
+    assert caught.value.known_hosts_line + "\n" == jump.known_hosts_line
+
+
+def test_a_dead_jump_host_is_named_and_asked_once(connector: Connector) -> None:
+    port = free_port()
+    entries = [host_entry(name=f"gpu{n}", ssh_args=("-J", f"127.0.0.1:{port}")) for n in range(12)]
+
+    def failure(n: int) -> str:
+        with pytest.raises(UnreachableError) as caught:
+            connector.open(entries[n], "true")
+        return str(caught.value)
+
+    with ThreadPoolExecutor(12) as pool:
+        messages = list(pool.map(failure, range(12)))
+    assert messages == [
+        f"gpu{n}: jump host 127.0.0.1: connection refused by 127.0.0.1:{port};"
+        " start sshd there, or correct ansible_port"
+        for n in range(12)
+    ]
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_what_the_jump_host_cannot_reach_is_said(pair: tuple[Sshd, Sshd], connector: Connector, transport: str) -> None:
+    with pytest.raises(UnreachableError, match=r"^gpu01: .*(jump host cannot connect|open failed|forwarding failed)"):
+        connector.open(host_entry(port=free_port(), transport=transport, ssh_args=through(pair[0])), "true")
+
+
+def test_a_jump_host_of_ssh_config_is_used_by_its_alias(
+    pair: tuple[Sshd, Sshd], home: Path, connector: Connector
+) -> None:
+    jump, host = pair
+    (home / ".ssh" / "config").write_text(
+        f"Host bastion\n  HostName 127.0.0.1\n  Port {jump.port}\n"
+        f"Host inner\n  HostName 127.0.0.1\n  Port {host.port}\n  ProxyJump bastion\n"
+    )
+    for transport in ("auto", "openssh"):
+        assert said(connector.open(host_entry(address="inner", transport=transport), "echo hi")) == b"hi\n"
+    assert (jump.logins(), host.logins()) == (2, 2)
+    assert connector.notices == []
+
+
+RELAY = """
+import os, socket, sys, threading
+sock = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+def up():
+    while data := os.read(0, 65536):
+        sock.sendall(data)
+    sock.shutdown(socket.SHUT_WR)
+threading.Thread(target=up, daemon=True).start()
+while data := sock.recv(65536):
+    os.write(1, data)
+"""
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_a_proxy_command_carries_the_connection(
+    sshd: Sshd, tmp_path: Path, connector: Connector, transport: str
+) -> None:
+    (tmp_path / "relay.py").write_text(RELAY)
+    args = ("-o", f"ProxyCommand={sys.executable} -S {tmp_path}/relay.py %h %p")
+    assert said(connector.open(host_entry(sshd, transport=transport, ssh_args=args), "echo hi")) == b"hi\n"
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_a_failing_proxy_command_is_quoted(sshd: Sshd, connector: Connector, transport: str) -> None:
+    args = ("-o", "ProxyCommand=sh -c 'echo no way to %h >&2; exit 1'")
+    with pytest.raises(UnreachableError, match=r"no way to 127\.0\.0\.1"):
+        connector.open(host_entry(sshd, transport=transport, ssh_args=args), "true")
+
+
+class Crowded:
+    """A port that hangs up on its first visitors, as a crowded sshd does, then lets them through to `port`."""
+
+    def __init__(self, port: int, hang_up: int) -> None:
+        self.visits = 0
+        self._to, self._hang_up = port, hang_up
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self._threads = [threading.Thread(target=self._serve)]
+        self._threads[0].start()
+
+    def stop(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                visitor, _ = self._server.accept()
+            except OSError:
+                return
+            self.visits += 1
+            if self.visits <= self._hang_up:
+                visitor.close()
+                continue
+            beyond = socket.create_connection(("127.0.0.1", self._to))
+            for ends in ((visitor, beyond), (beyond, visitor)):
+                self._threads.append(threading.Thread(target=_pump, args=ends))
+                self._threads[-1].start()
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    try:
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        sink.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the relay's sockets end with the test
+@pytest.mark.parametrize("transport", SSH)
+@pytest.mark.parametrize(("hang_up", "visits"), [(2, 3), (99, 4)])
+def test_a_crowded_sshd_is_asked_again_a_few_times(sshd: Sshd, transport: str, hang_up: int, visits: int) -> None:
+    crowd = Crowded(sshd.port, hang_up)
+    connector = Connector(accept_new_host_keys=True)
+    try:
+        entry = host_entry(transport=transport, port=crowd.port)
+        if hang_up < visits:
+            assert said(connector.open(entry, "echo hi")) == b"hi\n"
+        else:
+            with pytest.raises(UnreachableError, match="MaxStartups"):
+                connector.open(entry, "true")
+        assert crowd.visits == visits
+    finally:
+        connector.close()
+        crowd.stop()
+
+
+def test_a_port_that_says_nothing_is_left_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connector = Connector(connect_timeout=0.5)
+        with pytest.raises(UnreachableError, match="did not answer as an SSH server in time"):
+            connector.open(host_entry(port=server.getsockname()[1]), "true")
+
+
+def test_the_plain_way_is_paramiko_without_a_word(sshd: Sshd, connector: Connector) -> None:
+    connector.open(host_entry(sshd, transport="auto"), "true")
+    assert connector.notices == []
+    assert "paramiko" in sshd.log.read_text() or sshd.logins() == 1
+
+
+def certificate_file(home: Path) -> str:
+    (home / ".ssh" / "config").write_text("CertificateFile ~/.ssh/elsewhere-cert.pub\n")
+    return "CertificateFile in ssh_config"
+
+
+def match_exec(home: Path) -> str:
+    (home / ".ssh" / "config").write_text("Include extra.conf\n")
+    (home / ".ssh" / "extra.conf").write_text('Match exec "true"\n  Compression no\n')
+    return "Match exec in ssh_config"
+
+
+def identity_agent(home: Path) -> str:
+    (home / ".ssh" / "config").write_text("Host 127.*\n  IdentityAgent ~/agent.sock\n")
+    return "IdentityAgent in ssh_config"
+
+
+def certificate_beside_the_key(home: Path) -> str:
+    key = home / ".ssh" / "id_ed25519"
+    authority = make_key(home / "ca")
+    subprocess.run(["ssh-keygen", "-q", "-s", str(authority), "-I", "me", f"{key}.pub"], check=True)
+    return f"the certificate {key}-cert.pub"
+
+
+def security_key(home: Path) -> str:
+    (home / ".ssh" / "id_ed25519_sk").write_text("")
+    return f"the security key {home}/.ssh/id_ed25519_sk"
+
+
+REASONS = [certificate_file, match_exec, identity_agent, certificate_beside_the_key, security_key]
+
+
+@pytest.mark.parametrize("prepare", REASONS, ids=lambda prepare: prepare.__name__)
+def test_what_paramiko_cannot_honour_goes_to_the_ssh_program(
+    sshd: Sshd, home: Path, connector: Connector, prepare: Callable[[Path], str]
+) -> None:
+    reason = prepare(home)
+    if (home / ".ssh" / "config").exists():
+        with (home / ".ssh" / "config").open("a") as config:
+            config.write(f"\nHost *\n  IdentityFile {home}/.ssh/id_ed25519\n")
+    assert said(connector.open(host_entry(sshd, transport="auto"), "echo hi")) == b"hi\n"
+    assert connector.notices == [f"gpu01: reached through the ssh program, for {reason}"]
+    with pytest.raises(UsageError, match=f"^gpu01: clusterddp_transport fabric cannot honour {reason}"):
+        connector.open(host_entry(sshd, transport="fabric"), "true")
+
+
+def test_foreign_ssh_arguments_go_to_the_ssh_program(sshd: Sshd, connector: Connector) -> None:
+    for name in ("gpu01", "gpu02"):
+        connector.open(host_entry(sshd, name=name, transport="auto", ssh_args=("-4",)), "true")
+    assert connector.notices == ["gpu01, gpu02: reached through the ssh program, for -4 in the ssh arguments"]
+
+
+def test_a_live_master_is_used_and_left_alone(sshd: Sshd, home: Path, tmp_path: Path, connector: Connector) -> None:
+    control = tmp_path / "m"
+    key = home / ".ssh" / "id_ed25519"
+    args = ("-o", f"ControlPath={control}", "-o", "ControlMaster=auto", "-o", "ControlPersist=60")
+    connector.open(host_entry(sshd, transport="auto", ssh_args=args), "true")
+    assert connector.notices == []  # no master yet, and none is made
+    assert not control.exists()
+    known = home / ".ssh" / "known_hosts"
+    base = ["ssh", "-F", "none", "-i", str(key), "-p", str(sshd.port), "-o", f"UserKnownHostsFile={known}"]
+    master = subprocess.Popen([*base, "-M", "-N", "-S", str(control), "127.0.0.1"], start_new_session=True)
+    try:
+        while not control.exists():
+            assert master.poll() is None
+        entry = host_entry(sshd, transport="auto", ssh_args=args)
+        before = sshd.logins()
+        assert said(connector.open(entry, "echo hi")) == b"hi\n"
+        assert sshd.logins() == before
+        assert connector.notices == ["gpu01: reached through the ssh program, for a live ControlMaster"]
+    finally:
+        master.terminate()
+        master.wait()
+
+
+def test_a_host_vouched_for_by_an_authority_goes_to_the_ssh_program(
+    make_sshd: Callable[..., Sshd], home: Path, tmp_path: Path, connector: Connector
+) -> None:
+    authority = make_key(tmp_path / "ca")
+    made = make_sshd()
+    subprocess.run(
+        ["ssh-keygen", "-q", "-s", str(authority), "-I", "h", "-h", "-n", "127.0.0.1", f"{made.host_key}.pub"],
+        check=True,
+    )
+    made.stop()
+    made.options["HostCertificate"] = f"{made.host_key}-cert.pub"
+    made.start()
+    (home / ".ssh" / "known_hosts").write_text(f"@cert-authority * {authority.with_suffix('.pub').read_text()}")
+    assert said(connector.open(host_entry(made, transport="auto"), "echo hi")) == b"hi\n"
+    assert "@cert-authority" in connector.notices[0]
+
+
+def test_an_agent_s_key_logs_in(sshd: Sshd, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sock = tmp_path / "a.sock"
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(sock)], stdout=subprocess.DEVNULL)
+    try:
+        while not sock.exists():
+            assert agent.poll() is None
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(sock))
+        key = home / ".ssh" / "id_ed25519"
+        subprocess.run(["ssh-add", "-q", str(key)], check=True, capture_output=True)
+        key.unlink()
+        connector = Connector(connect_timeout=5)
+        assert said(connector.open(host_entry(sshd), "echo hi; test -z $SSH_AUTH_SOCK && echo none")) == b"hi\nnone\n"
+        connector.close()
+    finally:
+        agent.terminate()
+        agent.wait()
+
+
+def test_without_the_ssh_program_the_configuration_is_read_still(
+    sshd: Sshd, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / ".ssh" / "config").write_text(f"Host alias\n  HostName 127.0.0.1\n  Port {sshd.port}\n")
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    connector = Connector(connect_timeout=5)
+    assert said(connector.open(host_entry(address="alias", transport="auto"), "echo hi")) == b"hi\n"
+    connector.close()
+    with pytest.raises(UsageError, match="no ssh program"):
+        Connector().open(host_entry(sshd, transport="openssh"), "true")

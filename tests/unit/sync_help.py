@@ -1,0 +1,128 @@
+"""Hosts in this process for the tests of sync: the real remote functions, without a connection."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import queue
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import HelperError
+from clusterddp.project import Project
+from clusterddp.remote import workdir
+from clusterddp.remote.state import Refused
+from clusterddp.sync import SyncResult, sync
+from clusterddp.tree import Tree, scan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+
+class FakeRequest:
+    """A Request whose body comes through a queue."""
+
+    def __init__(self, args: dict[str, Any]) -> None:
+        self.args = args
+        self.pieces: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.ended = False
+
+    def read(self) -> bytes:
+        piece = None if self.ended else self.pieces.get()
+        self.ended = piece is None
+        return piece or b""
+
+
+class FakeHost:
+    """A host with a state folder and a workdir of its own under ``place``."""
+
+    def __init__(self, place: Path, name: str = "gpu01", *, workdir: str | None = None, ssh: bool = False) -> None:
+        self.name = name
+        self.place = place / name
+        self.place.mkdir(exist_ok=True)
+        self.state = self.place / "state"
+        self.state.mkdir(mode=0o700, exist_ok=True)
+        self.workdir = Path(workdir or self.place / "work")
+        self.entry: Any = SimpleNamespace(workdir=str(self.workdir), connection="ssh" if ssh else "local", name=name)
+        self.calls: list[str] = []
+        self.sent_bytes = 0
+
+    def call(self, op: str, args: Mapping[str, Any], *, timeout: float | None = None) -> Any:
+        return self.upload(op, args, (), timeout=timeout)
+
+    def upload(self, op: str, args: Mapping[str, Any], chunks: Iterable[bytes], *, timeout: float | None = None) -> Any:
+        del timeout
+        self.calls.append(op)
+        request = FakeRequest({**args, "state": str(self.state)})
+        answer: list[Any] = []
+
+        def work() -> None:
+            try:
+                answer.append(getattr(workdir, op)(request))
+            except BaseException as error:  # noqa: BLE001 - raised where it is asked for
+                answer.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            for chunk in chunks:
+                self.sent_bytes += len(chunk)
+                request.pieces.put(chunk)
+        finally:
+            request.pieces.put(None)
+            thread.join()
+        if isinstance(answer[0], Refused):
+            raise HelperError(self.name, answer[0].message, remedy=answer[0].remedy)
+        if isinstance(answer[0], BaseException):
+            raise answer[0]
+        return json.loads(json.dumps(answer[0]))
+
+    @contextlib.contextmanager
+    def live_run(self, run: str, workdir: Path) -> Iterator[None]:
+        """A run whose supervisor holds its lock, as the host sees it."""
+        folder = self.state / "runs" / run / "1" / f"0-{self.name}"
+        folder.mkdir(parents=True)
+        (folder / "plan.json").write_text(json.dumps({"workdir": str(workdir), "record": {"code": "?"}}))
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+
+def project_at(root: Path) -> Project:
+    root.mkdir(exist_ok=True)
+    return Project(root=root, subfolder="", options={}, fixed_id="fixed")
+
+
+def push(root: Path, *hosts: FakeHost, subfolder: str = "") -> SyncResult:
+    """Scan a folder and sync it."""
+    return sync(list(hosts), tree_of(root), workdir="/nowhere", subfolder=subfolder)  # type: ignore[arg-type]
+
+
+def tree_of(root: Path) -> Tree:
+    return scan(project_at(root))
+
+
+def write(root: Path, **files: str) -> None:
+    """``write(root, **{"pkg/a.py": "text"})``."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def content(root: Path) -> dict[str, str]:
+    """Every file and link below a folder."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        if path.is_symlink():
+            found[path.relative_to(root).as_posix()] = f"-> {path.readlink()}"
+        elif path.is_file():
+            found[path.relative_to(root).as_posix()] = path.read_text(errors="surrogateescape")
+    return found

@@ -1,0 +1,77 @@
+"""What the ssh program's last words mean, and what we say to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clusterddp.connection.openssh import _classified, _options
+from clusterddp.connection.pipes import DroppedError
+from clusterddp.connection.target import Target
+from clusterddp.errors import AuthenticationError, ClusterddpError, HostKeyError, UnreachableError, UsageError
+
+TARGET = Target(
+    name="gpu01",
+    host="10.0.0.1",
+    port=2222,
+    user="me",
+    key_names=("[10.0.0.1]:2222", "10.0.0.1"),
+    key_files=(Path("/k/id"),),
+    given_keys=1,
+    only_given_keys=True,
+    agent=True,
+    known_hosts=(Path("/k/known"), Path("/k/known 2")),
+    system_hosts=(Path("/etc/known"),),
+    accept_new=False,
+    connect_timeout=7,
+)
+
+CHANGED = """@@@@@@@@@@@@@@@@
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+Add correct host key in /k/known to get rid of this message.
+Offending ED25519 key in /k/known:3
+  remove with:
+  ssh-keygen -f "/k/known" -R "[10.0.0.1]:2222"
+Host key verification failed.
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "words"),
+    [
+        ("ssh: Could not resolve hostname x: Name or service not known\n", UnreachableError, "Could not resolve"),
+        ("ssh: connect to host x port 1: Connection refused\n", UnreachableError, "Connection refused"),
+        (
+            "ssh: connect to host jump port 22: No route to host\nConnection closed by UNKNOWN port 65535\n",
+            UnreachableError,
+            "connect to host jump port 22",
+        ),
+        ("Connection timed out during banner exchange\n", UnreachableError, "timed out"),
+        ("kex_exchange_identification: Connection closed by remote host\n", DroppedError, "MaxStartups"),
+        ("me@10.0.0.1: Permission denied (publickey).\n", AuthenticationError, "ssh-copy-id -i /k/id -p 2222 me@"),
+        ("Received disconnect: Too many authentication failures\n", AuthenticationError, "Too many"),
+        (CHANGED, HostKeyError, "known one is in /k/known:3; if the host was set up anew: ssh-keygen -f /k/known -R"),
+        ("command-line: line 0: Bad configuration option: foo\n", UsageError, "Bad configuration option"),
+        ("", UnreachableError, "said nothing"),
+    ],
+)
+def test_errors_are_told_apart(said: str, kind: type[ClusterddpError], words: str) -> None:
+    error = _classified(said, TARGET, "ssh", late=False)
+    assert type(error) is kind
+    assert words in str(error)
+    assert "\n" not in str(error)
+
+
+def test_our_words_come_whole_and_strict() -> None:
+    words = _options(TARGET)
+    for expected in (
+        "-oBatchMode=yes",
+        "-oStrictHostKeyChecking=yes",
+        "-oForwardAgent=no",
+        "-oConnectTimeout=7",
+        "-oIdentitiesOnly=yes",
+        '-oUserKnownHostsFile="/k/known" "/k/known 2"',
+    ):
+        assert expected in words
+    assert words[-6:] == ["-i", "/k/id", "-p", "2222", "-l", "me"]

@@ -1,0 +1,122 @@
+"""Listening and dialling on real sockets of this machine. Firewalls: tests/integration/test_probe.py."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp.remote import netcheck
+from clusterddp.remote.netcheck import bind_range, dial, dial_all, listen
+from clusterddp.remote.request import Request
+from clusterddp.remote.state import Refused
+from clusterddp.remote.wire import Decoder
+from tests.unit.operation import run_operation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOME = "127.0.0.1"
+
+
+@contextlib.contextmanager
+def listener(nonce: str = "secret", ports: tuple[int, int] = (29480, 29499)) -> Iterator[list[int]]:
+    """A listener in a process of its own, killed as the helper kills a cancelled operation."""
+    frames, sink = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            listen(Request(1, {"ports": list(ports), "nonce": nonce, "seconds": 60}, 0, sink))
+        finally:
+            os._exit(1)
+    os.close(sink)
+    try:
+        yield next(Decoder().feed(os.read(frames, 1 << 16))).header["ports"]
+    finally:
+        os.close(frames)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def ask(*targets: tuple[str, int, str], timeout: float = 1.0) -> Any:
+    return run_operation(dial, {"targets": [list(target) for target in targets], "timeout": timeout})
+
+
+def test_both_ports_of_a_listener_answer_with_its_nonce() -> None:
+    with listener() as (ranged, chosen):
+        assert 29480 <= ranged <= 29499
+        assert ask((HOME, ranged, "secret"), (HOME, chosen, "secret")) == ["ok", "ok"]
+
+
+def test_a_listener_answers_on_ipv6_too() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    with listener() as (ranged, _):
+        assert ask(("::1", ranged, "secret")) == ["ok"]
+
+
+def test_another_machine_behind_the_address_is_noticed() -> None:
+    with listener("other") as (ranged, _):
+        assert ask((HOME, ranged, "secret")) == ["wrong nonce"]
+
+
+def test_a_port_without_listener_is_refused() -> None:
+    with socket.create_server((HOME, 0)) as taken:
+        port = taken.getsockname()[1]
+    assert ask((HOME, port, "secret")) == ["refused"]
+
+
+def test_a_silent_peer_is_a_timeout() -> None:
+    with socket.create_server((HOME, 0)) as silent:
+        assert ask((HOME, silent.getsockname()[1], "secret"), timeout=0.2) == ["timeout"]
+
+
+def test_a_network_without_route_is_told() -> None:
+    assert ask(("255.255.255.255", 9, "secret"))[0] != "ok"
+
+
+def test_addresses_that_are_none_are_results_not_crashes() -> None:
+    words = ask(("nonsense:", 1, "n"), (HOME, 70000, "n"), ("", -1, "n"))
+    assert len(words) == 3
+    assert "ok" not in words
+
+
+def test_many_dials_cost_about_one_timeout() -> None:
+    with socket.create_server((HOME, 0)) as silent, listener() as (ranged, _):
+        targets = [(HOME, silent.getsockname()[1], "x"), (HOME, ranged, "secret")] * 40
+        words = ask(*targets, timeout=0.5)
+    assert words == ["timeout", "ok"] * 40
+
+
+def test_more_dials_than_descriptors_go_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(netcheck, "AT_ONCE", 3)
+    with listener() as (ranged, _):
+        assert ask(*[(HOME, ranged, "secret")] * 10) == ["ok"] * 10
+
+
+def test_no_targets_give_no_results() -> None:
+    assert dial_all([], 1.0) == []
+
+
+def test_a_taken_port_is_passed_over_and_a_full_range_is_refused() -> None:
+    with bind_range(29470, 29479) as first:
+        port = first.getsockname()[1]
+        with bind_range(port, 29479) as second:
+            assert second.getsockname()[1] > port
+        with pytest.raises(Refused, match=f"no free port in {port}-{port}"):
+            bind_range(port, port)
+
+
+def test_a_range_can_be_bound_again_at_once() -> None:
+    with listener(ports=(29460, 29460)) as (ranged, _):
+        assert ask((HOME, ranged, "secret")) == ["ok"]
+    with bind_range(29460, 29460):
+        pass
+
+
+def test_a_listener_without_operator_ends_by_itself() -> None:
+    assert run_operation(listen, {"ports": [29480, 29499], "nonce": "n", "seconds": 0.05}) == {}

@@ -1,0 +1,80 @@
+"""Facts about processes and calls to the kernel."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clusterddp.remote import proc
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux")
+
+
+def in_child(code: str) -> str:
+    """Run code beside proc in a process of its own: what it sets must not stay with the tests."""
+    program = f"from clusterddp.remote import proc\nimport os, resource\n{code}"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_start_ticks_name_one_process() -> None:
+    own = proc.start_ticks(os.getpid())
+    assert own == proc.start_ticks(os.getpid())
+    assert own is not None
+    assert own >= (proc.start_ticks(os.getppid()) or 0)
+
+
+def test_start_ticks_of_a_process_with_an_odd_name(tmp_path: Path) -> None:
+    odd = tmp_path / "a) R 1 (b"
+    odd.symlink_to("/bin/sleep")
+    with subprocess.Popen([odd, "60"]) as process:
+        ticks = proc.start_ticks(process.pid)
+        process.kill()
+    assert ticks is not None
+    assert ticks >= (proc.start_ticks(os.getpid()) or 0)
+    assert proc.start_ticks(process.pid) is None
+
+
+def test_the_boot_identity_is_the_same_for_all_processes() -> None:
+    assert re.fullmatch(r"[0-9a-f-]{36}:\d+:\d+", proc.boot_identity())
+    assert in_child("print(proc.boot_identity())") == proc.boot_identity()
+
+
+def test_oom_score_is_only_raised() -> None:
+    code = "print(proc.set_oom_score_adj(900), proc.set_oom_score_adj(400), open('/proc/self/oom_score_adj').read())"
+    assert in_child(code).split() == ["True", "True", "900"]
+    assert proc.set_oom_score_adj(0, pid=2**22 + 1) is False
+
+
+def test_the_kernel_takes_death_signal_and_subreaper() -> None:
+    assert in_child("print(proc.set_pdeathsig(9), proc.set_pdeathsig(0), proc.set_subreaper())") == "True True True"
+
+
+def test_no_core_is_left_after_it_was_forbidden() -> None:
+    code = "print(proc.forbid_core_dump(), resource.getrlimit(resource.RLIMIT_CORE))"
+    assert in_child(code) == "True (0, 0)"
+
+
+def test_caught_signals_are_told_from_others() -> None:
+    previous = signal.signal(signal.SIGUSR2, lambda *_: None)
+    try:
+        assert proc.catches(os.getpid(), signal.SIGUSR2)
+    finally:
+        signal.signal(signal.SIGUSR2, previous)
+    assert not proc.catches(os.getpid(), signal.SIGUSR2)
+    assert not proc.catches(2**22 + 1, signal.SIGUSR2)
+
+
+def test_the_module_serves_the_oldest_python_too() -> None:
+    found = sorted(Path.home().glob(".pyenv/versions/3.8.*/bin/python3"))
+    if not found:
+        pytest.skip("no Python 3.8 under ~/.pyenv")
+    root = Path(__file__).parents[2]
+    program = "from clusterddp.remote import proc; print(proc.set_subreaper(), proc.boot_identity())"
+    done = subprocess.run([found[-1], "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", proc.boot_identity()]

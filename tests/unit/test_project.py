@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import stat
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.errors import UsageError
+from clusterddp.project import find
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_project_is_the_nearest_ancestor_with_git_folder_or_file(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    inner = tmp_path / "inner"
+    (inner / "a" / "b").mkdir(parents=True)
+    assert find(inner / "a", {}).root == tmp_path
+    (inner / ".git").write_text("gitdir: elsewhere")
+    found = find(inner / "a" / "b", {})
+    assert (found.root, found.subfolder) == (inner, "a/b")
+
+
+def test_a_folder_with_project_json_is_a_project_and_one_with_host_state_is_none(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / ".clusterddp").mkdir()
+    assert find(tmp_path / "deep", {}).root == tmp_path / "deep"
+    (tmp_path / ".clusterddp" / "project.json").write_text("{}")
+    assert find(tmp_path / "deep", {}).root == tmp_path
+
+
+def test_finding_a_project_makes_nothing(tmp_path: Path) -> None:
+    project = find(tmp_path, {})
+    assert project.runs() == []
+    assert project.remembered.inventory is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_id_is_made_once_and_ignored_by_git_and_private(tmp_path: Path) -> None:
+    project = find(tmp_path, {})
+    assert project.id == project.id == find(tmp_path, {}).id
+    assert len(bytes.fromhex(project.id)) * 8 >= 40
+    assert (project.folder / ".gitignore").read_text() == "*\n"
+    assert stat.S_IMODE(project.folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((project.folder / "project.json").stat().st_mode) == 0o600
+
+
+def test_two_commands_at_once_agree_on_the_id(tmp_path: Path) -> None:
+    gate, ids = threading.Barrier(8), []
+
+    def ask() -> None:
+        gate.wait()
+        ids.append(find(tmp_path, {}).id)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ids) == 8
+    assert len(set(ids)) == 1
+
+
+def test_environment_then_pyproject_fix_the_id(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.clusterddp]\nproject = "from-toml"\ngrace = "5s"\n')
+    assert find(tmp_path, {}).id == "from-toml"
+    assert find(tmp_path, {"CLUSTERDDP_PROJECT": "ci"}).id == "ci"
+    assert find(tmp_path, {}).options["grace"] == "5s"
+    assert find(tmp_path, {}).workdir == f"~/clusterddp/{find(tmp_path, {}).label}-from-toml"
+
+
+@pytest.mark.parametrize("bad", ["a/b", "..", "-x", "a b", "x" * 65])
+def test_an_id_that_is_no_path_name_is_refused_with_its_place(tmp_path: Path, bad: str) -> None:
+    with pytest.raises(UsageError, match="CLUSTERDDP_PROJECT"):
+        find(tmp_path, {"CLUSTERDDP_PROJECT": bad})
+    (tmp_path / "pyproject.toml").write_text(f'[tool.clusterddp]\nproject = "{bad}"\n')
+    with pytest.raises(UsageError, match=r"pyproject\.toml: tool\.clusterddp\.project"):
+        find(tmp_path, {})
+
+
+def test_a_broken_pyproject_matters_only_if_it_speaks_of_us(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[broken")
+    assert find(tmp_path, {}).options == {}
+    (tmp_path / "pyproject.toml").write_text("[tool.clusterddp\n")
+    with pytest.raises(UsageError, match=r"pyproject\.toml"):
+        find(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "label"), [("My Net!", "My-Net"), ("härte", "h-rte"), ("...", "project"), ("a" * 60, "a" * 40)]
+)
+def test_the_label_is_safe_in_a_path(tmp_path: Path, name: str, label: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    assert find(folder, {}).label == label
+
+
+def test_inventory_and_limit_are_remembered_and_the_id_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    project = find(tmp_path, {})
+    ident = project.id
+    project.remember(tmp_path.__class__("hosts.yaml"), "gpu*")
+    assert project.remembered.inventory == tmp_path / "hosts.yaml"
+    assert (project.remembered.limit, project.id) == ("gpu*", ident)
+    project.remember(None, None)
+    assert project.remembered.inventory is None
+
+
+def test_the_run_index_appends_and_passes_over_a_line_cut_short(tmp_path: Path) -> None:
+    project = find(tmp_path, {})
+    project.record_run({"run": "a"})
+    with (project.folder / "runs.jsonl").open("ab") as out:
+        out.write(b'{"run": \n')
+    project.record_run({"run": "b"})
+    assert [record["run"] for record in project.runs()] == ["a", "b"]
+
+
+def test_a_project_that_cannot_be_written_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / ".clusterddp").write_text("a file in the way")
+    with pytest.raises(UsageError, match="CLUSTERDDP_PROJECT"):
+        _ = find(tmp_path, {}).id

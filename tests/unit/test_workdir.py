@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from clusterddp.errors import HelperError
+from clusterddp.remote import manifest
+from clusterddp.remote import workdir as remote_workdir
+from clusterddp.remote.state import Refused, write_private
+from clusterddp.remote.stream import ZLIB, Incoming
+from tests.unit.sync_help import FakeHost, content, push, tree_of, write
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    write(folder, **{"train.py": "print(1)", "pkg/__init__.py": "", "pkg/model.py": "A = 1", "conf/a.yaml": "lr: 1"})
+    return folder
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeHost:
+    return FakeHost(tmp_path)
+
+
+class Cut(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("step", range(18))
+def test_a_cut_leaves_each_file_old_or_new_and_the_next_sync_mends_it(
+    root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    push(root, host)
+    write(host.workdir, **{"snapshot.pt": "epoch 1"})
+    old = content(host.workdir)
+    write(root, **{"train.py": "print(2)", "pkg/model.py": "A = 2", "new/deep.py": "x"})
+    (root / "conf/a.yaml").unlink()
+    new = {**content(root), "snapshot.pt": "epoch 1"}
+    left = [step]
+
+    def counted(real: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Cut
+            return real(*args, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr("clusterddp.remote.placing.shutil", SimpleNamespace(rmtree=lambda *_, **__: None))
+        cutting = {name: counted(getattr(os, name)) for name in ("rename", "unlink", "mkdir", "rmdir")}
+        patch.setattr("clusterddp.remote.placing.os", SimpleNamespace(**{**vars(os), **cutting}))
+        patch.setattr("clusterddp.remote.record.write_private", counted(write_private))
+        with contextlib.suppress(Cut):
+            push(root, host)
+    for path, text in content(host.workdir).items():
+        assert path.startswith(".clusterddp-") or text in (old.get(path), new.get(path))
+    result = push(root, host)
+    assert content(host.workdir) == new
+    assert result.notices == ()
+
+
+def test_a_live_run_keeps_its_code_while_another_syncs(root: Path, host: FakeHost) -> None:
+    push(root, host, subfolder="exp")
+    write(host.workdir, **{"snapshot.pt": "epoch 1", "out/log": "x", "pkg/cache.bin": "c", "exp/own": "e"})
+    write(host.workdir, **{"pkg/__pycache__/model.cpython-311.pyc": "old"})
+    write(root, **{"train.py": "print(2)", "out/readme": "r"})
+    (root / "conf/a.yaml").unlink()
+    with host.live_run("r1", host.workdir):
+        before = content(host.workdir)
+        assert push(root, host, subfolder="exp").hosts[0].workdir != str(host.workdir)
+        result = push(root, host, subfolder="exp").hosts[0]
+    assert content(host.workdir) == before
+    other = Path(result.workdir)
+    assert other.name == f"work~{result.digest[:12]}"
+    assert "run r1 is live" in result.notice
+    assert content(other)["train.py"] == "print(2)"
+    for name in ("snapshot.pt", "out/log", "pkg/cache.bin", "exp/own"):
+        assert (other / name).read_text() == before[name]
+        assert (other / name).is_symlink()
+    assert not (other / "conf").exists()
+    assert not (other / "pkg/__pycache__").exists()
+    write(other, **{"snapshot.pt": "epoch 2"})
+    assert content(host.workdir)["snapshot.pt"] == "epoch 2"
+    assert push(root, host).hosts[0].workdir == str(host.workdir)
+    assert content(host.workdir)["snapshot.pt"] == "epoch 2"
+
+
+def test_a_live_run_with_the_same_code_shares_the_workdir(root: Path, host: FakeHost) -> None:
+    push(root, host)
+    with host.live_run("r1", host.workdir):
+        result = push(root, host).hosts[0]
+        assert (result.workdir, result.notice) == (str(host.workdir), "")
+
+
+def test_code_changed_on_the_host_under_a_live_run_goes_to_a_sibling_and_that_ones_is_refused(
+    root: Path, host: FakeHost
+) -> None:
+    push(root, host)
+    with host.live_run("r1", host.workdir):
+        write(host.workdir, **{"train.py": "print('mine')"})
+        other = Path(push(root, host).hosts[0].workdir)
+        assert content(host.workdir)["train.py"] == "print('mine')"
+        with host.live_run("r2", other):
+            write(other, **{"train.py": "print('mine too')"})
+            with pytest.raises(HelperError, match="changed on this host while a run uses it"):
+                push(root, host)
+
+
+def test_a_start_is_refused_when_another_sync_came_in_between(root: Path, host: FakeHost) -> None:
+    ours = push(root, host).hosts[0]
+    remote_workdir.confirm(str(host.state), ours.workdir, ours.digest)
+    write(root, **{"train.py": "print(2)"})
+    push(root, host)
+    with pytest.raises(Refused, match="another sync has changed"):
+        remote_workdir.confirm(str(host.state), ours.workdir, ours.digest)
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../x", "a/../../x", "a//b", "./a", "a\0b", "", ".clusterddp/x", "\ud800"]
+)
+def test_hostile_paths_are_refused(root: Path, host: FakeHost, path: str) -> None:
+    tree = tree_of(root)
+    entries = tuple(replace_path(entry, path) if entry.path == "train.py" else entry for entry in tree.entries)
+    with pytest.raises((HelperError, UnicodeEncodeError)):
+        hostile(host, entries)
+    assert content(host.workdir) == {}
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../x", "", ".."])
+def test_hostile_links_are_refused(root: Path, host: FakeHost, target: str) -> None:
+    (root / "link").symlink_to("train.py")
+    entries = tuple(
+        entry._replace(content=target) if entry.kind == "link" else entry for entry in tree_of(root).entries
+    )
+    with pytest.raises(HelperError, match="leads out of the folder"):
+        hostile(host, entries)
+
+
+def replace_path(entry: Any, path: str) -> Any:
+    return entry._replace(path=path)
+
+
+def hostile(host: FakeHost, entries: tuple[Any, ...]) -> None:
+    lines = b"".join(manifest.encode([entry]) for entry in entries)
+    args = {"workdir": str(host.workdir), "digest": "x", "manifest": len(lines), "encoding": "plain"}
+    host.upload("sync_apply", args, [lines])
+
+
+@pytest.mark.parametrize("place", ["/", "~/", "relative/path", "~bob/x"])
+def test_a_workdir_that_is_no_folder_of_its_own_is_refused(root: Path, host: FakeHost, place: str) -> None:
+    host.entry.workdir = place
+    with pytest.raises(HelperError, match="clusterddp_workdir"):
+        push(root, host)
+
+
+def test_a_workdir_in_the_state_folder_or_on_a_file_is_refused(root: Path, host: FakeHost) -> None:
+    host.entry.workdir = str(host.state / "x")
+    with pytest.raises(HelperError, match="cannot be a workdir"):
+        push(root, host)
+    (host.place / "file").write_text("")
+    host.entry.workdir = str(host.place / "file")
+    with pytest.raises(HelperError, match="is not a folder"):
+        push(root, host)
+
+
+def test_a_workdir_removed_by_hand_is_made_again(root: Path, host: FakeHost) -> None:
+    push(root, host)
+    subprocess.run(["rm", "-rf", str(host.workdir)], check=True)
+    push(root, host)
+    assert content(host.workdir) == content(root)
+
+
+def test_an_upload_cut_short_is_refused(root: Path, host: FakeHost) -> None:
+    tree = tree_of(root)
+    args = {"workdir": str(host.workdir), "digest": tree.digest, "manifest": 10**6, "encoding": "plain"}
+    with pytest.raises(HelperError, match="cut short"):
+        host.upload("sync_apply", args, [b"[]"])
+
+
+def test_a_compressed_stream_is_read_in_bounded_pieces() -> None:
+    data = zlib.compress(b"x" * (5 << 20) + b'["a",3]\nabc')
+    pieces = iter([data[start : start + 100] for start in range(0, len(data), 100)])
+    incoming = Incoming(lambda: next(pieces, b""), ZLIB)
+    assert sum(map(len, incoming.pieces(5 << 20))) == 5 << 20
+    assert incoming.heading() == ("a", 3)
+    assert incoming.take(3) == b"abc"
+    assert incoming.heading() is None
