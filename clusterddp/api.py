@@ -12,23 +12,24 @@ A Cluster keeps one connection and one helper a host, opened in parallel when fi
 
 from __future__ import annotations
 
+import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp import logs as log_views
 from clusterddp import prepare, runs
-from clusterddp.connection import Connector
-from clusterddp.errors import ClusterddpError, RunError, UnreachableError
+from clusterddp.connection import Connector, append_known_hosts
+from clusterddp.errors import RunError, UnreachableError
 from clusterddp.fanout import Host, Outcome, each, values
 from clusterddp.inventory import Inventory, built_in, load
 from clusterddp.launchers import ssh
 from clusterddp.project import Project, find
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from clusterddp.errors import HostKeyError
     from clusterddp.inventory import HostEntry
     from clusterddp.plan import LaunchPlan
     from clusterddp.prepare import HostReport, RunOptions
@@ -76,7 +77,7 @@ class Cluster:
         accept_new_host_keys: bool = False,
         notify: Callable[[str], None] = _quiet,
     ) -> None:
-        self.inventory = inventory
+        self.inventory = _with_own_python(inventory)
         self.project = project or find()
         self.notify = notify
         self._connector = Connector(accept_new_host_keys=accept_new_host_keys)
@@ -129,6 +130,12 @@ class Cluster:
                 self._hosts[entry.name] = host
         return host
 
+    def trust(self, errors: Sequence[HostKeyError]) -> None:
+        """Record the unknown keys of ``errors``, as the user has compared them; hosts can be connected again."""
+        append_known_hosts(errors)
+        self._connector.close()
+        self._connector = Connector()
+
     def host(self, name: str) -> Host:
         """The open host of that name, opened again if its connection was lost."""
         entry = next((entry for entry in self.inventory.hosts if entry.name == name), None)
@@ -144,7 +151,7 @@ class Cluster:
         """
         return prepare.report(values(self.connect()), fresh=fresh)
 
-    def plan(self, options: RunOptions) -> tuple[LaunchPlan, list[Host]]:
+    def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
         """All that ``run`` does before it starts anything: connect, facts, sync, plan.
 
         Raises:
@@ -152,8 +159,9 @@ class Cluster:
         """
         entries = self.inventory.nodes
         self.notify(f"connecting {len(entries)} hosts")
-        hosts = prepare.take(self.connect(entries), options, self.inventory, self.notify)
-        return prepare.prepare(hosts, self.project, self.inventory, options, self.notify), hosts
+        hosts = prepare.take(self.connect(entries), options, self.notify)
+        plan = prepare.prepare(hosts, self.project, self.inventory, options, self.notify, dry=dry)
+        return plan, hosts
 
     def run(self, script: str, args: Sequence[str] = (), **options: Any) -> Run:
         """Sync the project's code, start ``script`` by torchrun on every node, return at once.
@@ -177,7 +185,7 @@ class Cluster:
         self.project.record_run({"run": plan.run, **plan.record})
         return Run(self, plan.run, plan.attempt, spools, dict(plan.record))
 
-    def runs(self) -> list[runs.RunView]:
+    def list_runs(self) -> list[runs.RunView]:
         """Every run the reachable hosts know of, oldest first."""
         nodes, silent = self._gather("")
         return runs.views(nodes, silent)
@@ -188,8 +196,16 @@ class Cluster:
         Raises:
             RunError: none, or several.
         """
-        view = runs.choose(self.runs(), reference, reading=reading)
-        return self.attach(view)
+        return self.attach(self.find_view(reference, reading=reading))
+
+    def find_view(self, reference: str | None = None, *, reading: bool = True) -> runs.RunView:
+        """``find``, as the hosts tell it now.
+
+        Without a reference, runs of other projects on the same hosts count only if this project has none.
+        """
+        found = self.list_runs()
+        own = [view for view in found if view.record.get("project") == self.project.id]
+        return runs.choose(own if own and reference is None else found, reference, reading=reading)
 
     def attach(self, view: runs.RunView) -> Run:
         """The run that a view is of."""
@@ -243,7 +259,9 @@ class Run:
         """How it ended; None while it lives."""
         return self.view().verdict()
 
-    def stop(self, *, grace: float = GRACE, reason: str = "by another command", hosts: Iterable[str] = ()) -> list[Proof]:
+    def stop(
+        self, *, grace: float = GRACE, reason: str = "by another command", hosts: Iterable[str] = ()
+    ) -> list[Proof]:
         """End the run on every host (or on ``hosts``), and prove that nothing of it is left.
 
         Args:
@@ -264,6 +282,15 @@ class Run:
         survivors = [(left["pid"], left["command"]) for node in answer["nodes"] for left in node["survivors"]]
         found = sum(node["found"] for node in answer["nodes"])
         return Proof(host=name, found=found, survivors=tuple(survivors))
+
+
+def _with_own_python(inventory: Inventory) -> Inventory:
+    """The built-in nodes train with the interpreter that runs us, unless something else was said."""
+    if inventory.path:
+        return inventory
+    return replace(
+        inventory, hosts=tuple(replace(host, python=host.python or sys.executable) for host in inventory.hosts)
+    )
 
 
 def _unproved(outcome: Outcome[Proof]) -> Proof:

@@ -22,7 +22,8 @@ _ENTRY = f"import sys\nfrom {PACKAGE}.__main__ import main\nsys.exit(main())\n"
 
 # Stage by stage: sh picks an interpreter by the first two lines of stdin; that interpreter runs the program
 # whose length stands on the next line. One constant string: no host, user or path is ever part of it, so no
-# login shell (csh, fish, …) parses data. It holds no quote, backslash, `$(`, `!` or newline that one of them would read.
+# login shell (csh, fish, …) parses data. It holds no backslash, `!` or newline, which
+# one of them would read.
 TOO_OLD, NO_PYTHON = 97, 98
 _STAGE = (
     "import sys;sys.version_info<(3,8)and sys.exit(97);"

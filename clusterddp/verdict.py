@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, EXIT_TIME_LIMIT
+from clusterddp.remote.spool import TIME_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 OWN, LOST_PEER, ENDED = 1, 2, 3
-TIME_LIMIT = "time limit"  # the reason a supervisor's tombstone gives
 
 _LOST_PEER = re.compile(
     r"connection (was )?(closed|reset) by (the )?(remote )?peer|Broken pipe|Connection reset|recvBytes|sendBytes"
@@ -82,8 +82,8 @@ def judge(nodes: Sequence[Mapping[str, Any]], unreachable: Iterable[str] = ()) -
 def _stopped(records: Sequence[Mapping[str, Any]]) -> Verdict:
     reason = str(records[0]["reason"])
     if reason == TIME_LIMIT:
-        return Verdict(state="failed", exit_code=EXIT_TIME_LIMIT, line="the time limit was reached")
-    if any(record.get("not_the_script") for record in records):
+        return Verdict(state="failed", exit_code=EXIT_TIME_LIMIT, line=TIME_LIMIT)
+    if any(record.get("ours") for record in records):
         return Verdict(state="failed", exit_code=EXIT_NOT_THE_SCRIPT, line=reason)
     return Verdict(state="stopped", exit_code=EXIT_STOPPED, line=f"stopped: {reason}")
 

@@ -85,7 +85,8 @@ def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
         help="The inventory, for this command only.",
     )
     limit = setting("--limit", metavar="PATTERN", help="Only hosts that match this Ansible pattern.")
-    return inventory(limit(function))
+    decorated: Callable[..., Any] = inventory(limit(function))
+    return decorated
 
 
 def ranks(text: str) -> tuple[int, ...]:

@@ -22,8 +22,11 @@ from clusterddp.errors import HostError, UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import fabric
+
     from clusterddp.connection.carrier import Timeouts
     from clusterddp.connection.fabricpipe import Link
+    from clusterddp.connection.login import Ask
     from clusterddp.connection.pipes import BytePipe
     from clusterddp.connection.target import Target
     from clusterddp.inventory import HostEntry
@@ -56,7 +59,7 @@ class Connector:
         banner_timeout: float | None = None,
         auth_timeout: float = 30,
         channel_timeout: float = 30,
-        ask: Callable[[str], str] | None = None,
+        ask: Ask | None = None,
     ) -> None:
         self._patience = (banner_timeout or connect_timeout, auth_timeout, channel_timeout)
         self._ask = ask
@@ -92,13 +95,31 @@ class Connector:
             UsageError: A setting of the host cannot be honoured.
             HostError: It cannot be reached, its key is not trusted, or it refuses ours.
         """
-        pipe = self._open(entry, command)
-        with self._lock:
-            if not self._closed:
-                self._pipes.append(pipe)
-                return pipe
-        pipe.close()
-        raise UnreachableError(entry.name, "the command is ending")
+        return self._kept(self._open(entry, command), entry.name)
+
+    def over(self, connection: fabric.Connection, command: str) -> BytePipe:
+        """Run ``command`` over a connection of the caller's, which stays open.
+
+        Args:
+            connection: Opened here, when it is not yet, with the same strict host keys as ours.
+            command: One string for its login shell.
+
+        Raises:
+            HostError: It cannot be opened, its key is not trusted, or it opens no session.
+        """
+        from clusterddp.connection import fabricpipe  # noqa: PLC0415 - fabric costs 0.2 s
+        from clusterddp.inventory import HostEntry  # noqa: PLC0415
+
+        entry = HostEntry(
+            name=connection.original_host,
+            address=connection.host,
+            port=connection.port,
+            user=connection.user,
+            transport="fabric",
+        )
+        target = self._resolver.route(entry).target
+        pipe = fabricpipe.over(connection, command, target, self._known, self._patience[2])
+        return self._kept(pipe, entry.name)
 
     def close(self) -> None:
         """End every connection and child; returns when none is left."""
@@ -112,6 +133,14 @@ class Connector:
         for jump in reversed(jumps):  # the first hop was opened first
             jump.close()
 
+    def _kept(self, pipe: BytePipe, name: str) -> BytePipe:
+        with self._lock:
+            if not self._closed:
+                self._pipes.append(pipe)
+                return pipe
+        pipe.close()
+        raise UnreachableError(name, "the command is ending")
+
     def _open(self, entry: HostEntry, command: str) -> BytePipe:
         if entry.connection == "local":
             return ChildPipe(["/bin/sh", "-c", command])
@@ -122,15 +151,17 @@ class Connector:
             return _patiently(lambda: open_pipe(target, command, program))
         from clusterddp.connection import fabricpipe  # noqa: PLC0415 - fabric costs 0.2 s
 
-        return _patiently(lambda: fabricpipe.start(self._connect(target), command, target.name, self._patience[2]))
+        return _patiently(
+            lambda: fabricpipe.start(self._connect(target, self._ask), command, target.name, self._patience[2])
+        )
 
-    def _connect(self, target: Target) -> Link:
+    def _connect(self, target: Target, ask: Ask | None) -> Link:
         from clusterddp.connection import fabricpipe  # noqa: PLC0415
 
         if target.via is None:
-            return fabricpipe.connect(target, self._known, self._timeouts(), self._ask)
+            return fabricpipe.connect(target, self._known, self._timeouts(), ask)
         with self._jump(target.via).opening(target.name) as link:
-            return fabricpipe.connect(target, self._known, self._timeouts(), self._ask, link.transport)
+            return fabricpipe.connect(target, self._known, self._timeouts(), ask, link.transport)
 
     def _timeouts(self) -> Timeouts:
         from clusterddp.connection.carrier import Timeouts  # noqa: PLC0415
@@ -143,7 +174,7 @@ class Connector:
             if self._closed:
                 raise UnreachableError(via.name, "the command is ending")
             if via not in self._jumps:
-                self._jumps[via] = _Jump(lambda: _patiently(lambda: self._connect(via)))
+                self._jumps[via] = _Jump(lambda ask: _patiently(lambda: self._connect(via, ask)), self._ask)
             return self._jumps[via]
 
     def _notice(self, host: str, text: str) -> None:
@@ -156,8 +187,9 @@ class Connector:
 class _Jump:
     """One authenticated connection to a jump host, opened when first needed, shared by the hosts behind it."""
 
-    def __init__(self, connect: Callable[[], Link]) -> None:
+    def __init__(self, connect: Callable[[Ask | None], Link], ask: Ask | None) -> None:
         self._connect = connect
+        self._ask = ask
         self._lock = threading.Lock()
         self._gate = threading.BoundedSemaphore(OPENING_PER_JUMP_HOST)
         self._link: Link | None = None
@@ -192,8 +224,9 @@ class _Jump:
                 raise self._failure
             if self._link is not None:
                 self._link.close()
+                self._ask = None  # never asked again in the middle of work
             try:
-                self._link = self._connect()
+                self._link = self._connect(self._ask)
             except HostError as error:
                 self._link, self._failure, self._failed_at = None, error, time.monotonic()
                 raise

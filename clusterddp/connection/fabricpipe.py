@@ -17,7 +17,7 @@ import paramiko
 from clusterddp.connection.carrier import carry
 from clusterddp.connection.login import HostKeyPolicy, Login
 from clusterddp.connection.pipes import EXIT_STATUS_WAIT, DroppedError, Tail
-from clusterddp.errors import UnreachableError
+from clusterddp.errors import AuthenticationError, HostError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,21 +78,24 @@ class FabricPipe:
     def __init__(self, channel: paramiko.Channel, close_below: Callable[[], None]) -> None:
         self._channel = channel
         self._close_below = close_below
-        # stderr shares the channel's window: left unread it would stop stdout.
-        self._tail = Tail(channel.recv_stderr)
         self._ended = False
+        # stderr shares the channel's window: left unread it would stop stdout.
+        self._tail = Tail(lambda size: _received(channel.recv_stderr, size))
 
     def read(self, size: int) -> bytes:
         """See ``BytePipe``."""
-        data = self._channel.recv(size)
+        data = b"" if self._ended else _received(self._channel.recv, size)
         self._ended = not data
         return data
 
     def write(self, data: bytes) -> None:
         """See ``BytePipe``."""
         view = memoryview(data)
-        for start in range(0, len(view), _WRITE_CHUNK):
-            self._channel.sendall(bytes(view[start : start + _WRITE_CHUNK]))
+        try:
+            for start in range(0, len(view), _WRITE_CHUNK):
+                self._channel.sendall(bytes(view[start : start + _WRITE_CHUNK]))
+        except (EOFError, paramiko.SSHException) as error:
+            raise BrokenPipeError("the connection is closed") from error
 
     def close(self) -> None:
         """See ``BytePipe``."""
@@ -113,6 +116,18 @@ class FabricPipe:
         return None
 
 
+def _received(receive: Callable[[int], bytes], size: int) -> bytes:
+    """What ``receive`` got; nothing where the connection broke.
+
+    paramiko takes bytes out of its buffer before it tells the host so: when that fails they are lost, and what
+    came behind them must not be read as if it followed.
+    """
+    try:
+        return receive(size)
+    except (EOFError, OSError, paramiko.SSHException):
+        return b""
+
+
 def start(link: Link, command: str, name: str, timeout: float) -> FabricPipe:
     """Start ``command`` on a new channel of ``link``, which the pipe then owns.
 
@@ -120,29 +135,38 @@ def start(link: Link, command: str, name: str, timeout: float) -> FabricPipe:
         UnreachableError: The host opens no session.
     """
     try:
-        channel = link.transport.open_session(timeout=timeout)
+        return FabricPipe(_session(link.connection, command, name, timeout), link.close)
+    except BaseException:
+        link.close()
+        raise
+
+
+def over(connection: fabric.Connection, command: str, target: Target, known: KnownHosts, timeout: float) -> FabricPipe:
+    """A pipe over somebody else's connection; opened, when it is not, with strict host keys, and left open.
+
+    Raises:
+        HostError: It cannot be opened, or the host opens no session.
+    """
+    if not connection.is_connected:
+        connection.client.set_missing_host_key_policy(HostKeyPolicy(target, known))
+        try:
+            connection.open()
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise _classified(error, target, connection.client.get_transport(), "") from error
+    return FabricPipe(_session(connection, command, target.name, timeout), lambda: None)
+
+
+def _session(connection: fabric.Connection, command: str, name: str, timeout: float) -> paramiko.Channel:
+    try:
+        channel: paramiko.Channel = connection.client.get_transport().open_session(timeout=timeout)
         channel.exec_command(command)
     except (paramiko.SSHException, EOFError, OSError) as error:
-        link.close()
         raise UnreachableError(
             name,
             f"logged in, but the host opens no session: {error}",
             remedy="check MaxSessions and ForceCommand there",
         ) from error
-    return FabricPipe(channel, link.close)
-
-
-def over(connection: fabric.Connection, command: str, target: Target, known: KnownHosts, timeout: float) -> FabricPipe:
-    """A pipe over a ``fabric.Connection`` of somebody else's; opened, when it is not, with strict host keys.
-
-    Closing the pipe leaves the connection open.
-    """
-    if not connection.is_connected:
-        connection.client.set_missing_host_key_policy(HostKeyPolicy(target, known))
-        connection.open()
-    channel = connection.client.get_transport().open_session(timeout=timeout)
-    channel.exec_command(command)
-    return FabricPipe(channel, lambda: None)
+    return channel
 
 
 def connect(
@@ -209,9 +233,13 @@ def _transports(known_types: tuple[str, ...], timeouts: Timeouts) -> Callable[..
     return make
 
 
-def _classified(error: Exception, target: Target, transport: paramiko.Transport | None, said: str) -> UnreachableError:
+def _classified(error: Exception, target: Target, transport: paramiko.Transport | None, said: str) -> HostError:
     """What a failed opening means to the user; ``said`` is what a ProxyCommand wrote on stderr."""
     detail = f": {said}" if said else ""
+    if isinstance(error, paramiko.AuthenticationException):
+        return AuthenticationError(target.name, f"{target.user}@{target.place} refused our keys: {error}")
+    if isinstance(error, OSError) and transport is None:
+        return UnreachableError(target.name, f"cannot reach {target.place}: {error}")
     if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
         return UnreachableError(
             target.name,

@@ -8,7 +8,6 @@ certificates: a host known only by its authority is left to the ``ssh`` program.
 from __future__ import annotations
 
 import base64
-import binascii
 import fcntl
 import fnmatch
 import hashlib
@@ -57,7 +56,7 @@ class PresentedKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownKey:
-    """One line of a known_hosts file."""
+    """One line of a known_hosts file; ``hashed`` is the salt and digest of a hashed name."""
 
     marker: str
     patterns: str
@@ -65,11 +64,13 @@ class KnownKey:
     blob: str
     path: Path
     number: int
+    hashed: tuple[bytes, bytes] | None
 
     def matches(self, name: str) -> bool:
-        """Whether the line speaks of ``name``."""
-        if self.patterns.startswith("|1|"):
-            return _hash_matches(self.patterns, name)
+        """Whether the line speaks of ``name`` (in lower case)."""
+        if self.hashed:
+            salt, digest = self.hashed
+            return hmac.digest(salt, name.encode(), "sha1") == digest
         found = False
         for pattern in self.patterns.split(","):
             wanted = pattern.removeprefix("!").lower()
@@ -81,15 +82,6 @@ class KnownKey:
         return found
 
 
-def _hash_matches(patterns: str, name: str) -> bool:
-    try:
-        _, _, salt, digest = patterns.split("|")
-        computed = hmac.digest(base64.b64decode(salt), name.encode(), "sha1")
-        return hmac.compare_digest(computed, base64.b64decode(digest))
-    except (ValueError, binascii.Error):
-        return False
-
-
 def _parse(path: Path, text: str) -> list[KnownKey]:
     keys = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -99,8 +91,43 @@ def _parse(path: Path, text: str) -> list[KnownKey]:
         marker = words.pop(0) if words[0] in _MARKERS else ""
         if len(words) < 3 or words[0].startswith("@"):
             continue  # as ssh does: a line nobody understands vouches for nobody
-        keys.append(KnownKey(marker=marker, patterns=words[0], type=words[1], blob=words[2], path=path, number=number))
+        patterns, kind, blob, *_ = words
+        keys.append(
+            KnownKey(
+                marker=marker,
+                patterns=patterns,
+                type=kind,
+                blob=blob,
+                path=path,
+                number=number,
+                hashed=_salt_and_digest(patterns),
+            )
+        )
     return keys
+
+
+def _salt_and_digest(patterns: str) -> tuple[bytes, bytes] | None:
+    if not patterns.startswith("|1|"):
+        return None
+    try:
+        _, _, salt, digest = patterns.split("|")
+        return base64.b64decode(salt), base64.b64decode(digest)
+    except ValueError:
+        return b"", b""  # matches nothing
+
+
+class _File:
+    """A file as it was read, and the lines found for each name asked (hashed ones cost time)."""
+
+    def __init__(self, stamp: tuple[int, int, int], keys: list[KnownKey]) -> None:
+        self.stamp = stamp
+        self._keys = keys
+        self._found: dict[str, list[KnownKey]] = {}
+
+    def matching(self, name: str) -> list[KnownKey]:
+        if name not in self._found:
+            self._found[name] = [key for key in self._keys if key.matches(name)]
+        return self._found[name]
 
 
 class KnownHosts:
@@ -108,7 +135,7 @@ class KnownHosts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._files: dict[Path, tuple[tuple[int, int, int], list[KnownKey]]] = {}
+        self._files: dict[Path, _File] = {}
 
     def types(self, files: Sequence[Path], names: Sequence[str]) -> tuple[str, ...]:
         """The types of the keys known for the first of ``names`` that has any."""
@@ -161,18 +188,17 @@ class KnownHosts:
             raise UsageError(f"cannot record the host key of {key.names[0]} in {path}: {error.strerror}") from error
 
     def _matching(self, files: Sequence[Path], name: str) -> list[KnownKey]:
-        wanted = name.lower()
-        return [key for path in dict.fromkeys(files) for key in self._load(path) if key.matches(wanted)]
+        return [key for path in dict.fromkeys(files) for key in self._in_file(path, name.lower())]
 
-    def _load(self, path: Path) -> list[KnownKey]:
+    def _in_file(self, path: Path, name: str) -> list[KnownKey]:
         try:
             with path.open("rb") as file:
                 status = os.fstat(file.fileno())
                 stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
                 with self._lock:
-                    if path not in self._files or self._files[path][0] != stamp:
-                        self._files[path] = (stamp, _parse(path, file.read().decode(errors="replace")))
-                    return self._files[path][1]
+                    if path not in self._files or self._files[path].stamp != stamp:
+                        self._files[path] = _File(stamp, _parse(path, file.read().decode(errors="replace")))
+                    return self._files[path].matching(name)
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:

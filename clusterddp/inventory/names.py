@@ -82,6 +82,6 @@ def _check(name: str, where: str) -> None:
         return
     if name in RESERVED:
         raise InventoryError(f"{name} is reserved for a later version", where=where, remedy="remove it")
-    close = get_close_matches(name, OURS, n=1, cutoff=0.5)
-    remedy = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(OURS))}"
+    close = get_close_matches(name.removeprefix(PREFIX), [known.removeprefix(PREFIX) for known in OURS], n=1)
+    remedy = f"did you mean {PREFIX}{close[0]}?" if close else f"known are {', '.join(sorted(OURS))}"
     raise InventoryError(f"{name!r} is not a variable of clusterddp", where=where, remedy=remedy)

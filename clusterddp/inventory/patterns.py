@@ -49,10 +49,11 @@ def select(pattern: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str
         found = [part] if part in hosts else _match(name, hosts, groups)
         if not found and name not in groups:
             notices.append(_in_vain(pattern, name, (*groups, *hosts)))
+        known = set(found)
         if sign == "!":
-            chosen = [host for host in chosen if host not in set(found)]
+            chosen = [host for host in chosen if host not in known]
         elif sign == "&":
-            chosen = [host for host in chosen if host in set(found)]
+            chosen = [host for host in chosen if host in known]
         else:
             chosen.extend(found)
     return Selection(hosts=tuple(dict.fromkeys(chosen)), notices=tuple(notices))

@@ -62,7 +62,7 @@ def expand(key: str, where: str) -> tuple[list[str], int | None]:
     """
     address = split_port(key)
     name, port = address or (key, None)
-    if not address and ":" in re.sub(r"\[[^\]]*\]", "", key):
+    if not address and re.fullmatch(r"[^\[\]]*:[^\[\]]*", re.sub(r"\[[^\]]*\]", "", key)):
         raise InventoryError(
             f"{key!r} is not a host name, with or without a port",
             where=where,

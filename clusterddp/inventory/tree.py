@@ -25,7 +25,7 @@ class Group:
 
     name: str
     where: str
-    hosts: list[str] = field(default_factory=list)
+    hosts: dict[str, None] = field(default_factory=dict)  # an ordered set
     children: list[str] = field(default_factory=list)
     parents: list[str] = field(default_factory=list)
     settings: dict[str, Setting] = field(default_factory=dict)
@@ -143,8 +143,7 @@ class Tree:
                 )
             if name in self.groups:
                 self._same_name(name, place)
-        if name not in self.groups[group].hosts:
-            self.groups[group].hosts.append(name)
+        self.groups[group].hosts[name] = None
 
     def _same_name(self, name: str, place: str) -> None:
         self.notices.append(
@@ -180,9 +179,7 @@ class Tree:
         ungrouped = self.groups["ungrouped"]
         others = [group for group in self.groups.values() if group.name not in {"all", "ungrouped"}]
         grouped = {host for group in others for host in group.hosts}
-        ungrouped.hosts = [host for host in ungrouped.hosts if host not in grouped]
-        loose = [host for host in self.hosts if host not in grouped and host not in ungrouped.hosts]
-        ungrouped.hosts.extend(loose)
+        ungrouped.hosts = {host: None for host in (*ungrouped.hosts, *self.hosts) if host not in grouped}
 
 
 def _lone(text: str, data: Marked, section: object) -> Marked:

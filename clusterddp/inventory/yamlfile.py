@@ -67,7 +67,8 @@ class Marked(dict[Any, Any]):
 
     def where(self, key: object) -> str:
         """``file:line:key`` of one of its keys."""
-        return f"{self.file}:{self.lines.get(key, self.line)}:{key}"
+        shown = key if str(key).isprintable() else repr(key)  # a terminal's escapes are no part of an error
+        return f"{self.file}:{self.lines.get(key, self.line)}:{shown}"
 
     def setting(self, key: str) -> Setting:
         """The value under a key, with its place."""

@@ -103,9 +103,9 @@ def thinned(entries: List[Entry], now: int) -> List[Entry]:
     multiple of itself. Stretches nest, so thinning again and again never adds up.
     """
     kept = []
-    for entry, following in zip(entries, entries[1:]):
+    for place, entry in enumerate(entries[:-1]):
         age = now - entry[0]
-        if age < YOUNG or (entry[0] ^ following[0]) >> ((age // 1000).bit_length() - 1):
+        if age < YOUNG or (entry[0] ^ entries[place + 1][0]) >> ((age // 1000).bit_length() - 1):
             kept.append(entry)
     return kept + entries[-1:]
 

@@ -17,6 +17,7 @@ from .request import Request
 from .setupenv import setup_environment
 from .spool import Spool, all_spools, create, write_worker
 from .state import Refused, write_private
+from .workdir import confirm
 
 # Left over from another launcher or torchrun on this host, these would steer ours.
 STALE = {
@@ -60,7 +61,19 @@ def start(request: Request) -> Dict[str, Any]:
     answer = spawn(spool, environment, listener)
     if answer != b"ready\n":
         raise Refused("the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died"))
+    confirm_code(spool, plan, request.args["state"])
     return {"started": True, "spool": spool.folder, "port": port}
+
+
+def confirm_code(spool: Spool, plan: Dict[str, Any], state: str) -> None:
+    """Now that the run is live, and protects its code: was it changed between its sync and its start?"""
+    if not plan["record"]["code"]:
+        return  # --no-sync in a folder that no sync has filled
+    try:
+        confirm(state, plan["workdir"], plan["record"]["code"])
+    except Refused as error:
+        spool.write_tombstone(error.message, 0.0)
+        raise
 
 
 def commit(request: Request) -> Dict[str, Any]:

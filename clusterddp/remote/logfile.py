@@ -1,9 +1,9 @@
-"""One log file read in pieces that end where lines end.
+r"""One log file read in pieces that end where lines end.
 
-A unit is what one line end closes: ``\\n``, ``\\r\\n``, or a lone ``\\r`` (the rest of the line is drawn over it).
+A unit is what one line end closes: ``\n``, ``\r\n``, or a lone ``\r`` (the rest of the line is drawn over it).
 A chunk is a run of whole units; only a line longer than a frame, and the end of a file that grows no more, give
 chunks that end elsewhere. In a timed file all units of a chunk have one time, and a unit comes only once the
-index covers it: so whoever reads, whenever, sees the same time. The ``\\r`` of a unit is only known to stand alone
+index covers it: so whoever reads, whenever, sees the same time. The ``\r`` of a unit is only known to stand alone
 when the byte after it is there, and the unit's time is that byte's.
 
 Not here: which chunks are wanted and when to look again (tail.py).
@@ -43,9 +43,11 @@ class LogFile:
         if not found:
             raise ValueError("no log file: %s" % name)
         self.name = name
-        self.start, self.local_rank = (int(found[1]), int(found[2])) if found[1] else (None, None)
+        self.start: Optional[int] = int(found[1]) if found[1] else None
+        self.local_rank: Optional[int] = int(found[2]) if found[1] else None
         self.stream = found[3] or "out"
         self.rank: Optional[int] = None
+        self.identified = False  # whether the rank was looked up
         self.index = IndexReader(os.path.join(folder, name) + SUFFIX)
         self.handle = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_CLOEXEC)
         self.pos = 0
@@ -135,8 +137,9 @@ class LogFile:
         while high > low:
             begin = max(low, high - _BLOCK)
             data = os.pread(self.handle, high - begin, begin) + rest
-            first = data.find(b"\n") + 1 if begin > low and len(data) < HELD else 0
-            if first or begin == low or len(data) >= HELD:
+            complete = begin == low or len(data) >= HELD
+            first = 0 if complete else data.find(b"\n") + 1
+            if complete or first:
                 yield from _backwards(data[first:], begin + first)
                 data = data[:first]
             rest, high = data, begin
@@ -156,7 +159,7 @@ def _by_newline(data: bytes) -> "list[bytes]":
 
 
 def _redraws(data: bytes) -> bool:
-    """Whether a lone ``\\r`` is in it."""
+    """Whether a carriage return stands alone in it."""
     found = data.count(b"\r")
     return bool(found) and found - data.count(b"\r\n") - data.endswith(b"\r") > 0
 

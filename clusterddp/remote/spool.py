@@ -21,6 +21,7 @@ from .state import read_json, write_json, write_private
 FORMAT = 1  # of the spool; newer code reads all older ones
 FOLDERS = ("logs", "errors", "hook", "torch")
 AGENT_LOG = "agent.out"
+TIME_LIMIT = "the time limit was reached"  # a reason to stop that has an exit code of its own
 
 
 class Spool:

@@ -15,7 +15,8 @@ import sys
 from typing import Any, BinaryIO, List, Optional
 
 NETWORK_FILESYSTEMS = {
-    "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "gpfs", "beegfs", "afs", "9p", "glusterfs", "pvfs2", "wekafs",
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "gpfs", "beegfs", "afs", "9p", "glusterfs", "pvfs2",
+    "wekafs",
     "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.juicefs", "fuse.s3fs", "fuse.gcsfuse",
 }  # fmt: skip
 

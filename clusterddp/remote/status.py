@@ -8,6 +8,7 @@ from . import sweep
 from .request import Request
 from .spool import Spool, all_spools
 from .state import read_json
+from .store import clients
 
 
 def runs(request: Request) -> List[Dict[str, Any]]:
@@ -41,6 +42,7 @@ def describe(spool: Spool, plan: Dict[str, Any]) -> Dict[str, Any]:
         "pids": [],
     }
     if not exit_record:
+        value["joined"] = clients(plan["store"]["port"]) if plan.get("store") else None
         found = sweep.find(spool.run, spool.host, spool.folder, spool.supervisor())
         value["pids"] = [process.pid for process in found]
     elif exit_record["state"] != "succeeded":

@@ -19,9 +19,11 @@ def main(argv: List[str]) -> int:
     listener = socket.socket(fileno=handle)
     port = listener.getsockname()[1]
     listener.detach()  # the store closes it
-    from torch.distributed import TCPStore  # type: ignore[import-not-found,unused-ignore]
+    import torch.distributed  # type: ignore[import-not-found,unused-ignore]
 
-    store = TCPStore("localhost", port, is_master=True, wait_for_workers=False, master_listen_fd=handle)
+    store = torch.distributed.TCPStore(
+        "localhost", port, is_master=True, wait_for_workers=False, master_listen_fd=handle
+    )
     sys.stdout.write("serving on port %d\n" % store.port)
     sys.stdout.flush()
     while True:
@@ -29,7 +31,7 @@ def main(argv: List[str]) -> int:
 
 
 def clients(port: int) -> int:
-    """How many agents are connected to the store of this host; the store is a client of itself, which is not counted."""
+    """How many agents are connected to the store of this host; the store's own connection is not counted."""
     found = 0
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:

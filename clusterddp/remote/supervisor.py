@@ -19,7 +19,7 @@ from typing import Dict, List, Optional
 from . import proc, sweep
 from .index import IndexWriter
 from .reap import exit_code, reap
-from .spool import AGENT_LOG, Spool
+from .spool import AGENT_LOG, TIME_LIMIT, Spool
 from .state import write_json
 from .store import clients
 
@@ -138,11 +138,13 @@ class Supervisor:
     def own_order(self, now: float) -> Optional[Dict[str, object]]:
         """Reasons of our own to stop: a signal to us, or a start that was never completed."""
         if self.listener is not None and self.store is None:
-            return {"reason": "the rendezvous store died: %s" % self.store_said(), "grace": 0.0}
+            return {"reason": "the rendezvous store died: %s" % self.store_said(), "grace": 0.0, "ours": True}
         if self.terminated:
-            return {"reason": "the supervisor was told to end (SIGTERM)", "grace": 10.0}
+            return {"reason": "the supervisor was told to end (SIGTERM)", "grace": 10.0, "ours": True}
+        if self.plan["time_limit"] and now - self.born > self.plan["time_limit"]:
+            return {"reason": TIME_LIMIT, "grace": 10.0}
         if now - self.born > COMMIT_LIMIT and not os.path.exists(self.spool.path("committed")):
-            return {"reason": "the operator was lost before every node had started", "grace": 0.0}
+            return {"reason": "the operator was lost before every node had started", "grace": 0.0, "ours": True}
         return None
 
     def store_said(self) -> str:
@@ -174,7 +176,7 @@ class Supervisor:
     def write_exit(self, survivors: List[sweep.Process]) -> None:
         """The exit record. Its code is this node's view; the verdict over all nodes is the operator's."""
         left = [{"pid": process.pid, "command": process.command} for process in survivors]
-        fields = {"agent_exit": self.agent_exit, "survivors": left}
+        fields = {"agent_exit": self.agent_exit, "survivors": left, "ours": bool((self.order or {}).get("ours"))}
         if self.order:
             self.spool.write_exit("stopped", 143, str(self.order["reason"]), **fields)
         elif self.agent_exit == 0:

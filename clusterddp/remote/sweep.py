@@ -22,7 +22,7 @@ class Process(NamedTuple):
 
 
 def parents() -> Dict[int, int]:
-    """pid → parent's pid, of every process that can be seen."""
+    """Pid → parent's pid, of every process that can be seen."""
     table = {}
     for pid in _pids():
         fields = _stat(pid)

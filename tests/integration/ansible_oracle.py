@@ -11,11 +11,11 @@ import json
 import sys
 from typing import Any
 
-from ansible.cli.inventory import InventoryCLI
-from ansible.errors import AnsibleError
-from ansible.inventory.manager import InventoryManager
-from ansible.parsing.dataloader import DataLoader
-from ansible.vars.manager import VariableManager
+from ansible.cli.inventory import InventoryCLI  # type: ignore[import-untyped]
+from ansible.errors import AnsibleError  # type: ignore[import-untyped]
+from ansible.inventory.manager import InventoryManager  # type: ignore[import-untyped]
+from ansible.parsing.dataloader import DataLoader  # type: ignore[import-untyped]
+from ansible.vars.manager import VariableManager  # type: ignore[import-untyped]
 
 
 def _answer(path: str, patterns: list[str]) -> dict[str, Any]:

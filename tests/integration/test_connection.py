@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import fabric
 import pytest
 
-from clusterddp.connection import Connector, UnknownHostKeyError, append_known_hosts
-from clusterddp.errors import AuthenticationError, HostKeyError, UnreachableError, UsageError
+from clusterddp.connection import Connector, UnknownHostKeyError
+from clusterddp.errors import UnreachableError, UsageError
 from tests.integration.throwaway_sshd import (
     Sshd,
     connector,
     free_port,
     home,
     host_entry,
-    make_key,
     make_sshd,
     needs_sshd,
     sshd,
@@ -42,6 +43,14 @@ def way(sshd: Sshd, transport: str) -> HostEntry:
     if transport == "local":
         return host_entry(connection="local")
     return host_entry(sshd, transport=transport)
+
+
+def children() -> set[str]:
+    """The processes we started, dead ones not yet waited for among them."""
+    listed = subprocess.run(
+        ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True
+    )
+    return {line for line in listed.stdout.splitlines() if " ps " not in line}
 
 
 def read_all(pipe: BytePipe) -> bytes:
@@ -97,13 +106,11 @@ def test_closing_wakes_a_reader(sshd: Sshd, connector: Connector, transport: str
 @pytest.mark.parametrize("transport", ALL)
 def test_nothing_of_it_is_left_after_close(sshd: Sshd, transport: str) -> None:
     connector = Connector(connect_timeout=5)
-    before = set(threading.enumerate())
+    before = (set(threading.enumerate()), children())
     for _ in range(3):
         assert connector.open(way(sshd, transport), "echo ready; exec sleep 60").read(6) == b"ready\n"
     connector.close()
-    assert set(threading.enumerate()) == before
-    with pytest.raises(ChildProcessError):  # the sshd is a child too, but its fixture's Popen owns it
-        os.waitpid(-os.getpgid(0), os.WNOHANG)
+    assert (set(threading.enumerate()), children()) == before
     with pytest.raises(UnreachableError, match="ending"):
         connector.open(way(sshd, transport), "true")
 
@@ -123,159 +130,6 @@ def test_a_child_has_a_session_of_its_own(
     connector.open(way(sshd, transport), "exec cat")
     assert started
     assert [os.getsid(pid) for pid in started] == started
-
-
-@pytest.mark.parametrize("transport", SSH)
-def test_an_unknown_key_is_refused_and_accepted_by_the_user_s_yes(
-    sshd: Sshd, home: Path, connector: Connector, transport: str
-) -> None:
-    known_hosts = home / ".ssh" / "known_hosts"
-    line = known_hosts.read_text()
-    known_hosts.write_text("other ssh-ed25519 AAAA\n")
-    with pytest.raises(UnknownHostKeyError, match="--accept-new-host-keys") as caught:
-        connector.open(way(sshd, transport), "true")
-    assert caught.value.known_hosts_line + "\n" == line
-    assert caught.value.fingerprint.startswith("ssh-ed25519 SHA256:")
-    append_known_hosts([caught.value])
-    assert known_hosts.read_text() == "other ssh-ed25519 AAAA\n" + line
-    assert read_all(connector.open(way(sshd, transport), "echo hi")) == b"hi\n"
-
-
-@pytest.mark.parametrize("transport", SSH)
-@pytest.mark.parametrize("args", [(), ("-o", "StrictHostKeyChecking=no"), ("-o", "UserKnownHostsFile=/dev/null")])
-def test_a_changed_key_is_refused_whatever_is_said(
-    sshd: Sshd, home: Path, tmp_path: Path, transport: str, args: tuple[str, ...]
-) -> None:
-    known_hosts = home / ".ssh" / "known_hosts"
-    other = make_key(tmp_path / "other").with_suffix(".pub").read_text()
-    text = f"# first\n[127.0.0.1]:{sshd.port} {other}"
-    known_hosts.write_text(text)
-    connector = Connector(accept_new_host_keys=True)
-    with pytest.raises(HostKeyError, match="has changed") as caught:
-        connector.open(host_entry(sshd, transport=transport, ssh_args=args), "true")
-    assert f"{known_hosts}:2" in str(caught.value)
-    assert f"ssh-keygen -f {known_hosts} -R '[127.0.0.1]:{sshd.port}'" in caught.value.remedy
-    assert known_hosts.read_text() == text
-    assert sshd.logins() == 0
-    connector.close()
-
-
-def test_new_keys_are_appended_once_by_many_at_once(sshd: Sshd, home: Path) -> None:
-    known_hosts = home / ".ssh" / "known_hosts"
-    line = known_hosts.read_text()
-    known_hosts.unlink()
-    connector = Connector(accept_new_host_keys=True)
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: connector.open(way(sshd, "fabric"), "true"), range(8)))
-    connector.close()
-    assert known_hosts.read_text() == line
-    assert known_hosts.stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.parametrize("transport", SSH)
-@pytest.mark.parametrize("value", ["accept-new", "no"])
-def test_ssh_args_may_accept_new_keys_into_their_own_file(
-    sshd: Sshd, home: Path, connector: Connector, transport: str, value: str
-) -> None:
-    (home / ".ssh" / "known_hosts").unlink()
-    file = home / "cluster hosts"
-    args = ("-o", f'UserKnownHostsFile="{file}"', "-o", f"StrictHostKeyChecking={value}")
-    connector.open(host_entry(sshd, transport=transport, ssh_args=args), "true")
-    assert file.read_text().split()[1:] == sshd.known_hosts_line.split()[1:]
-    assert not (home / ".ssh" / "known_hosts").exists()
-    told = ["gpu01: StrictHostKeyChecking no is used as accept-new: a changed key is still refused"]
-    assert connector.notices == (told if value == "no" else [])
-
-
-@pytest.mark.parametrize("transport", SSH)
-def test_known_hosts_may_hold_authorities_and_rubbish(
-    sshd: Sshd, home: Path, connector: Connector, transport: str
-) -> None:
-    file = home / ".ssh" / "known_hosts"
-    file.write_text(f"@cert-authority * ssh-ed25519 AAAA x\nnonsense\nh ssh-dss AAAA\n{file.read_text()}")
-    assert read_all(connector.open(way(sshd, transport), "echo hi")) == b"hi\n"
-
-
-@pytest.mark.parametrize("transport", SSH)
-def test_hashed_names_are_known(sshd: Sshd, home: Path, connector: Connector, transport: str) -> None:
-    file = home / ".ssh" / "known_hosts"
-    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
-    assert file.read_text().startswith("|1|")
-    connector.open(way(sshd, transport), "true")
-
-
-@pytest.mark.parametrize("transport", SSH)
-def test_a_known_key_type_is_asked_for(
-    make_sshd: Callable[..., Sshd], home: Path, tmp_path: Path, connector: Connector, transport: str
-) -> None:
-    rsa = make_key(tmp_path / "rsa", kind="rsa")
-    made = make_sshd(HostKey=f"{tmp_path / 'sshd0' / 'host_key'}\nHostKey {rsa}")
-    (home / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{made.port} {rsa.with_suffix('.pub').read_text()}")
-    connector.open(way(made, transport), "true")
-
-
-@pytest.mark.parametrize("transport", SSH)
-def test_a_refused_key_is_named_with_the_remedy(
-    sshd: Sshd, tmp_path: Path, connector: Connector, transport: str
-) -> None:
-    stranger = make_key(tmp_path / "stranger")
-    with pytest.raises(AuthenticationError) as caught:
-        connector.open(host_entry(sshd, transport=transport, identity_file=stranger), "true")
-    message = str(caught.value)
-    assert message.startswith("gpu01: ")
-    assert f"refused {stranger}" in message
-    assert f"ssh-copy-id -i {stranger}" in message
-    assert "id_ed25519" not in message  # a named key is the only one offered
-
-
-@pytest.mark.parametrize("transport", SSH)
-def test_no_key_at_all_is_said(sshd: Sshd, home: Path, connector: Connector, transport: str) -> None:
-    (home / ".ssh" / "id_ed25519").rename(home / "elsewhere")
-    with pytest.raises(AuthenticationError, match="ssh-copy-id"):
-        connector.open(way(sshd, transport), "true")
-
-
-@pytest.mark.parametrize("transport", SSH)
-def test_a_missing_key_file_is_named_with_its_place(
-    sshd: Sshd, tmp_path: Path, connector: Connector, transport: str
-) -> None:
-    with pytest.raises(UsageError, match=r"^inventory.yaml:3: key file .*/nokey of gpu01 cannot be read: No such"):
-        connector.open(host_entry(sshd, transport=transport, identity_file=tmp_path / "nokey"), "true")
-
-
-@pytest.mark.parametrize("content", ["", "rubbish", "public"])
-def test_a_wrong_key_file_is_named(sshd: Sshd, home: Path, tmp_path: Path, connector: Connector, content: str) -> None:
-    wrong = tmp_path / "wrong"
-    wrong.write_text((home / ".ssh" / "id_ed25519.pub").read_text() if content == "public" else content)
-    with pytest.raises(UsageError, match="holds no private key"):
-        connector.open(host_entry(sshd, identity_file=wrong), "true")
-
-
-def test_a_key_file_others_can_read_is_taken(sshd: Sshd, home: Path, connector: Connector) -> None:
-    (home / ".ssh" / "id_ed25519").chmod(0o644)
-    connector.open(host_entry(sshd, identity_file=home / ".ssh" / "id_ed25519"), "true")
-
-
-def test_a_key_with_a_passphrase_needs_somebody_to_ask(make_sshd: Callable[..., Sshd], home: Path) -> None:
-    locked = home / ".ssh" / "id_ed25519"
-    made = make_sshd()
-    (home / ".ssh" / "known_hosts").write_text(made.known_hosts_line)
-    locked.unlink()
-    make_key(locked, passphrase="open sesame")
-    (made.folder / "authorized_keys").write_text(locked.with_suffix(".pub").read_text())
-    silent = Connector()
-    with pytest.raises(AuthenticationError, match=f"has a passphrase: ssh-add {locked}"):
-        silent.open(host_entry(made), "true")
-    prompts: list[str] = []
-
-    def ask(prompt: str) -> str:
-        prompts.append(prompt)
-        return "open sesame"
-
-    asking = Connector(ask=ask)
-    asking.open(host_entry(made), "true")
-    assert prompts == [f"Passphrase of {locked}: "]
-    asking.close()
 
 
 @pytest.mark.parametrize("transport", SSH)
@@ -321,3 +175,24 @@ def test_no_locale_of_ours_reaches_the_host(
     (home / ".ssh" / "known_hosts").write_text(made.known_hosts_line)
     (home / ".ssh" / "config").write_text("Host *\n  SendEnv LC_*\n")
     assert b"LC_SECRET" not in read_all(connector.open(way(made, transport), "env"))
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_a_connection_lost_in_the_middle_ends_the_stream(sshd: Sshd, connector: Connector, transport: str) -> None:
+    pipe = connector.open(way(sshd, transport), "echo here; read line; kill -9 $PPID; exec sleep 60")
+    assert pipe.read(5) == b"here\n"
+    pipe.write(b"go\n")
+    assert pipe.read(5) == b""
+    assert pipe.exit_status() in (None, 255)
+
+
+def test_a_pipe_over_a_connection_of_the_caller_s_leaves_it_open(sshd: Sshd, home: Path, connector: Connector) -> None:
+    theirs = fabric.Connection("127.0.0.1", user=getpass.getuser(), port=sshd.port)
+    pipe = connector.over(theirs, "echo hi")
+    assert read_all(pipe) == b"hi\n"
+    pipe.close()
+    assert theirs.is_connected
+    theirs.close()
+    (home / ".ssh" / "known_hosts").unlink()
+    with pytest.raises(UnknownHostKeyError):
+        connector.over(fabric.Connection("127.0.0.1", user=getpass.getuser(), port=sshd.port), "true")

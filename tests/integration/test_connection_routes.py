@@ -1,10 +1,8 @@
-"""Jump hosts, proxy commands, crowded sshds, and who reaches a host: paramiko or the ssh program."""
+"""Jump hosts, proxy commands, crowded and silent sshds."""
 
 from __future__ import annotations
 
-import shutil
 import socket
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,14 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.connection import Connector, UnknownHostKeyError
-from clusterddp.errors import UnreachableError, UsageError
+from clusterddp.errors import UnreachableError
 from tests.integration.throwaway_sshd import (
     Sshd,
     connector,
     free_port,
     home,
     host_entry,
-    make_key,
     make_sshd,
     needs_sshd,
     sshd,
@@ -227,130 +224,3 @@ def test_a_port_that_says_nothing_is_left_in_time() -> None:
         connector = Connector(connect_timeout=0.5)
         with pytest.raises(UnreachableError, match="did not answer as an SSH server in time"):
             connector.open(host_entry(port=server.getsockname()[1]), "true")
-
-
-def test_the_plain_way_is_paramiko_without_a_word(sshd: Sshd, connector: Connector) -> None:
-    connector.open(host_entry(sshd, transport="auto"), "true")
-    assert connector.notices == []
-    assert "paramiko" in sshd.log.read_text() or sshd.logins() == 1
-
-
-def certificate_file(home: Path) -> str:
-    (home / ".ssh" / "config").write_text("CertificateFile ~/.ssh/elsewhere-cert.pub\n")
-    return "CertificateFile in ssh_config"
-
-
-def match_exec(home: Path) -> str:
-    (home / ".ssh" / "config").write_text("Include extra.conf\n")
-    (home / ".ssh" / "extra.conf").write_text('Match exec "true"\n  Compression no\n')
-    return "Match exec in ssh_config"
-
-
-def identity_agent(home: Path) -> str:
-    (home / ".ssh" / "config").write_text("Host 127.*\n  IdentityAgent ~/agent.sock\n")
-    return "IdentityAgent in ssh_config"
-
-
-def certificate_beside_the_key(home: Path) -> str:
-    key = home / ".ssh" / "id_ed25519"
-    authority = make_key(home / "ca")
-    subprocess.run(["ssh-keygen", "-q", "-s", str(authority), "-I", "me", f"{key}.pub"], check=True)
-    return f"the certificate {key}-cert.pub"
-
-
-def security_key(home: Path) -> str:
-    (home / ".ssh" / "id_ed25519_sk").write_text("")
-    return f"the security key {home}/.ssh/id_ed25519_sk"
-
-
-REASONS = [certificate_file, match_exec, identity_agent, certificate_beside_the_key, security_key]
-
-
-@pytest.mark.parametrize("prepare", REASONS, ids=lambda prepare: prepare.__name__)
-def test_what_paramiko_cannot_honour_goes_to_the_ssh_program(
-    sshd: Sshd, home: Path, connector: Connector, prepare: Callable[[Path], str]
-) -> None:
-    reason = prepare(home)
-    if (home / ".ssh" / "config").exists():
-        with (home / ".ssh" / "config").open("a") as config:
-            config.write(f"\nHost *\n  IdentityFile {home}/.ssh/id_ed25519\n")
-    assert said(connector.open(host_entry(sshd, transport="auto"), "echo hi")) == b"hi\n"
-    assert connector.notices == [f"gpu01: reached through the ssh program, for {reason}"]
-    with pytest.raises(UsageError, match=f"^gpu01: clusterddp_transport fabric cannot honour {reason}"):
-        connector.open(host_entry(sshd, transport="fabric"), "true")
-
-
-def test_foreign_ssh_arguments_go_to_the_ssh_program(sshd: Sshd, connector: Connector) -> None:
-    for name in ("gpu01", "gpu02"):
-        connector.open(host_entry(sshd, name=name, transport="auto", ssh_args=("-4",)), "true")
-    assert connector.notices == ["gpu01, gpu02: reached through the ssh program, for -4 in the ssh arguments"]
-
-
-def test_a_live_master_is_used_and_left_alone(sshd: Sshd, home: Path, tmp_path: Path, connector: Connector) -> None:
-    control = tmp_path / "m"
-    key = home / ".ssh" / "id_ed25519"
-    args = ("-o", f"ControlPath={control}", "-o", "ControlMaster=auto", "-o", "ControlPersist=60")
-    connector.open(host_entry(sshd, transport="auto", ssh_args=args), "true")
-    assert connector.notices == []  # no master yet, and none is made
-    assert not control.exists()
-    known = home / ".ssh" / "known_hosts"
-    base = ["ssh", "-F", "none", "-i", str(key), "-p", str(sshd.port), "-o", f"UserKnownHostsFile={known}"]
-    master = subprocess.Popen([*base, "-M", "-N", "-S", str(control), "127.0.0.1"], start_new_session=True)
-    try:
-        while not control.exists():
-            assert master.poll() is None
-        entry = host_entry(sshd, transport="auto", ssh_args=args)
-        before = sshd.logins()
-        assert said(connector.open(entry, "echo hi")) == b"hi\n"
-        assert sshd.logins() == before
-        assert connector.notices == ["gpu01: reached through the ssh program, for a live ControlMaster"]
-    finally:
-        master.terminate()
-        master.wait()
-
-
-def test_a_host_vouched_for_by_an_authority_goes_to_the_ssh_program(
-    make_sshd: Callable[..., Sshd], home: Path, tmp_path: Path, connector: Connector
-) -> None:
-    authority = make_key(tmp_path / "ca")
-    made = make_sshd()
-    subprocess.run(
-        ["ssh-keygen", "-q", "-s", str(authority), "-I", "h", "-h", "-n", "127.0.0.1", f"{made.host_key}.pub"],
-        check=True,
-    )
-    made.stop()
-    made.options["HostCertificate"] = f"{made.host_key}-cert.pub"
-    made.start()
-    (home / ".ssh" / "known_hosts").write_text(f"@cert-authority * {authority.with_suffix('.pub').read_text()}")
-    assert said(connector.open(host_entry(made, transport="auto"), "echo hi")) == b"hi\n"
-    assert "@cert-authority" in connector.notices[0]
-
-
-def test_an_agent_s_key_logs_in(sshd: Sshd, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    sock = tmp_path / "a.sock"
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(sock)], stdout=subprocess.DEVNULL)
-    try:
-        while not sock.exists():
-            assert agent.poll() is None
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(sock))
-        key = home / ".ssh" / "id_ed25519"
-        subprocess.run(["ssh-add", "-q", str(key)], check=True, capture_output=True)
-        key.unlink()
-        connector = Connector(connect_timeout=5)
-        assert said(connector.open(host_entry(sshd), "echo hi; test -z $SSH_AUTH_SOCK && echo none")) == b"hi\nnone\n"
-        connector.close()
-    finally:
-        agent.terminate()
-        agent.wait()
-
-
-def test_without_the_ssh_program_the_configuration_is_read_still(
-    sshd: Sshd, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (home / ".ssh" / "config").write_text(f"Host alias\n  HostName 127.0.0.1\n  Port {sshd.port}\n")
-    monkeypatch.setattr(shutil, "which", lambda _name: None)
-    connector = Connector(connect_timeout=5)
-    assert said(connector.open(host_entry(address="alias", transport="auto"), "echo hi")) == b"hi\n"
-    connector.close()
-    with pytest.raises(UsageError, match="no ssh program"):
-        Connector().open(host_entry(sshd, transport="openssh"), "true")

@@ -120,7 +120,7 @@ def test_rejected_ephemeral_ports_are_named_as_such(make_lab: MakeLab) -> None:
     lab.hosts[0].reject("32768:60999", answer="icmp-host-unreachable")
     with (
         opened(lab_entries(lab)) as hosts,
-        pytest.raises(PlanError, match="ports outside clusterddp_ports.*: no route"),
+        pytest.raises(PlanError, match=r"ports outside clusterddp_ports.*: no route"),
     ):
         probe_network(hosts, facts_of(hosts))
 

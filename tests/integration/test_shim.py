@@ -40,8 +40,8 @@ for number in (10, 12, 15, 2, 1, 3, 20, 18):
 child = os.fork()
 for number in (10, 12, 15, 2, 1, 3, 20, 18):
     signal.signal(number, note("worker" if child else "child"))
-if child:
-    os.write(1, ("ready %d\\n" % child).encode())
+if not child:
+    os.write(1, ("ready %d\\n" % os.getpid()).encode())  # the parent was before the fork
 while True:
     time.sleep(60)
 """

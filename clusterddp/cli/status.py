@@ -1,0 +1,32 @@
+"""``clusterddp status``: one run, host by host."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from clusterddp.cli.options import cluster_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command("status")
+@cluster_options
+@click.option("--json", "as_json", is_flag=True, help="One object, by the contract.")
+@click.argument("run", required=False)
+def command(inventory: Path | None, limit: str | None, run: str | None, *, as_json: bool) -> int:
+    """Show a run: the live one, else the last; or RUN, by id, prefix or name."""
+    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+
+    with open_cluster(inventory, limit) as cluster:
+        view = cluster.find_view(run)
+        if as_json:
+            click.echo(json.dumps(view.to_json(), indent=1))
+        else:
+            from clusterddp.terminal import print_status  # noqa: PLC0415
+
+            print_status(view)
+    return 0

@@ -1,0 +1,81 @@
+"""``clusterddp up``: make the cluster ready, show it, remember it for this project."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from clusterddp.cli.main import say
+from clusterddp.cli.options import setting
+from clusterddp.errors import HostKeyError, HostsError, InventoryError, UsageError
+
+if TYPE_CHECKING:
+    from clusterddp.api import Cluster
+    from clusterddp.project import Project
+
+
+@click.command("up")
+@setting("--limit", metavar="PATTERN", help="Only hosts that match this Ansible pattern; remembered.")
+@click.option("--accept-new-host-keys", is_flag=True, help="Record unknown host keys; a changed one is always refused.")
+@click.argument("inventory", metavar="INVENTORY|HOST,HOST…")
+def command(inventory: str, limit: str | None, *, accept_new_host_keys: bool) -> int:
+    """Reach every host, check that it can train, show it, and remember the inventory for this project."""
+    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+    from clusterddp.project import find  # noqa: PLC0415
+    from clusterddp.terminal import print_up  # noqa: PLC0415
+
+    project = find()
+    path = inventory_path(inventory, project)
+    with open_cluster(path, limit, accept=accept_new_host_keys) as cluster:
+        _trust(cluster)
+        reports = cluster.up()
+        print_up(reports)
+        found = [view for view in cluster.list_runs() if view.live and view.record.get("project") == project.id]
+        for view in found:
+            say(f"run {view.run} of this project is {view.state()}")
+    project.remember(path, limit)
+    ranks = sum(report.nproc for report in reports)
+    say(f"ready: {len(reports)} nodes, {ranks} ranks; remembered {inventory}")
+    return 0
+
+
+def inventory_path(text: str, project: Project) -> Path:
+    """The inventory's file; a host list is written to one of the project's own.
+
+    Raises:
+        InventoryError: there is no such file, and it is no host list.
+    """
+    path = Path(text)
+    if path.exists():
+        return path
+    if path.suffix in {".yaml", ".yml", ".json", ".ini"} or "/" in text:
+        raise InventoryError("there is no such inventory", where=text, remedy="give a file, or hosts as a,b,c")
+    from clusterddp.inventory import from_host_list  # noqa: PLC0415 - start-up
+
+    return project.write("inventory.yaml", from_host_list(text).encode())
+
+
+def _trust(cluster: Cluster) -> None:
+    """Ask once about all unknown host keys; off a terminal they are an error.
+
+    Raises:
+        HostsError, HostError: hosts cannot be reached, or their keys are not trusted.
+    """
+    errors = [outcome.error for outcome in cluster.connect() if outcome.error]
+    unknown = [error for error in errors if isinstance(error, HostKeyError) and error.known_hosts_line]
+    if unknown:
+        from clusterddp.terminal import print_keys  # noqa: PLC0415 - start-up
+
+        print_keys(unknown)
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageError(
+                f"{len(unknown)} hosts have unknown keys", remedy="compare them, then --accept-new-host-keys"
+            )
+        if click.confirm("clusterddp: are these the keys of your hosts?", err=True):
+            cluster.trust(unknown)
+            errors = [outcome.error for outcome in cluster.connect() if outcome.error]
+    if errors:
+        raise errors[0] if len(errors) == 1 else HostsError(errors)

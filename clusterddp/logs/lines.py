@@ -1,0 +1,146 @@
+r"""One file's bytes, as they come, to lines: the same lines however the bytes were cut.
+
+A line ends with ``\n`` or ``\r\n``. A lone ``\r`` ends a redraw: text that the next one is drawn over. On a
+terminal each redraw shows for its moment; elsewhere one is shown every 10 s of recorded time, and the last.
+A line over 8 MiB goes on as another line.
+
+Not here: what a line looks like (render.py, screen.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CAP = 8 << 20  # bytes of a line that are held
+REDRAW_STEP = 10 * 10**9  # ns of recorded time between two redraws that are shown as lines
+_END = 2  # bytes a line end may have
+
+Run = tuple[int, bytes]  # an offset, and units from there on; the last one's end may be missing
+Shown = tuple[int, int, bytes]  # offset, offset after it, text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogLine:
+    """One line of a worker or an agent.
+
+    Attributes:
+        time: When it was written: seconds since the epoch by the operator's clock; None in an untimed read.
+        time_error_ms: By how much ``time`` may be off.
+        round: Which start of the workers on that host it is from, counted from 0; None for an agent.
+        rank: Global rank; None for an agent.
+        offset: Where in its file it begins, in bytes.
+        next: Where the line after it begins; reading goes on there.
+        text: Without its end; bytes that are no UTF-8 are replaced.
+    """
+
+    time: float | None
+    time_error_ms: float
+    run: str
+    attempt: int
+    round: int | None
+    rank: int | None
+    host: str
+    local_rank: int | None
+    stream: str
+    offset: int
+    next: int
+    text: str
+
+
+class Tape:
+    """One file."""
+
+    def __init__(self) -> None:
+        self._carry = bytearray()  # begun and not ended
+        self._start = 0  # its offset
+        self._next: int | None = None
+        self._redraw: Shown | None = None  # the latest one, not shown yet
+        self._shown_at: int | None = None
+
+    def feed(self, body: bytes, offset: int) -> list[Run]:
+        """Take the bytes at ``offset``; returns what is whole now. A gap ends what was begun before it."""
+        runs = [] if self._next in (None, offset) else self.close()
+        self._next = offset + len(body)
+        if not self._carry:
+            self._start = offset
+            if body[-1:] == b"\n":
+                runs.append((offset, body))
+                return runs
+        seen = max(0, len(self._carry) - 1)
+        self._carry += body
+        if len(self._carry) > CAP + _END:
+            runs += self._overlong()
+            seen = 0
+        cut = _last_unit(self._carry, seen)
+        if cut:
+            runs.append(self._cut(cut))
+        return runs
+
+    def close(self) -> list[Run]:
+        """What was begun, as it is; a redraw not shown yet stands for itself."""
+        runs = [self._cut(len(self._carry))] if self._carry else []
+        if self._redraw and not (runs and runs[0][1].strip()):
+            runs = [(self._redraw[0], self._redraw[2])]
+        self._redraw = None
+        return runs
+
+    def open_text(self) -> bytes:
+        """What a terminal shows of the line that has not ended."""
+        text = bytes(self._carry[:4096]).rstrip(b"\r")
+        return text if text.strip() or not self._redraw else self._redraw[2]
+
+    def ended(self) -> None:
+        """A run that ended with a newline was shown as it is."""
+        self._redraw = None
+
+    def shown(self, run: Run, time: int | None, step: int | None = REDRAW_STEP) -> Iterator[Shown]:
+        """The lines of a run to be shown; of its redraws one every ``step`` ns, with None none."""
+        offset, data = run
+        for unit in data.splitlines(keepends=True):
+            following = offset + len(unit)
+            found = (offset, following, unit.rstrip(b"\r\n"))
+            offset = following
+            if unit[-1:] != b"\r":
+                self._redraw = None
+                yield found
+            elif found[2].strip():
+                self._redraw = found
+                if step is not None and self._due(time or 0, step):
+                    self._redraw = None
+                    yield found
+
+    def _due(self, time: int, step: int) -> bool:
+        if self._shown_at is not None and time - self._shown_at < step:
+            return False
+        self._shown_at = time
+        return True
+
+    def _cut(self, size: int) -> Run:
+        run = (self._start, bytes(self._carry[:size]))
+        del self._carry[:size]
+        self._start += size
+        return run
+
+    def _overlong(self) -> list[Run]:
+        """Pieces of CAP bytes off the first unit, while it is longer."""
+        runs = []
+        while (_first_unit(self._carry) or len(self._carry)) > CAP + _END:
+            runs.append(self._cut(CAP))
+        return runs
+
+
+def _first_unit(data: bytearray) -> int:
+    """The end of the first whole unit, or 0."""
+    newline = data.find(b"\n")
+    redraw = data.find(b"\r", 0, newline if newline >= 0 else len(data) - 1)
+    return redraw + 1 if redraw >= 0 and redraw != newline - 1 else newline + 1
+
+
+def _last_unit(data: bytearray, low: int) -> int:
+    """The end of the last whole unit at or after ``low``, or 0; a ``\\r`` at the very end may be half of a newline."""
+    newline = data.rfind(b"\n", low)
+    return max(newline, data.rfind(b"\r", max(low, newline + 1), len(data) - 1)) + 1

@@ -1,0 +1,201 @@
+"""Frames to bytes for a file or a pipe: labelled text, or JSON. Pure: nothing is written here.
+
+Bulk output is labelled a chunk at a time; lines are looked at one by one only where something in them asks
+for it.
+
+Not here: terminals (screen.py).
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from clusterddp.logs.clean import clean
+from clusterddp.logs.lines import LogLine, Run, Tape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from clusterddp.remote.wire import Frame, Header
+
+T = TypeVar("T")
+INDEX_STEP_MS = 100.0  # a supervisor notes sizes this often: a line may be so much older than its time
+
+
+def label_of(host: str, header: Header) -> str:
+    """``[RANK HOST:LOCAL_RANK]``, or ``[agent HOST]``."""
+    if header["local_rank"] is None:
+        return f"[agent {host}]"
+    rank = "?" if header["rank"] is None else header["rank"]
+    return f"[{rank} {host}:{header['local_rank']}]"
+
+
+def stamp(time_ns: int | None) -> str:
+    """A time as ``-t`` shows it: local, to the millisecond, with its zone, as ``--since`` takes it."""
+    if time_ns is None:
+        return "-"
+    return datetime.fromtimestamp(time_ns / 1e9).astimezone().isoformat(timespec="milliseconds")
+
+
+class View:
+    """One file of one host, as far as it was shown."""
+
+    def __init__(self, host: str, header: Header) -> None:
+        self.host = host
+        self.header = header  # the latest frame's
+        self.label = label_of(host, header).encode() + b" "
+        self.tape = Tape()
+
+
+class Reader(ABC, Generic[T]):
+    """Keeps each file's place; what a run of whole lines becomes is the subclass's.
+
+    Args:
+        notice: Called with one line for the user's eyes that is no log line.
+    """
+
+    def __init__(self, notice: Callable[[str], None] = lambda _: None) -> None:
+        self.notice = notice
+        self.views: dict[tuple[str, str], View] = {}
+        self.about: dict[str, Mapping[str, Any]] = {}  # host → its hello
+
+    @abstractmethod
+    def render(self, view: View, run: Run) -> T:
+        """One run of whole lines."""
+
+    def runs(self, host: str, frame: Frame) -> Iterable[tuple[View, Run]]:
+        """The whole lines that a frame brings."""
+        header = frame.header
+        if "file" not in header:
+            if header.get("hello"):
+                self.about[host] = header
+            return ()
+        view = self.views.get((host, header["file"]))
+        if view is None:
+            view = self.views[host, header["file"]] = View(host, header)
+        if header.get("dropped"):
+            self.notice(f"{host}: {header['dropped']} bytes of {view.label.decode().strip()} are gone: the log limit")
+        found = view.tape.feed(frame.body, header["offset"])
+        view.header = header
+        return [(view, run) for run in found]
+
+    def rest(self, host: str) -> Iterator[tuple[View, Run]]:
+        """What was begun on a host that sends no more."""
+        for view in [view for view in self.views.values() if view.host == host]:
+            for run in view.tape.close():
+                yield view, run
+
+
+class Renderer(Reader[bytes]):
+    """A Reader that makes bytes to be written to stdout."""
+
+    partials = False  # whether it can show unfinished lines
+    timed = False  # whether it needs the lines' times
+
+    def feed(self, host: str, frame: Frame) -> bytes:
+        """What a frame adds."""
+        return b"".join([self.render(view, run) for view, run in self.runs(host, frame)])
+
+    def end(self, host: str) -> bytes:
+        """What is left of a host that sends no more; a last line without a newline gets one."""
+        return b"".join([self.render(view, run) for view, run in self.rest(host)])
+
+    def hide(self) -> bytes:
+        """Clear what is not to stay, before something else is written to the terminal."""
+        return b""
+
+
+class TextRenderer(Renderer):
+    """Labelled text for files and pipes.
+
+    Args:
+        timestamps: Every line begins with its time.
+        notice: As Reader's.
+    """
+
+    reset = b""  # what ends a line that holds escapes
+
+    def __init__(self, *, timestamps: bool = False, notice: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__(notice)
+        self.timed = timestamps
+
+    def prefix(self, view: View) -> bytes:
+        """What stands before a line."""
+        return stamp(view.header.get("time")).encode() + b" " + view.label if self.timed else view.label
+
+    def render(self, view: View, run: Run) -> bytes:
+        """One run, labelled."""
+        text = run[1]
+        if b"\r" in text:
+            text = text.replace(b"\r\n", b"\n")
+        if b"\r" in text:
+            lines = self.lines(view, run)
+            text = b"".join([line + b"\n" for line in lines])
+        else:
+            view.tape.ended()
+        if not text:
+            return b""
+        return self.labelled(self.prefix(view), text if text[-1:] == b"\n" else text + b"\n")
+
+    def lines(self, view: View, run: Run) -> list[bytes]:
+        """The lines of a run that has redraws."""
+        return [text for _, _, text in view.tape.shown(run, view.header.get("time"))]
+
+    def labelled(self, prefix: bytes, text: bytes) -> bytes:
+        """The prefix before each line, and nothing in them that a terminal would obey."""
+        text = clean(text)
+        end = self.reset + b"\n" if self.reset and b"\x1b" in text else b"\n"
+        return prefix + text[:-1].replace(b"\n", end + prefix) + end
+
+
+class LineReader(Reader["list[LogLine]"]):
+    """Frames to LogLines; what ``run.logs()`` yields."""
+
+    def feed(self, host: str, frame: Frame) -> list[LogLine]:
+        """The lines that a frame completes."""
+        return [line for view, run in self.runs(host, frame) for line in self.render(view, run)]
+
+    def end(self, host: str) -> list[LogLine]:
+        """What is left of a host that sends no more."""
+        return [line for view, run in self.rest(host) for line in self.render(view, run)]
+
+    def render(self, view: View, run: Run) -> list[LogLine]:
+        """One run as lines."""
+        header, about = view.header, self.about.get(view.host, {})
+        time = header.get("time")
+        return [
+            LogLine(
+                time=None if time is None else round(time / 1e9, 6),
+                time_error_ms=round(about.get("clock_error_ns", 0) / 1e6 + INDEX_STEP_MS, 3),
+                run=str(about.get("run", "")),
+                attempt=int(about.get("attempt", 0)),
+                round=header["start"],
+                rank=header["rank"],
+                host=view.host,
+                local_rank=header["local_rank"],
+                stream=header["stream"],
+                offset=offset,
+                next=following,
+                text=text.decode(errors="replace"),
+            )
+            for offset, following, text in view.tape.shown(run, time)
+        ]
+
+
+class JsonRenderer(Renderer):
+    """One JSON object a line, with the fields of LogLine."""
+
+    timed = True
+
+    def __init__(self, notice: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__(notice)
+        self._lines = LineReader()
+        self._lines.about = self.about
+
+    def render(self, view: View, run: Run) -> bytes:
+        """One run as JSON lines."""
+        return b"".join([json.dumps(asdict(line)).encode() + b"\n" for line in self._lines.render(view, run)])

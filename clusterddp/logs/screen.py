@@ -1,0 +1,116 @@
+"""Log lines on a terminal: a colour for each rank, and at the bottom the line that is being written.
+
+One unfinished line is shown at a time, the latest, cut to the width; it is cleared before anything else is
+written, so no rank's text is ever glued to another's.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+from clusterddp.logs.clean import clean
+from clusterddp.logs.render import TextRenderer, View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterddp.logs.lines import Run
+    from clusterddp.remote.wire import Frame
+
+_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)  # no red: that is for errors
+_DIM = 2
+_CLEAR = b"\r\x1b[K"
+
+
+class TerminalRenderer(TextRenderer):
+    """Labelled text for a terminal.
+
+    Args:
+        width: Tells how many columns there are.
+        colour: Whether labels are coloured (not with ``NO_COLOR``).
+        timestamps: As TextRenderer's.
+        notice: As Reader's.
+    """
+
+    partials = True
+    reset = b"\x1b[0m"
+
+    def __init__(
+        self,
+        *,
+        width: Callable[[], int],
+        colour: bool = True,
+        timestamps: bool = False,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        super().__init__(timestamps=timestamps, notice=notice)
+        self._width, self._colour = width, colour
+        self._bottom: View | None = None  # whose unfinished line stands at the bottom
+        self._drawn = b""
+
+    def feed(self, host: str, frame: Frame) -> bytes:
+        """What a frame adds: lines above the bottom, and the bottom anew."""
+        lines = super().feed(host, frame)
+        view = self.views.get((host, frame.header.get("file", "")))
+        if view is not None and view.tape.open_text():
+            self._bottom = view
+        return self._draw(lines)
+
+    def end(self, host: str) -> bytes:
+        """What is left of a host that sends no more."""
+        return self._draw(super().end(host))
+
+    def hide(self) -> bytes:
+        """Clear the bottom."""
+        cleared, self._drawn = _CLEAR if self._drawn else b"", b""
+        return cleared
+
+    def prefix(self, view: View) -> bytes:
+        """The label in its rank's colour."""
+        plain = super().prefix(view)
+        if not self._colour:
+            return plain
+        rank = view.header["rank"]
+        colour = _DIM if rank is None else _COLOURS[rank % len(_COLOURS)]
+        return b"\x1b[%dm%s\x1b[0m " % (colour, plain[:-1])
+
+    def lines(self, view: View, run: Run) -> list[bytes]:
+        """The lines only: redraws show at the bottom."""
+        return [text for _, _, text in view.tape.shown(run, None, None)]
+
+    def _draw(self, lines: bytes) -> bytes:
+        bottom = self._bottom_line()
+        if not lines and bottom == self._drawn:
+            return b""
+        cleared = self.hide()
+        self._drawn = bottom
+        return cleared + lines + bottom
+
+    def _bottom_line(self) -> bytes:
+        view = self._bottom
+        text = view.tape.open_text() if view else b""
+        if view is None or not text:
+            self._bottom = None
+            return b""
+        room = self._width() - 1 - len(TextRenderer.prefix(self, view))
+        return self.prefix(view) + fitted(clean(text), room) + self.reset
+
+
+def fitted(text: bytes, columns: int) -> bytes:
+    """As much of a line as fits; escapes take no room."""
+    kept, room, escape = [], columns, False
+    for character in text.decode(errors="replace").replace("\t", " "):
+        escape = escape or character == "\x1b"
+        room -= 0 if escape else _columns(character)
+        if room < 0:
+            break
+        kept.append(character)
+        escape = escape and character != "m"
+    return "".join(kept).encode()
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

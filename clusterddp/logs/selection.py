@@ -1,0 +1,82 @@
+"""Which lines are wanted, as the operation ``tail`` on a host is asked for them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STREAMS = ("out", "err", "both")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Position:
+    """How far a host's files were read: the next offset of each; ``caught_up``: its past is complete."""
+
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    caught_up: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """The lines wanted of every host.
+
+    Attributes:
+        ranks: Global ranks; None for all.
+        stream: ``out``, ``err`` or ``both``.
+        agent: Whether the agents' own output is wanted too.
+        follow: Go on until the run has ended.
+        since_ns: Lines of this time and later; ns by the operator's clock.
+        until_ns: Lines of this time and earlier.
+        grep: A regular expression; only lines that match.
+        tail: Only so many last lines of each worker.
+        timed: Lines carry their time (costs a tenth of a second while following).
+        partials: Unfinished lines too.
+
+    Raises:
+        UsageError: a value cannot be meant.
+    """
+
+    ranks: tuple[int, ...] | None = None
+    stream: str = "both"
+    agent: bool = True
+    follow: bool = False
+    since_ns: int | None = None
+    until_ns: int | None = None
+    grep: str | None = None
+    tail: int | None = None
+    timed: bool = False
+    partials: bool = False
+
+    def __post_init__(self) -> None:
+        if self.stream not in STREAMS:
+            raise UsageError(f"--stream {self.stream}", remedy=f"choose one of {', '.join(STREAMS)}")
+        if self.tail is not None and self.tail < 0:
+            raise UsageError(f"--tail {self.tail} is no number of lines", remedy="write 0 or more")
+        try:
+            re.compile((self.grep or "").encode())
+        except re.error as error:
+            raise UsageError(f"--grep {self.grep}: {error}", remedy="write a Python regular expression") from error
+
+    def args(self, spool: str, position: Position | None = None) -> dict[str, Any]:
+        """The arguments of ``tail`` for one spool, from ``position`` on."""
+        at = position or Position()
+        return {
+            "spool": spool,
+            "from": dict(at.offsets),
+            "follow": self.follow,
+            "stream": self.stream,
+            "ranks": None if self.ranks is None else list(self.ranks),
+            "agent": self.agent and self.ranks is None,
+            "since": self.since_ns,
+            "until": self.until_ns,
+            "grep": self.grep,
+            "tail": None if at.caught_up else self.tail,
+            "timed": self.timed,
+            "partials": self.partials,
+        }

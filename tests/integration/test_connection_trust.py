@@ -1,0 +1,195 @@
+"""Whose key is trusted, and which of ours is offered: host keys and logins against real sshd."""
+
+from __future__ import annotations
+
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.connection import Connector, UnknownHostKeyError, append_known_hosts
+from clusterddp.errors import AuthenticationError, HostKeyError, UsageError
+from tests.integration.throwaway_sshd import (
+    Sshd,
+    connector,
+    home,
+    host_entry,
+    make_key,
+    make_sshd,
+    needs_sshd,
+    sshd,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from clusterddp.connection import BytePipe
+    from clusterddp.inventory import HostEntry
+
+__all__ = ["connector", "home", "make_sshd", "sshd"]  # fixtures
+
+pytestmark = needs_sshd
+SSH = ["fabric", "openssh"]
+
+
+def way(sshd: Sshd, transport: str) -> HostEntry:
+    return host_entry(sshd, transport=transport)
+
+
+def read_all(pipe: BytePipe) -> bytes:
+    return b"".join(iter(lambda: pipe.read(65536), b""))
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_an_unknown_key_is_refused_and_accepted_by_the_user_s_yes(
+    sshd: Sshd, home: Path, connector: Connector, transport: str
+) -> None:
+    known_hosts = home / ".ssh" / "known_hosts"
+    line = known_hosts.read_text()
+    known_hosts.write_text("other ssh-ed25519 AAAA\n")
+    with pytest.raises(UnknownHostKeyError, match="--accept-new-host-keys") as caught:
+        connector.open(way(sshd, transport), "true")
+    assert caught.value.known_hosts_line + "\n" == line
+    assert caught.value.fingerprint.startswith("ssh-ed25519 SHA256:")
+    append_known_hosts([caught.value])
+    assert known_hosts.read_text() == "other ssh-ed25519 AAAA\n" + line
+    assert read_all(connector.open(way(sshd, transport), "echo hi")) == b"hi\n"
+
+
+@pytest.mark.parametrize("transport", SSH)
+@pytest.mark.parametrize("args", [(), ("-o", "StrictHostKeyChecking=no"), ("-o", "UserKnownHostsFile=/dev/null")])
+def test_a_changed_key_is_refused_whatever_is_said(
+    sshd: Sshd, home: Path, tmp_path: Path, transport: str, args: tuple[str, ...]
+) -> None:
+    known_hosts = home / ".ssh" / "known_hosts"
+    other = make_key(tmp_path / "other").with_suffix(".pub").read_text()
+    text = f"# first\n[127.0.0.1]:{sshd.port} {other}"
+    known_hosts.write_text(text)
+    connector = Connector(accept_new_host_keys=True)
+    with pytest.raises(HostKeyError, match="has changed") as caught:
+        connector.open(host_entry(sshd, transport=transport, ssh_args=args), "true")
+    assert f"{known_hosts}:2" in str(caught.value)
+    assert f"ssh-keygen -f {known_hosts} -R '[127.0.0.1]:{sshd.port}'" in caught.value.remedy
+    assert known_hosts.read_text() == text
+    assert sshd.logins() == 0
+    connector.close()
+
+
+def test_new_keys_are_appended_once_by_many_at_once(sshd: Sshd, home: Path) -> None:
+    known_hosts = home / ".ssh" / "known_hosts"
+    line = known_hosts.read_text()
+    known_hosts.unlink()
+    connector = Connector(accept_new_host_keys=True)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: connector.open(way(sshd, "fabric"), "true"), range(8)))
+    connector.close()
+    assert known_hosts.read_text() == line
+    assert known_hosts.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("transport", SSH)
+@pytest.mark.parametrize("value", ["accept-new", "no"])
+def test_ssh_args_may_accept_new_keys_into_their_own_file(
+    sshd: Sshd, home: Path, connector: Connector, transport: str, value: str
+) -> None:
+    (home / ".ssh" / "known_hosts").unlink()
+    file = home / "cluster hosts"
+    args = ("-o", f'UserKnownHostsFile="{file}"', "-o", f"StrictHostKeyChecking={value}")
+    connector.open(host_entry(sshd, transport=transport, ssh_args=args), "true")
+    assert file.read_text().split()[1:] == sshd.known_hosts_line.split()[1:]
+    assert not (home / ".ssh" / "known_hosts").exists()
+    told = ["gpu01: StrictHostKeyChecking no is used as accept-new: a changed key is still refused"]
+    assert connector.notices == (told if value == "no" else [])
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_known_hosts_may_hold_authorities_and_rubbish(
+    sshd: Sshd, home: Path, connector: Connector, transport: str
+) -> None:
+    file = home / ".ssh" / "known_hosts"
+    file.write_text(f"@cert-authority * ssh-ed25519 AAAA x\nnonsense\nh ssh-dss AAAA\n{file.read_text()}")
+    assert read_all(connector.open(way(sshd, transport), "echo hi")) == b"hi\n"
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_hashed_names_are_known(sshd: Sshd, home: Path, connector: Connector, transport: str) -> None:
+    file = home / ".ssh" / "known_hosts"
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
+    assert file.read_text().startswith("|1|")
+    connector.open(way(sshd, transport), "true")
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_a_known_key_type_is_asked_for(
+    make_sshd: Callable[..., Sshd], home: Path, tmp_path: Path, connector: Connector, transport: str
+) -> None:
+    rsa = make_key(tmp_path / "rsa", kind="rsa")
+    made = make_sshd(HostKey=f"{tmp_path / 'sshd0' / 'host_key'}\nHostKey {rsa}")
+    (home / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{made.port} {rsa.with_suffix('.pub').read_text()}")
+    connector.open(way(made, transport), "true")
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_a_refused_key_is_named_with_the_remedy(
+    sshd: Sshd, tmp_path: Path, connector: Connector, transport: str
+) -> None:
+    stranger = make_key(tmp_path / "stranger")
+    with pytest.raises(AuthenticationError) as caught:
+        connector.open(host_entry(sshd, transport=transport, identity_file=stranger), "true")
+    message = str(caught.value)
+    assert message.startswith("gpu01: ")
+    assert f"refused {stranger}" in message
+    assert f"ssh-copy-id -i {stranger}" in message
+    assert "id_ed25519" not in message  # a named key is the only one offered
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_no_key_at_all_is_said(sshd: Sshd, home: Path, connector: Connector, transport: str) -> None:
+    (home / ".ssh" / "id_ed25519").rename(home / "elsewhere")
+    with pytest.raises(AuthenticationError, match="ssh-copy-id"):
+        connector.open(way(sshd, transport), "true")
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_a_missing_key_file_is_named_with_its_place(
+    sshd: Sshd, tmp_path: Path, connector: Connector, transport: str
+) -> None:
+    with pytest.raises(UsageError, match=r"^inventory.yaml:3: key file .*/nokey of gpu01 cannot be read: No such"):
+        connector.open(host_entry(sshd, transport=transport, identity_file=tmp_path / "nokey"), "true")
+
+
+@pytest.mark.parametrize("content", ["", "rubbish", "public"])
+def test_a_wrong_key_file_is_named(sshd: Sshd, home: Path, tmp_path: Path, connector: Connector, content: str) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text((home / ".ssh" / "id_ed25519.pub").read_text() if content == "public" else content)
+    with pytest.raises(UsageError, match="holds no private key"):
+        connector.open(host_entry(sshd, identity_file=wrong), "true")
+
+
+def test_a_key_file_others_can_read_is_taken(sshd: Sshd, home: Path, connector: Connector) -> None:
+    (home / ".ssh" / "id_ed25519").chmod(0o644)
+    connector.open(host_entry(sshd, identity_file=home / ".ssh" / "id_ed25519"), "true")
+
+
+def test_a_key_with_a_passphrase_needs_somebody_to_ask(make_sshd: Callable[..., Sshd], home: Path) -> None:
+    locked = home / ".ssh" / "id_ed25519"
+    made = make_sshd()
+    (home / ".ssh" / "known_hosts").write_text(made.known_hosts_line)
+    locked.unlink()
+    make_key(locked, passphrase="open sesame")
+    (made.folder / "authorized_keys").write_text(locked.with_suffix(".pub").read_text())
+    silent = Connector()
+    with pytest.raises(AuthenticationError, match=f"has a passphrase: ssh-add {locked}"):
+        silent.open(host_entry(made), "true")
+    prompts: list[str] = []
+
+    def ask(prompt: str) -> str:
+        prompts.append(prompt)
+        return "open sesame"
+
+    asking = Connector(ask=ask)
+    asking.open(host_entry(made), "true")
+    assert prompts == [f"Passphrase of {locked}: "]
+    asking.close()
