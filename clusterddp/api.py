@@ -12,6 +12,7 @@ A Cluster keeps one connection and one helper a host, opened in parallel when fi
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from dataclasses import dataclass, field, replace
@@ -66,7 +67,8 @@ class Cluster:
         inventory: Which hosts.
         project: Whose code; the current folder's project by default.
         accept_new_host_keys: Record unknown host keys instead of refusing them; a changed one is always refused.
-        notify: Takes notices and progress, a line each.
+        notify: Takes notices, a line each.
+        progress: Takes what is being done right now, a few words each.
     """
 
     def __init__(
@@ -76,10 +78,12 @@ class Cluster:
         project: Project | None = None,
         accept_new_host_keys: bool = False,
         notify: Callable[[str], None] = _quiet,
+        progress: Callable[[str], None] = _quiet,
     ) -> None:
         self.inventory = _with_own_python(inventory)
         self.project = project or find()
         self.notify = notify
+        self.progress = progress
         self._connector = Connector(accept_new_host_keys=accept_new_host_keys)
         self._hosts: dict[str, Host] = {}
         self._lock = threading.Lock()
@@ -115,7 +119,14 @@ class Cluster:
         """Open the hosts (nodes and spares by default) that are not open yet; each one's Host or its error."""
         wanted = list(self.inventory.nodes + self.inventory.spares if entries is None else entries)
         known = len(self._connector.notices)
-        outcomes = each(wanted, self._open)
+        opened = itertools.count(1)
+
+        def one(entry: HostEntry) -> Host:
+            host = self._open(entry)
+            self.progress(f"connecting {next(opened)}/{len(wanted)}")
+            return host
+
+        outcomes = each(wanted, one)
         for notice in self._connector.notices[known:]:
             self.notify(notice)
         return outcomes
@@ -133,8 +144,6 @@ class Cluster:
     def trust(self, errors: Sequence[HostKeyError]) -> None:
         """Record the unknown keys of ``errors``, as the user has compared them; hosts can be connected again."""
         append_known_hosts(errors)
-        self._connector.close()
-        self._connector = Connector()
 
     def host(self, name: str) -> Host:
         """The open host of that name, opened again if its connection was lost."""
@@ -158,9 +167,8 @@ class Cluster:
             ClusterddpError: a host cannot take part, or the code cannot be synced.
         """
         entries = self.inventory.nodes
-        self.notify(f"connecting {len(entries)} hosts")
         hosts = prepare.take(self.connect(entries), options, self.notify)
-        plan = prepare.prepare(hosts, self.project, self.inventory, options, self.notify, dry=dry)
+        plan = prepare.prepare(hosts, self.project, self.inventory, options, self.notify, self.progress, dry=dry)
         return plan, hosts
 
     def run(self, script: str, args: Sequence[str] = (), **options: Any) -> Run:
@@ -180,7 +188,7 @@ class Cluster:
         """``run`` with its options as one value."""
         plan, hosts = self.plan(options)
         secrets = prepare.secret_values(plan)
-        self.notify("starting")
+        self.progress("starting")
         plan, spools = ssh.launch(hosts, plan, secrets)
         self.project.record_run({"run": plan.run, **plan.record})
         return Run(self, plan.run, plan.attempt, spools, dict(plan.record))

@@ -160,6 +160,7 @@ def prepare(
     inventory: Inventory,
     options: RunOptions,
     notify: Callable[[str], None],
+    progress: Callable[[str], None],
     *,
     dry: bool = False,
 ) -> LaunchPlan:
@@ -181,14 +182,14 @@ def prepare(
         debug_comm=options.debug_comm,
         time_limit=options.time_limit,
     )
-    notify(f"checking {len(hosts)} hosts")
+    progress(f"checking {len(hosts)} hosts")
     with ThreadPoolExecutor(2) as pool:
         scanning = pool.submit(scan, project, options.sync_limit)
         facts = _facts(hosts, fresh=False, stated=options.nproc is not None)
         tree = scanning.result()
         _check_in_tree(wanted, options, project, tree)
         networking = pool.submit(probe_network, hosts, facts)
-        notify("looking at the code there" if options.no_sync else "syncing")
+        progress("looking at the code there" if options.no_sync else "syncing")
         workdirs, code = _code(hosts, project, tree, options, notify, dry=dry)
         network = networking.result()
     devices = assign_gpus([(h.entry, facts[h.name]) for h in hosts], options.gpus, share=options.share_gpus)

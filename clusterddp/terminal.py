@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,7 @@ def print_runs(found: Sequence[RunView]) -> None:
             _coloured(value["state"]),
             _when(value["started"]),
             str(value["world_size"]),
-            escape(" ".join([str(value["script"]), *(value["argv"] or [])])[:60]),
+            escape(shlex.join([str(value["script"]), *(value["argv"] or [])]).replace("\n", "\\n")[:60]),
             escape(value["operator"] or ""),
             escape(value["verdict"] or ""),
         )

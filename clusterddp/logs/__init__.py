@@ -38,7 +38,7 @@ __all__ = [
     "backoff",
     "lines",
     "renderer_for",
-    "written",
+    "show",
 ]
 
 
@@ -48,23 +48,21 @@ def renderer_for(
     as_json: bool = False,
     timestamps: bool = False,
     environment: Mapping[str, str] = os.environ,
-    notice: Callable[[str], None] = lambda _: None,
 ) -> Renderer:
     """The renderer for an output: JSON, a terminal's, or plain text."""
     if as_json:
-        return JsonRenderer(notice)
+        return JsonRenderer()
     if not output.isatty() or environment.get("TERM") == "dumb":
-        return TextRenderer(timestamps=timestamps, notice=notice)
+        return TextRenderer(timestamps=timestamps)
     return TerminalRenderer(
         width=lambda: shutil.get_terminal_size().columns,
         colour=not environment.get("NO_COLOR"),
         timestamps=timestamps,
-        notice=notice,
     )
 
 
-def written(events: Iterable[Event], renderer: Renderer) -> bytes:
-    """The bytes that a batch of events adds to the output; breaks become notices."""
+def show(events: Iterable[Event], renderer: Renderer, output: IO[bytes], say: Callable[[str], None]) -> None:
+    """Write what a batch of events adds to the output, and flush; ``say`` gets notices, one line each."""
     pieces = []
     for event in events:
         if isinstance(event, Arrived):
@@ -72,8 +70,13 @@ def written(events: Iterable[Event], renderer: Renderer) -> bytes:
         elif isinstance(event, Ended) or event.retry is None:
             pieces.append(renderer.end(event.host))
         if isinstance(event, Broken):
-            renderer.notice(_said(event))
-    return b"".join(pieces)
+            renderer.notices.append(_said(event))
+    if renderer.notices:
+        pieces.append(renderer.hide())
+    output.write(b"".join(pieces))
+    output.flush()
+    while renderer.notices:
+        say(renderer.notices.pop(0))
 
 
 def lines(merge: Merge, reader: LineReader | None = None) -> Iterator[LogLine]:

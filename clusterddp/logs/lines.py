@@ -10,7 +10,7 @@ Not here: what a line looks like (render.py, screen.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +19,15 @@ CAP = 8 << 20  # bytes of a line that are held
 REDRAW_STEP = 10 * 10**9  # ns of recorded time between two redraws that are shown as lines
 _END = 2  # bytes a line end may have
 
-Run = tuple[int, bytes]  # an offset, and units from there on; the last one's end may be missing
 Shown = tuple[int, int, bytes]  # offset, offset after it, text
+
+
+class Run(NamedTuple):
+    """Units that are whole, or closed as they are: then the last one's end is missing."""
+
+    offset: int
+    data: bytes
+    time: int | None  # ns by the operator's clock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,23 +64,31 @@ class Tape:
     def __init__(self) -> None:
         self._carry = bytearray()  # begun and not ended
         self._start = 0  # its offset
+        self._time: int | None = None  # of its last bytes
         self._next: int | None = None
-        self._redraw: Shown | None = None  # the latest one, not shown yet
+        self._redraw: Run | None = None  # the latest one's text, not shown yet
         self._shown_at: int | None = None
 
-    def feed(self, body: bytes, offset: int) -> list[Run]:
+    def feed(self, body: bytes, offset: int, time: int | None) -> list[Run]:
         """Take the bytes at ``offset``; returns what is whole now. A gap ends what was begun before it."""
         runs = [] if self._next in (None, offset) else self.close()
         self._next = offset + len(body)
+        if self._carry[-1:] == b"\r" and body[:1] not in (b"", b"\n"):
+            runs.append(self._cut(len(self._carry)))  # it stood alone, and has its own time
+        self._time = time
         if not self._carry:
             self._start = offset
             if body[-1:] == b"\n":
-                runs.append((offset, body))
+                runs.append(Run(offset, body, time))
                 return runs
+        return runs + self._gather(body)
+
+    def _gather(self, body: bytes) -> list[Run]:
+        runs = []
         seen = max(0, len(self._carry) - 1)
         self._carry += body
         if len(self._carry) > CAP + _END:
-            runs += self._overlong()
+            runs = self._overlong()
             seen = 0
         cut = _last_unit(self._carry, seen)
         if cut:
@@ -82,45 +97,42 @@ class Tape:
 
     def close(self) -> list[Run]:
         """What was begun, as it is; a redraw not shown yet stands for itself."""
-        runs = [self._cut(len(self._carry))] if self._carry else []
-        if self._redraw and not (runs and runs[0][1].strip()):
-            runs = [(self._redraw[0], self._redraw[2])]
+        run = self._cut(len(self._carry))
+        run = run._replace(data=run.data.rstrip(b"\r"))
+        if self._redraw and not run.data.strip():
+            run = self._redraw
         self._redraw = None
-        return runs
+        return [run] if run.data else []
 
     def open_text(self) -> bytes:
         """What a terminal shows of the line that has not ended."""
         text = bytes(self._carry[:4096]).rstrip(b"\r")
-        return text if text.strip() or not self._redraw else self._redraw[2]
+        return text if text.strip() or not self._redraw else self._redraw.data
 
     def ended(self) -> None:
         """A run that ended with a newline was shown as it is."""
         self._redraw = None
 
-    def shown(self, run: Run, time: int | None, step: int | None = REDRAW_STEP) -> Iterator[Shown]:
+    def shown(self, run: Run, step: int | None = REDRAW_STEP) -> Iterator[Shown]:
         """The lines of a run to be shown; of its redraws one every ``step`` ns, with None none."""
-        offset, data = run
-        for unit in data.splitlines(keepends=True):
-            following = offset + len(unit)
-            found = (offset, following, unit.rstrip(b"\r\n"))
-            offset = following
-            if unit[-1:] != b"\r":
+        offset = run.offset
+        for unit in run.data.splitlines(keepends=True):
+            start, offset = offset, offset + len(unit)
+            text = unit.rstrip(b"\r\n")
+            if unit[-1:] != b"\r" or (text.strip() and self._due(run.time or 0, step)):
                 self._redraw = None
-                yield found
-            elif found[2].strip():
-                self._redraw = found
-                if step is not None and self._due(time or 0, step):
-                    self._redraw = None
-                    yield found
+                yield start, offset, text
+            elif text.strip():
+                self._redraw = Run(start, text, run.time)
 
-    def _due(self, time: int, step: int) -> bool:
-        if self._shown_at is not None and time - self._shown_at < step:
+    def _due(self, time: int, step: int | None) -> bool:
+        if step is None or (self._shown_at is not None and time - self._shown_at < step):
             return False
         self._shown_at = time
         return True
 
     def _cut(self, size: int) -> Run:
-        run = (self._start, bytes(self._carry[:size]))
+        run = Run(self._start, bytes(self._carry[:size]), self._time)
         del self._carry[:size]
         self._start += size
         return run
@@ -141,6 +153,6 @@ def _first_unit(data: bytearray) -> int:
 
 
 def _last_unit(data: bytearray, low: int) -> int:
-    """The end of the last whole unit at or after ``low``, or 0; a ``\\r`` at the very end may be half of a newline."""
+    """The end of the last whole unit at or after ``low``, or 0; a carriage return at the end may be half a newline."""
     newline = data.rfind(b"\n", low)
     return max(newline, data.rfind(b"\r", max(low, newline + 1), len(data) - 1)) + 1

@@ -61,7 +61,7 @@ Event = Arrived | Ended | Broken
 
 
 def backoff(attempt: int, error: ClusterddpError) -> float | None:
-    """The default policy: a lost connection is tried again without end, at most every 10 s; a failed operation never."""
+    """The default policy: a lost connection is tried again, every 10 s at last; a failed operation never."""
     return min(10.0, 0.25 * 2.0 ** min(attempt, 10)) if isinstance(error, UnreachableError) else None
 
 

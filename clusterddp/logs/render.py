@@ -18,7 +18,7 @@ from clusterddp.logs.clean import clean
 from clusterddp.logs.lines import LogLine, Run, Tape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from clusterddp.remote.wire import Frame, Header
 
@@ -54,12 +54,12 @@ class View:
 class Reader(ABC, Generic[T]):
     """Keeps each file's place; what a run of whole lines becomes is the subclass's.
 
-    Args:
-        notice: Called with one line for the user's eyes that is no log line.
+    Attributes:
+        notices: Lines for the user's eyes that are no log lines; whoever shows them takes them out.
     """
 
-    def __init__(self, notice: Callable[[str], None] = lambda _: None) -> None:
-        self.notice = notice
+    def __init__(self) -> None:
+        self.notices: list[str] = []
         self.views: dict[tuple[str, str], View] = {}
         self.about: dict[str, Mapping[str, Any]] = {}  # host → its hello
 
@@ -78,8 +78,8 @@ class Reader(ABC, Generic[T]):
         if view is None:
             view = self.views[host, header["file"]] = View(host, header)
         if header.get("dropped"):
-            self.notice(f"{host}: {header['dropped']} bytes of {view.label.decode().strip()} are gone: the log limit")
-        found = view.tape.feed(frame.body, header["offset"])
+            self.notices.append(f"{view.label.decode()}{header['dropped']} bytes are gone: the log limit was reached")
+        found = view.tape.feed(frame.body, header["offset"], header.get("time"))
         view.header = header
         return [(view, run) for run in found]
 
@@ -114,22 +114,21 @@ class TextRenderer(Renderer):
 
     Args:
         timestamps: Every line begins with its time.
-        notice: As Reader's.
     """
 
     reset = b""  # what ends a line that holds escapes
 
-    def __init__(self, *, timestamps: bool = False, notice: Callable[[str], None] = lambda _: None) -> None:
-        super().__init__(notice)
+    def __init__(self, *, timestamps: bool = False) -> None:
+        super().__init__()
         self.timed = timestamps
 
-    def prefix(self, view: View) -> bytes:
+    def prefix(self, view: View, time: int | None) -> bytes:
         """What stands before a line."""
-        return stamp(view.header.get("time")).encode() + b" " + view.label if self.timed else view.label
+        return stamp(time).encode() + b" " + view.label if self.timed else view.label
 
     def render(self, view: View, run: Run) -> bytes:
         """One run, labelled."""
-        text = run[1]
+        text = run.data
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n")
         if b"\r" in text:
@@ -139,11 +138,11 @@ class TextRenderer(Renderer):
             view.tape.ended()
         if not text:
             return b""
-        return self.labelled(self.prefix(view), text if text[-1:] == b"\n" else text + b"\n")
+        return self.labelled(self.prefix(view, run.time), text if text[-1:] == b"\n" else text + b"\n")
 
     def lines(self, view: View, run: Run) -> list[bytes]:
         """The lines of a run that has redraws."""
-        return [text for _, _, text in view.tape.shown(run, view.header.get("time"))]
+        return [text for _, _, text in view.tape.shown(run)]
 
     def labelled(self, prefix: bytes, text: bytes) -> bytes:
         """The prefix before each line, and nothing in them that a terminal would obey."""
@@ -166,10 +165,9 @@ class LineReader(Reader["list[LogLine]"]):
     def render(self, view: View, run: Run) -> list[LogLine]:
         """One run as lines."""
         header, about = view.header, self.about.get(view.host, {})
-        time = header.get("time")
         return [
             LogLine(
-                time=None if time is None else round(time / 1e9, 6),
+                time=None if run.time is None else round(run.time / 1e9, 6),
                 time_error_ms=round(about.get("clock_error_ns", 0) / 1e6 + INDEX_STEP_MS, 3),
                 run=str(about.get("run", "")),
                 attempt=int(about.get("attempt", 0)),
@@ -182,7 +180,7 @@ class LineReader(Reader["list[LogLine]"]):
                 next=following,
                 text=text.decode(errors="replace"),
             )
-            for offset, following, text in view.tape.shown(run, time)
+            for offset, following, text in view.tape.shown(run)
         ]
 
 
@@ -191,8 +189,8 @@ class JsonRenderer(Renderer):
 
     timed = True
 
-    def __init__(self, notice: Callable[[str], None] = lambda _: None) -> None:
-        super().__init__(notice)
+    def __init__(self) -> None:
+        super().__init__()
         self._lines = LineReader()
         self._lines.about = self.about
 

@@ -30,21 +30,13 @@ class TerminalRenderer(TextRenderer):
         width: Tells how many columns there are.
         colour: Whether labels are coloured (not with ``NO_COLOR``).
         timestamps: As TextRenderer's.
-        notice: As Reader's.
     """
 
     partials = True
     reset = b"\x1b[0m"
 
-    def __init__(
-        self,
-        *,
-        width: Callable[[], int],
-        colour: bool = True,
-        timestamps: bool = False,
-        notice: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        super().__init__(timestamps=timestamps, notice=notice)
+    def __init__(self, *, width: Callable[[], int], colour: bool = True, timestamps: bool = False) -> None:
+        super().__init__(timestamps=timestamps)
         self._width, self._colour = width, colour
         self._bottom: View | None = None  # whose unfinished line stands at the bottom
         self._drawn = b""
@@ -66,9 +58,9 @@ class TerminalRenderer(TextRenderer):
         cleared, self._drawn = _CLEAR if self._drawn else b"", b""
         return cleared
 
-    def prefix(self, view: View) -> bytes:
+    def prefix(self, view: View, time: int | None) -> bytes:
         """The label in its rank's colour."""
-        plain = super().prefix(view)
+        plain = super().prefix(view, time)
         if not self._colour:
             return plain
         rank = view.header["rank"]
@@ -77,7 +69,7 @@ class TerminalRenderer(TextRenderer):
 
     def lines(self, view: View, run: Run) -> list[bytes]:
         """The lines only: redraws show at the bottom."""
-        return [text for _, _, text in view.tape.shown(run, None, None)]
+        return [text for _, _, text in view.tape.shown(run, None)]
 
     def _draw(self, lines: bytes) -> bytes:
         bottom = self._bottom_line()
@@ -93,8 +85,9 @@ class TerminalRenderer(TextRenderer):
         if view is None or not text:
             self._bottom = None
             return b""
-        room = self._width() - 1 - len(TextRenderer.prefix(self, view))
-        return self.prefix(view) + fitted(clean(text), room) + self.reset
+        time = view.header.get("time")
+        room = self._width() - 1 - len(TextRenderer.prefix(self, view, time))
+        return self.prefix(view, time) + fitted(clean(text), room) + self.reset
 
 
 def fitted(text: bytes, columns: int) -> bytes:

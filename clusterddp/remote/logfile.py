@@ -49,7 +49,7 @@ class LogFile:
         self.rank: Optional[int] = None
         self.identified = False  # whether the rank was looked up
         self.index = IndexReader(os.path.join(folder, name) + SUFFIX)
-        self.handle = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_CLOEXEC)
+        self._path = os.path.join(folder, name)  # opened for each read: restarts can leave more files than handles
         self.pos = 0
         self.dropped = 0  # bytes at pos that the log limit took, not yet told
         self.timed = False
@@ -57,11 +57,11 @@ class LogFile:
     @property
     def size(self) -> int:
         """The file's size now."""
-        return os.fstat(self.handle).st_size
+        return os.stat(self._path).st_size
 
     def settle(self) -> None:
         """Close the index by the file's last change; for a file whose supervisor notes nothing more."""
-        info = os.fstat(self.handle)
+        info = os.stat(self._path)
         self.index.refresh()
         self.index.close(info.st_mtime_ns, info.st_size)
 
@@ -98,34 +98,46 @@ class LogFile:
         return chunk
 
     def _read(self, limit: int) -> bytes:
-        data = os.pread(self.handle, max(0, min(limit - self.pos, MAX_BODY)), self.pos)
+        data = self._bytes(min(limit - self.pos, MAX_BODY), self.pos)
         if data[:1] == b"\0" and self._skip_hole():
             return self._read(limit)
         return data
 
     def _skip_hole(self) -> bool:
         """Pass the hole at ``pos``, and the line it cut; False if the zeros are the worker's own."""
-        try:
-            first = os.lseek(self.handle, self.pos, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno != errno.ENXIO:
-                return False  # this filesystem knows no holes
-            first = self.size  # nothing but a hole
+        first = self._first_data()
         if first <= self.pos:
             return False
-        data = os.pread(self.handle, MAX_BODY, first)
+        data = self._bytes(MAX_BODY, first)
         zeros = len(data) - len(data.lstrip(b"\0"))  # the hole began within a block
         first += max(zeros, data.find(b"\n", zeros) + 1)
         self.dropped += first - self.pos
         self.pos = first
         return True
 
+    def _first_data(self) -> int:
+        with open(self._path, "rb") as file:
+            try:
+                return os.lseek(file.fileno(), self.pos, os.SEEK_DATA)
+            except OSError as error:
+                # Nothing but a hole, or a filesystem that knows no holes.
+                return self.size if error.errno == errno.ENXIO else self.pos
+
+    def _bytes(self, size: int, at: int) -> bytes:
+        if size <= 0:
+            return b""
+        handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(handle, size, at)
+        finally:
+            os.close(handle)
+
     def line_start(self, end: int) -> int:
         """The start of the line that holds byte ``end``; looks back HELD bytes at most."""
         low = max(0, end - HELD)
         while end > low:
             begin = max(low, end - _BLOCK)
-            found = os.pread(self.handle, end - begin, begin).rfind(b"\n")
+            found = self._bytes(end - begin, begin).rfind(b"\n")
             if found >= 0:
                 return begin + found + 1
             end = begin
@@ -136,7 +148,7 @@ class LogFile:
         rest = b""
         while high > low:
             begin = max(low, high - _BLOCK)
-            data = os.pread(self.handle, high - begin, begin) + rest
+            data = self._bytes(high - begin, begin) + rest
             complete = begin == low or len(data) >= HELD
             first = 0 if complete else data.find(b"\n") + 1
             if complete or first:

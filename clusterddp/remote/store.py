@@ -21,7 +21,7 @@ def main(argv: List[str]) -> int:
     listener.detach()  # the store closes it
     import torch.distributed  # type: ignore[import-not-found,unused-ignore]
 
-    store = torch.distributed.TCPStore(
+    store = torch.distributed.TCPStore(  # type: ignore[attr-defined,unused-ignore]
         "localhost", port, is_master=True, wait_for_workers=False, master_listen_fd=handle
     )
     sys.stdout.write("serving on port %d\n" % store.port)

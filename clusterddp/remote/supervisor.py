@@ -159,10 +159,14 @@ class Supervisor:
         return [process for process in found if process.pid != self.store]
 
     def end_store(self) -> None:
-        """Wait until no agent is connected to the store, then end it; at once after an order to stop."""
+        """Wait until no agent is connected to the store, then end it.
+
+        At once after an order to stop, or when our own agent has failed: a job of a fixed size is over then,
+        and without the store the other agents end too, instead of waiting in their exit barrier.
+        """
         deadline = time.monotonic() + STORE_LIMIT
         quiet = time.monotonic()
-        while time.monotonic() < deadline and not (self.order or self.spool.tombstone()):
+        while time.monotonic() < deadline and not (self.agent_exit or self.order or self.spool.tombstone()):
             if clients(self.plan["store"]["port"]):
                 quiet = time.monotonic()
             elif time.monotonic() - quiet > STORE_QUIET:

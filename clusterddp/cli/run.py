@@ -1,0 +1,224 @@
+"""``clusterddp run``: sync the code, start the script on every node, show its lines, say how it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from clusterddp.cli.main import say
+from clusterddp.cli.options import DURATION, SIZE, cluster_options, ranks, setting
+from clusterddp.cli.stop import report
+from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, UsageError
+
+if TYPE_CHECKING:
+    from clusterddp.api import Run
+    from clusterddp.prepare import RunOptions
+
+GRACE = 30.0
+
+
+def _hyphened(word: str) -> str:
+    """Take torchrun's spelling with underscores for ours."""
+    return word.replace("_", "-")
+
+
+_LATER = {
+    "relaunch": "--relaunch is not there yet",
+    "on_disconnect": "--on-disconnect stop is not there yet",
+    "launcher": "--launcher slurm is not there yet",
+}
+
+
+@click.command(
+    "run",
+    context_settings={"allow_interspersed_args": False, "token_normalize_func": lambda word: word.replace("_", "-")},
+)
+@cluster_options
+@setting("--nnodes", metavar="N", help="Use the first N nodes that answer (all).")
+@setting("--nproc-per-node", metavar="N|auto", help="Workers a host (auto: one a GPU, else one).")
+@setting("--gpus", metavar="all|free[:N]|0,3", help="Which GPUs of each host.")
+@setting("--share-gpus", is_flag=True, help="Nodes may take the same GPUs.")
+@click.option("--env", "env", multiple=True, metavar="K[=V]", help="A variable for all workers; K alone takes ours.")
+@click.option("--env-file", type=click.Path(path_type=Path), metavar="FILE", help="K=V lines for all workers.")
+@click.option("--secret", "secrets", multiple=True, metavar="K", help="Like --env K; its value is written nowhere.")
+@click.option("--name", metavar="NAME", help="A name for the run.")
+@click.option("--detach", is_flag=True, help="Print the run id and return at once.")
+@setting("--time-limit", type=DURATION, metavar="D", help="End the run after so long (exit code 124).")
+@setting("--grace", type=DURATION, default=GRACE, metavar="D", help="Time between SIGTERM and SIGKILL (30s).")
+@setting("--max-restarts", type=click.IntRange(0), default=0, metavar="N", help="Start failed workers again.")
+@setting("--relaunch", type=click.IntRange(0), default=0, metavar="N", help="Start the job again on hosts that answer.")
+@setting("--on-disconnect", type=click.Choice(["keep", "stop"]), default="keep", help="When the terminal is lost.")
+@setting("--sync-limit", type=SIZE, metavar="SIZE", help="Sync up to so much (500MB).")
+@setting("--no-sync", is_flag=True, help="Use the code that is on the hosts.")
+@setting("--no-doctor", is_flag=True, help="Skip the quick checks before the start.")
+@click.option("--skip", metavar="CHECKS", help="Skip these checks.")
+@setting("--launcher", type=click.Choice(["ssh", "slurm"]), default="ssh", help="What starts torchrun (ssh).")
+@setting("--rdzv-backend", type=click.Choice(["auto", "c10d", "static"]), default="auto", help="torchrun's (auto).")
+@click.option("--torchrun-arg", "torchrun_args", multiple=True, metavar="X", help="One more word for torchrun.")
+@setting("--show", default="all", metavar="all|RANKS", help="Whose lines to show.")
+@setting("--debug-comm", is_flag=True, help="Let NCCL and torch tell what they do.")
+@click.option("--result", type=click.Path(path_type=Path), metavar="FILE", help="Write the final status there as JSON.")
+@click.option("--dry-run", is_flag=True, help="Print what would be started, as commands; start nothing.")
+@click.option("-m", "--module", is_flag=True, help="SCRIPT is a module's name.")
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
+    """Run SCRIPT with ARGS by torchrun on every node, and show its lines labelled by rank."""
+    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+
+    options = run_options(given, limit)
+    shown = None if given["show"] == "all" else ranks(given["show"])
+    with open_cluster(inventory, limit) as cluster:
+        if given["dry_run"]:
+            plan, _ = cluster.plan(options, dry=True)
+            click.echo(plan.render(), nl=False)
+            return 0
+        from clusterddp.cli.progress import Progress  # noqa: PLC0415 - start-up
+
+        with Progress() as progress:
+            cluster.progress = progress.show
+            signal.signal(signal.SIGTERM, _interrupt)
+            run = cluster.start(options)
+        if given["detach"]:
+            click.echo(run.id)
+            return 0
+        return attached(run, shown, given["grace"], given["result"])
+
+
+def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
+    """The command's options as a value.
+
+    Raises:
+        UsageError: one cannot be meant.
+    """
+    from clusterddp.prepare import RunOptions  # noqa: PLC0415 - start-up
+
+    for name, message in _LATER.items():
+        if given[name] not in {0, "keep", "ssh"}:
+            raise UsageError(message)
+    if given["rdzv_backend"] == "static":
+        raise UsageError("--rdzv-backend static is not there yet", remedy="leave it out: c10d serves")
+    _notice_own_options(given["args"])
+    return RunOptions(
+        script=given["script"],
+        args=given["args"],
+        module=given["module"],
+        name=given["name"],
+        nnodes=_number(given["nnodes"], "--nnodes"),
+        nproc=_number(given["nproc_per_node"], "--nproc-per-node"),
+        gpus=given["gpus"],
+        share_gpus=given["share_gpus"],
+        env=_environment(given["env"], given["env_file"]),
+        secrets=given["secrets"],
+        time_limit=given["time_limit"],
+        max_restarts=given["max_restarts"],
+        torchrun_args=given["torchrun_args"],
+        debug_comm=given["debug_comm"],
+        no_sync=given["no_sync"],
+        sync_limit=given["sync_limit"],
+        limit=limit,
+    )
+
+
+def attached(run: Run, shown: tuple[int, ...] | None, grace: float, result: Path | None) -> int:
+    """Follow the run to its end; Ctrl-C stops it, SIGQUIT leaves it."""
+    from clusterddp.cli.logs import selection_for, writer  # noqa: PLC0415 - start-up
+    from clusterddp.follow import Follower  # noqa: PLC0415
+    from clusterddp.logs import renderer_for  # noqa: PLC0415
+
+    world = run.record["world_size"]
+    size = f"{world} rank{'' if world == 1 else 's'} on {len(run.spools)} hosts"
+    say(f"run {run.id}: {size}; Ctrl-C stops it, Ctrl-\\ detaches")
+    signal.signal(signal.SIGQUIT, _detach)
+    renderer = renderer_for(sys.stdout.buffer)
+    started = time.monotonic()
+    try:
+        with writer(renderer) as show:
+            fail_fast = run.record["max_restarts"] == 0
+            verdict = Follower(run, selection_for(renderer, shown), show, fail_fast=fail_fast).follow()
+    except Detached:
+        say(f"detached; `clusterddp logs --follow {run.id}` shows it again, `clusterddp stop {run.id}` ends it")
+        return 0
+    except KeyboardInterrupt as interrupt:
+        return _stop(run, grace, EXIT_STOPPED if interrupt.args else EXIT_INTERRUPTED)
+    if result:
+        import json  # noqa: PLC0415
+
+        result.write_text(json.dumps(run.status(), indent=1) + "\n", encoding="utf-8")
+    if verdict is None:
+        say("the run goes on, but its hosts cannot be followed")
+        return EXIT_NOT_THE_SCRIPT
+    seconds = f" in {time.monotonic() - started:.1f} s" if verdict.state == "succeeded" else ""
+    say(f"run {run.id}: {verdict.line}{seconds}" if verdict.state == "succeeded" else verdict.line)
+    return verdict.exit_code
+
+
+class Detached(BaseException):
+    """SIGQUIT came: the user detaches."""
+
+
+def _detach(*_: object) -> NoReturn:
+    raise Detached
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt("SIGTERM")
+
+
+def _stop(run: Run, grace: float, code: int) -> int:
+    """The first Ctrl-C: stop everywhere and report the proof. A second one leaves at once."""
+    say(f"stopping run {run.id} on {len(run.spools)} hosts (Ctrl-C again leaves it to `clusterddp stop {run.id}`)")
+    try:
+        report(run, run.stop(grace=grace, reason="Ctrl-C" if code == EXIT_INTERRUPTED else "SIGTERM to its operator"))
+    except KeyboardInterrupt:
+        say(f"left in the middle of the stop; `clusterddp stop {run.id}` finishes it")
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _number(text: str | None, option: str) -> int | None:
+    if text is None or text == "auto":
+        return None
+    if ":" in text:
+        raise UsageError(f"{option} {text}: an elastic size is not there yet", remedy="give one number")
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"{option} {text} is no number of at least 1")
+    return int(text)
+
+
+def _environment(given: tuple[str, ...], file: Path | None) -> dict[str, str]:
+    """``--env-file`` and then ``--env``; K alone takes the value from our own environment."""
+    values: dict[str, str] = {}
+    if file:
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise UsageError(f"--env-file {file}: {error.strerror}") from error
+        for number, line in enumerate(lines, 1):
+            if line.strip() and not line.lstrip().startswith("#"):
+                name, equals, value = line.removeprefix("export ").partition("=")
+                if not equals or not name.strip().isidentifier():
+                    raise UsageError(f"{file}:{number}: {line!r} is not K=V")
+                values[name.strip()] = value
+    for word in given:
+        name, equals, value = word.partition("=")
+        if not name.isidentifier():
+            raise UsageError(f"--env {word}: {name!r} is no variable's name")
+        if not equals and name not in os.environ:
+            raise UsageError(f"--env {name}: it is not set in this environment", remedy=f"write --env {name}=VALUE")
+        values[name] = value if equals else os.environ[name]
+    return values
+
+
+def _notice_own_options(args: tuple[str, ...]) -> None:
+    own = {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
+    taken = [word for word in args if word.split("=")[0].replace("_", "-") in own]
+    if taken:
+        say(f"{taken[0]} stands after the script, so it goes to the script; options of clusterddp stand before it")

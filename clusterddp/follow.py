@@ -1,0 +1,94 @@
+"""Follow a run: show its lines as they come, end it everywhere when one host has failed, and say how it ended.
+
+Not here: merging and drawing lines (logs/), who failed first (verdict.py).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import ClusterddpError, UnreachableError
+from clusterddp.logs.merge import Ended, Merge, backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from clusterddp.api import Run
+    from clusterddp.logs.merge import Event
+    from clusterddp.logs.selection import Position, Selection
+    from clusterddp.remote.wire import Frame
+    from clusterddp.verdict import Verdict
+
+FAIL_FAST_GRACE = 10.0  # seconds for the other hosts when one has failed
+FAIL_FAST_REASON = "another host failed"
+LOST_AFTER = 30.0  # seconds a host is still looked for when all others have ended
+SETTLE = 30.0  # seconds for the hosts' exit records after their logs have ended
+
+
+class Follower:
+    """One run being followed.
+
+    Args:
+        run: The run.
+        selection: Which lines.
+        show: Takes each batch of events to draw.
+        fail_fast: End the other hosts when one has failed.
+    """
+
+    def __init__(
+        self, run: Run, selection: Selection, show: Callable[[list[Event]], None], *, fail_fast: bool = False
+    ) -> None:
+        self.run, self.selection, self.show = run, selection, show
+        self.fail_fast = fail_fast
+        self._merge: Merge | None = None
+        self._ending: threading.Thread | None = None
+        self._alone_since: float | None = None
+
+    def follow(self) -> Verdict | None:
+        """Until every host has ended or is lost; then the verdict, or None while the run goes on."""
+        with Merge(self.run.spools, self._open, follow=self.selection.follow, retry=self._retry) as self._merge:
+            for events in self._merge:
+                self.show(events)
+                for event in events:
+                    self._note(event)
+        if self._ending:
+            self._ending.join()
+        return self._verdict()
+
+    def _open(self, host: str, position: Position) -> Iterator[Frame]:
+        connection = self.run.cluster.host(host)
+        return connection.stream("tail", self.selection.args(self.run.spools[host], position))
+
+    def _note(self, event: Event) -> None:
+        failed = isinstance(event, Ended) and event.ended and event.ended["state"] == "failed"
+        if failed and self.fail_fast and self._ending is None:
+            self._ending = threading.Thread(target=self._end_others, name="fail fast", daemon=True)
+            self._ending.start()
+
+    def _end_others(self) -> None:
+        """Torchrun alone would wait up to 300 s in its exit barrier; a fixed-size run is over when one host is."""
+        left = [host for host in self.run.spools if self._merge and host not in self._merge.ended]
+        if left:
+            self.run.stop(grace=FAIL_FAST_GRACE, reason=FAIL_FAST_REASON, hosts=left)
+
+    def _retry(self, attempt: int, error: ClusterddpError) -> float | None:
+        """Look for a lost host for ever while others live; for a while when they have ended."""
+        merge = self._merge
+        if not isinstance(error, UnreachableError) or not self.selection.follow:
+            return None
+        if merge and len(merge.ended) >= len(self.run.spools) - 1:
+            self._alone_since = self._alone_since or time.monotonic()
+            if time.monotonic() - self._alone_since > LOST_AFTER:
+                return None
+        return backoff(attempt, error)
+
+    def _verdict(self) -> Verdict | None:
+        """The hosts' logs have ended; their exit records are there, or come at once."""
+        deadline = time.monotonic() + (SETTLE if self.selection.follow else 0)
+        while True:
+            verdict = self.run.view().verdict()
+            if verdict or time.monotonic() > deadline:
+                return verdict
+            time.sleep(0.1)

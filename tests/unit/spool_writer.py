@@ -1,0 +1,102 @@
+"""A spool as a run leaves it, written by the test; and the operation ``tail`` on it, in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.remote.events import append_event
+from clusterddp.remote.index import IndexWriter
+from clusterddp.remote.tail import tail
+from clusterddp.remote.wire import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SECOND = 10**9
+LIMIT = 20.0  # seconds a test waits for an event before it fails
+
+
+class Writer:
+    """Writes a spool; the clock of the index is the test's."""
+
+    def __init__(self, base: Path, node: str = "0-h") -> None:
+        self.folder = base / "runs" / "run1" / "0" / node
+        self.logs = self.folder / "logs"
+        self.logs.mkdir(parents=True)
+        self.index = IndexWriter(str(self.logs))
+        self.clock = 1_700_000_000 * SECOND
+        (self.folder / "plan.json").write_text(json.dumps({"clock_offset_ns": 0, "clock_error_ns": 2_000_000}))
+
+    def start(self, local_rank: int, rank: int, start: int = 0) -> None:
+        append_event(str(self.folder / "events.jsonl"), "worker_started", start=start, local_rank=local_rank, rank=rank)
+
+    def write(self, name: str, data: bytes) -> None:
+        with (self.logs / name).open("ab") as file:
+            file.write(data)
+
+    def note(self, seconds: float = 1.0) -> int:
+        """Let time pass and the supervisor look; returns the time."""
+        self.clock += int(seconds * SECOND)
+        for path in self.logs.iterdir():
+            os.utime(path, ns=(self.clock, self.clock))
+        self.index.poll(self.clock)
+        return self.clock
+
+    def say(self, name: str, data: bytes, seconds: float = 1.0) -> int:
+        self.write(name, data)
+        return self.note(seconds)
+
+    def end(self, exit_code: int = 0) -> None:
+        self.index.finish(self.clock)
+        temporary = self.folder / "exit.tmp"
+        temporary.write_text(json.dumps({"state": "succeeded", "exit_code": exit_code}))
+        temporary.rename(self.folder / "exit.json")
+
+
+class Tail:
+    """The operation running in a thread; its frames as they come."""
+
+    def __init__(self, writer: Writer, **args: Any) -> None:
+        self.args = {"spool": str(writer.folder), **args}
+        self.frames: list[Frame] = []
+        self.result: Any = None
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run)
+
+    def send(self, body: bytes, **header: Any) -> None:
+        with self._changed:
+            self.frames.append(Frame(header, body))
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        self.result = tail(self)  # type: ignore[arg-type]
+
+    def begin(self) -> Tail:
+        self._thread.start()
+        return self
+
+    def wait(self, wanted: Callable[[Tail], object]) -> Tail:
+        with self._changed:
+            assert self._changed.wait_for(lambda: wanted(self), LIMIT), self.frames
+        return self
+
+    def finish(self) -> Tail:
+        self._thread.join(LIMIT)
+        assert not self._thread.is_alive()
+        return self
+
+    @property
+    def data(self) -> list[Frame]:
+        return [frame for frame in self.frames if frame.body]
+
+    def text(self, name: str = "0.0.out") -> bytes:
+        return b"".join(frame.body for frame in self.data if frame.header["file"] == name)
+
+
+def read(writer: Writer, **args: Any) -> Tail:
+    """A whole read."""
+    return Tail(writer, **args).begin().finish()

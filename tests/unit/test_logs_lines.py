@@ -1,0 +1,122 @@
+"""Bytes to lines, however they are cut; and text that a terminal would obey."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterddp.logs.clean import clean
+from clusterddp.logs.lines import CAP, Run, Shown, Tape
+
+SECOND = 10**9
+
+raw = st.lists(
+    st.sampled_from([b"a", b"bc ", b"\n", b"\r", b"\r\n", b"\xff", b"\xc2\x9b", b"\x1b[31m", b"\x1b]0;t\x07"]),
+    max_size=40,
+).map(b"".join)
+
+
+def fed(pieces: list[bytes], *, step: int | None = 0) -> list[Shown]:
+    tape, offset, found = Tape(), 0, []
+    runs: list[Run] = []
+    for piece in pieces:
+        runs += tape.feed(piece, offset, 0)
+        offset += len(piece)
+        found += [line for run in runs for line in tape.shown(run, step)]
+        runs = []
+    return found + [line for run in tape.close() for line in tape.shown(run, step)]
+
+
+def cut(data: bytes, cuts: list[int]) -> list[bytes]:
+    pieces = []
+    for size in cuts:
+        pieces.append(data[:size])
+        data = data[size:]
+    return [*pieces, data]
+
+
+@given(data=raw, cuts=st.lists(st.integers(1, 9), max_size=40))
+def test_lines_are_the_same_however_the_bytes_were_cut(data: bytes, cuts: list[int]) -> None:
+    found = fed(cut(data, cuts))
+    assert found == fed([data])
+    ended = [unit for unit in data.splitlines(keepends=True) if unit.endswith(b"\n")]
+    redraws = [unit[:-1] for unit in data.splitlines(keepends=True) if unit.endswith(b"\r") and unit.strip()]
+    rest = [unit for unit in data.splitlines(keepends=True)[-1:] if unit[-1:] not in b"\r\n"]
+    texts = [unit.rstrip(b"\r\n") for unit in ended] + redraws + rest
+    assert sorted(text for _, _, text in found) == sorted(texts)
+    for offset, following, text in found:
+        assert data[offset:following].rstrip(b"\r\n") == text
+
+
+@given(data=raw, cuts=st.lists(st.integers(1, 9), max_size=40))
+def test_without_redraws_only_lines_are_left(data: bytes, cuts: list[int]) -> None:
+    ended = [unit for unit in data.splitlines(keepends=True) if unit.endswith(b"\n")]
+    found = fed(cut(data, cuts), step=None)
+    assert [text for _, _, text in found][: len(ended)] == [unit.rstrip(b"\r\n") for unit in ended]
+
+
+def progress(seconds: int, every: int) -> list[bytes]:
+    tape, offset, shown = Tape(), 0, []
+    for second in range(0, seconds, every):
+        body = b"\r%d s" % second
+        for run in tape.feed(body, offset, second * SECOND):
+            shown += [text for _, _, text in tape.shown(run)]
+        offset += len(body)
+    return shown + [text for run in tape.close() for _, _, text in tape.shown(run)]
+
+
+def test_redraws_are_thinned_to_one_in_ten_seconds_and_the_last() -> None:
+    assert progress(33, 1) == [b"0 s", b"10 s", b"20 s", b"30 s", b"32 s"]
+    assert progress(3, 1) == [b"0 s", b"2 s"]
+
+
+def test_a_bar_that_ends_with_a_newline_shows_its_last_state_once() -> None:
+    assert [text for _, _, text in fed([b"\r0%\r50%\r100%\nend\n"], step=60 * SECOND)] == [b"0%", b"100%", b"end"]
+    assert [text for _, _, text in fed([b"0%\r100%\r", b"\nend\n"], step=60 * SECOND)] == [b"0%", b"100%", b"end"]
+    assert [text for _, _, text in fed([b"0%\r100%\r    "], step=60 * SECOND)] == [b"0%", b"100%"]
+
+
+def test_a_line_over_the_cap_goes_on_as_another() -> None:
+    long = b"x" * (2 * CAP + 5)
+    pieces = cut(long + b"\n", [61_440] * 300)
+    assert [(offset, following, len(text)) for offset, following, text in fed(pieces)] == [
+        (0, CAP, CAP), (CAP, 2 * CAP, CAP), (2 * CAP, 2 * CAP + 6, 5)
+    ]  # fmt: skip
+
+
+def test_a_gap_ends_what_was_begun() -> None:
+    tape = Tape()
+    assert tape.feed(b"begun", 0, 1) == []
+    assert tape.feed(b"after\n", 90, 2) == [Run(0, b"begun", 1), Run(90, b"after\n", 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"plain \xc3\xa9\t\xe2\x9c\x93\n", b"plain \xc3\xa9\t\xe2\x9c\x93\n"),
+        (b"\x1b[1;31mred\x1b[0m", b"\x1b[1;31mred\x1b[0m"),
+        (b"\x1b[38:2:1:2:3mrgb\x1b[m", b"\x1b[38:2:1:2:3mrgb\x1b[m"),
+        (b"a\x1b[2Jb\x1b[10;10Hc\x1b[?1049hd", b"abcd"),
+        (b"\x1b]0;title\x07a\x1b]52;c;cGF3bmVk\x1b\\b", b"ab"),
+        (b"\x1b]0;never ends\nnext", b"\nnext"),
+        (b"\x1bPq#0\x1b\\a\x1bcb\x1b(Bc\x1b7d\x1b", b"abcd"),
+        (b"bell\x07 back\x08space\x7f", b"bell backspace"),
+        (b"\xc2\x9b2Ja\xc2\x9d0;t\x07b\xc2\x85", b"ab"),
+        (b"\xc2\x07\x9b2J", b"2J"),
+        (b"\xc2\xc2\x9b\x9b2J", b"\xc2\x9b2J"[2:]),
+        (b"\x1b\x1b]x\x07[2J", b"[2J"),
+        (b"\x1b\x07[2J", b"[2J"),
+        (b"\xff\xfe invalid \x9b2J", b"\xff\xfe invalid \x9b2J"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_stripped_but_colour_stays(text: bytes, expected: bytes) -> None:
+    assert clean(text) == expected
+
+
+@given(st.lists(st.sampled_from([b"\x1b", b"[", b"]", b"2J", b"m", b"\x07", b"\xc2", b"\x9b", b"\n", b"x", b"\\"])))
+def test_no_mixture_leaves_an_escape_that_is_no_colour(parts: list[bytes]) -> None:
+    found = clean(b"".join(parts))
+    assert found.replace(b"\x1b[m", b"").replace(b"\x1b[2m", b"").count(b"\x1b") == 0
+    assert b"\xc2\x9b" not in found
+    assert found.count(b"\n") == parts.count(b"\n")

@@ -1,0 +1,319 @@
+"""The operation ``tail``: what is there, what comes, filters, and the same times for every reader."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clusterddp.remote.state import Refused
+from clusterddp.remote.wire import MAX_BODY
+from tests.unit.spool_writer import SECOND, Tail, Writer, read
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Writer:
+    spool = Writer(tmp_path)
+    spool.start(0, 4)
+    return spool
+
+
+def times(tail: Tail, name: str = "0.0.out") -> dict[int, int]:
+    """Offset of each line's end → its time."""
+    found = {}
+    for frame in tail.data:
+        if frame.header["file"] == name:
+            end = frame.header["offset"]
+            for line in frame.body.splitlines(keepends=True):
+                end += len(line)
+                found[end] = frame.header["time"]
+    return found
+
+
+def caught_up(tail: Tail) -> bool:
+    return any(frame.header.get("caught_up") for frame in tail.frames)
+
+
+def test_a_plain_read_gives_every_byte_with_its_place_and_rank(writer: Writer) -> None:
+    writer.say("0.0.out", b"one\ntwo\n")
+    writer.say("0.0.out", b"no newline at the end")
+    writer.end(7)
+    found = read(writer)
+    assert found.text() == b"one\ntwo\nno newline at the end"
+    assert found.frames[0].header == {"hello": True, "run": "run1", "attempt": 0, "clock_error_ns": 2_000_000}
+    first, last = found.data[0].header, found.data[-1].header
+    assert (first["rank"], first["local_rank"], first["start"], first["stream"]) == (4, 0, 0, "out")
+    assert last["open"]
+    assert "open" not in first
+    assert found.result == {"ended": {"state": "succeeded", "exit_code": 7}, "offsets": {"0.0.out": 29}}
+
+
+def test_an_unfinished_line_of_a_live_run_stays_back(writer: Writer) -> None:
+    writer.say("0.0.out", b"one\nhal")
+    keep_alive(writer)
+    assert read(writer).text() == b"one\n"
+    assert read(writer, partials=True).text() == b"one\nhal"
+
+
+def keep_alive(writer: Writer) -> None:
+    """No supervisor yet: a run that starts."""
+    assert not (writer.folder / "supervisor.json").exists()
+
+
+def test_the_past_is_ordered_by_time_over_files(writer: Writer) -> None:
+    writer.start(1, 5)
+    for second in range(6):
+        writer.say(f"0.{second % 2}.{'out' if second % 3 else 'err'}", b"%d\n" % second)
+    writer.end()
+    assert b"".join(frame.body for frame in read(writer).data) == b"0\n1\n2\n3\n4\n5\n"
+
+
+def test_a_follow_shows_what_comes_new_files_and_the_end(writer: Writer) -> None:
+    writer.say("0.0.out", b"past\n")
+    tail = Tail(writer, follow=True).begin().wait(caught_up)
+    writer.write("0.0.out", b"new\n")
+    tail.wait(lambda t: t.text() == b"past\nnew\n")
+    writer.start(0, 9, start=1)
+    writer.write("1.0.err", b"restarted\n")
+    tail.wait(lambda t: t.text("1.0.err") == b"restarted\n")
+    assert tail.data[-1].header["rank"] == 9
+    writer.write("0.0.out", b"last words")
+    writer.end()
+    tail.finish()
+    assert tail.text() == b"past\nnew\nlast words"
+    assert tail.result["ended"]["state"] == "succeeded"
+
+
+def test_a_follow_of_a_run_whose_supervisor_is_gone_ends_without_a_record(writer: Writer) -> None:
+    writer.write("0.0.out", b"alone\n")
+    (writer.folder / "supervisor.json").write_text("{}")
+    tail = read(writer, follow=True)
+    assert tail.text() == b"alone\n"
+    assert tail.result["ended"] is None
+
+
+def test_a_resting_partial_line_comes_only_where_it_is_wanted(writer: Writer) -> None:
+    tails = [Tail(writer, follow=True, partials=wanted).begin().wait(caught_up) for wanted in (True, False)]
+    writer.write("0.0.out", b"epoch 1 ...")
+    tails[0].wait(lambda t: t.text() == b"epoch 1 ...")
+    assert tails[0].data[0].header["open"]
+    assert tails[1].data == []
+    writer.write("0.0.out", b" done\n")
+    writer.end()
+    assert [tail.finish().text() for tail in tails] == [b"epoch 1 ... done\n"] * 2
+    assert len(tails[1].data) == 1
+
+
+def test_a_line_of_five_megabytes_comes_in_frames_that_fit(writer: Writer) -> None:
+    long = os.urandom(5 << 20).replace(b"\n", b"-").replace(b"\r", b"-") + b"\n"
+    tail = Tail(writer, follow=True).begin().wait(caught_up)
+    writer.say("0.0.out", long + b"after\n")
+    tail.wait(lambda t: len(t.text()) == len(long) + 6)
+    writer.end()
+    assert tail.finish().text() == read(writer).text() == long + b"after\n"
+    assert max(len(frame.body) for frame in tail.data) <= MAX_BODY
+
+
+def test_reading_goes_on_where_another_reader_stopped(writer: Writer) -> None:
+    writer.say("0.0.out", b"one\ntwo\n")
+    writer.end()
+    assert read(writer, **{"from": {"0.0.out": 4}}).text() == b"two\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ({"stream": "err"}, b"e0\ne1\n"),
+        ({"stream": "out"}, b"o0\no1\n"),
+        ({"ranks": [5]}, b"o1\ne1\n"),
+        ({"local_ranks": [0], "stream": "out"}, b"o0\n"),
+        ({"agent": True, "ranks": []}, b"agent\n"),
+        ({"grep": "^[oe]1$"}, b"o1\ne1\n"),
+    ],
+)
+def test_filters_choose_lines_on_the_host(writer: Writer, args: dict[str, Any], expected: bytes) -> None:
+    writer.start(1, 5)
+    for name in ("0.0.out", "0.0.err", "0.1.out", "0.1.err"):
+        writer.say(name, f"{name[4]}{name[2]}\n".encode())
+    writer.say("agent.out", b"agent\n")
+    writer.end()
+    assert b"".join(frame.body for frame in read(writer, **args).data) == expected
+
+
+def test_a_wrong_expression_is_refused_in_one_line(writer: Writer) -> None:
+    with pytest.raises(Refused, match="unterminated"):
+        Tail(writer, grep="[")._run()
+
+
+def test_grep_sees_a_long_line_as_one(writer: Writer) -> None:
+    writer.say("0.0.out", b"x" * 100_000 + b"needle\n" + b"y" * 100_000 + b"\n")
+    writer.end()
+    found = read(writer, grep="x.*needle")
+    assert found.text() == b"x" * 100_000 + b"needle\n"
+    assert [frame.header["offset"] for frame in found.data] == [0, MAX_BODY]
+
+
+def test_since_and_until_go_by_the_index(writer: Writer) -> None:
+    noted = [writer.say("0.0.out", b"%d\n" % second) for second in range(6)]
+    writer.end()
+    assert read(writer, since=noted[2], until=noted[4]).text() == b"2\n3\n4\n"
+    assert read(writer, since=noted[2] - SECOND // 2).text() == b"2\n3\n4\n5\n"
+    assert read(writer, until=noted[0] - 1).text() == b""
+    assert read(writer, since=noted[5] + 1).text() == b""
+
+
+def test_times_are_the_operators(writer: Writer) -> None:
+    (writer.folder / "plan.json").write_text('{"clock_offset_ns": 5000000000}')
+    noted = writer.say("0.0.out", b"x\n")
+    writer.end()
+    assert times(read(writer, timed=True)) == {2: noted - 5 * SECOND}
+    assert read(writer, since=noted - 5 * SECOND).text() == b"x\n"
+    assert read(writer, since=noted - 5 * SECOND + 1).text() == b""
+
+
+@pytest.mark.parametrize(("count", "expected"), [(0, b""), (1, b"e5\n"), (3, b"o3\no4\ne5\n"), (99, None)])
+def test_tail_leaves_the_last_lines_of_each_worker(writer: Writer, count: int, expected: bytes | None) -> None:
+    lines = [(b"e" if second % 5 == 0 else b"o") + b"%d\n" % second for second in range(6)]
+    for line in lines:
+        writer.say("0.0.err" if line.startswith(b"e") else "0.0.out", line)
+    writer.end()
+    found = b"".join(frame.body for frame in read(writer, tail=count).data)
+    assert found == (b"".join(lines) if expected is None else expected)
+
+
+def test_tail_counts_lines_that_match(writer: Writer) -> None:
+    writer.say("0.0.out", b"".join(b"line %d\n" % n for n in range(100_000)))
+    writer.end()
+    assert read(writer, tail=2, grep="7$").text() == b"line 99987\nline 99997\n"
+
+
+def test_tail_then_follow_goes_on(writer: Writer) -> None:
+    writer.say("0.0.out", b"1\n2\n3\n")
+    tail = Tail(writer, follow=True, tail=1).begin().wait(caught_up)
+    writer.write("0.0.out", b"4\n")
+    writer.end()
+    assert tail.finish().text() == b"3\n4\n"
+
+
+def test_a_hole_at_the_head_is_told_and_reading_goes_on_at_a_line(writer: Writer) -> None:
+    line = b"0123456789abcde\n"
+    with (writer.logs / "0.0.out").open("wb") as file:
+        file.seek(1 << 20)  # as if punched
+        file.write(b"cut\n" + line)
+    writer.note()
+    writer.end()
+    found = read(writer)
+    assert found.text() == line
+    assert found.data[0].header["dropped"] == (1 << 20) + 4
+    assert found.data[0].header["offset"] == (1 << 20) + 4
+
+
+def test_zeros_a_worker_writes_are_its_own(writer: Writer) -> None:
+    writer.say("0.0.out", b"\0\0\0zeros\n")
+    writer.end()
+    assert read(writer).text() == b"\0\0\0zeros\n"
+
+
+def test_timed_live_and_replay_give_each_line_the_same_time(writer: Writer) -> None:
+    tail = Tail(writer, follow=True, timed=True).begin().wait(caught_up)
+    late = Tail(writer, follow=True, timed=True)
+    for second in range(12):
+        writer.write("0.0.out", b"%d half" % second)
+        writer.note(0.3)
+        writer.say("0.0.out", b" done\nwhole %d\n" % second)
+        if second == 6:
+            late.begin().wait(caught_up)
+    writer.end()
+    expected = times(read(writer, timed=True))
+    assert times(tail.finish()) == times(late.finish()) == expected
+    assert len(set(expected.values())) == 12
+
+
+def test_a_line_that_the_index_does_not_cover_waits_for_its_time(writer: Writer) -> None:
+    tail = Tail(writer, follow=True, timed=True).begin().wait(caught_up)
+    writer.write("0.0.out", b"first\n")
+    writer.write("0.0.err", b"x\n")
+    noted = writer.note()
+    tail.wait(lambda t: t.text("0.0.err"))
+    writer.write("0.0.out", b"second\n")
+    plain = Tail(writer, follow=True).begin().wait(lambda t: t.text().endswith(b"second\n"))
+    assert times(tail) == {6: noted}
+    later = writer.note()
+    tail.wait(lambda t: t.text().endswith(b"second\n"))
+    writer.end()
+    assert times(tail.finish()) == {6: noted, 13: later}
+    plain.finish()
+
+
+def test_redraws_have_their_own_times_live_and_later(writer: Writer) -> None:
+    tail = Tail(writer, follow=True).begin().wait(caught_up)
+    for second in range(5):
+        writer.say("0.0.out", b"\r%d%%" % second)
+    writer.say("0.0.out", b"\r100%\r\nend\n")
+    writer.end()
+    assert tail.finish().text() == read(writer).text()
+    expected = times(read(writer))
+    assert len(set(expected.values())) == 6
+    assert {end: times(tail)[end] for end in expected} == expected
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    pieces=st.lists(
+        st.tuples(
+            st.sampled_from(["0.0.out", "0.0.err", "0.1.out"]),
+            st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\r\n", b"\xff\xfe", b"\x1b[31m"]), max_size=6),
+            st.booleans(),
+        ),
+        max_size=25,
+    )
+)
+def test_any_bytes_in_any_pieces_come_once_in_order_with_their_times(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[tuple[str, list[bytes], bool]]
+) -> None:
+    writer = Writer(tmp_path_factory.mktemp("spool"))
+    tails = [Tail(writer, follow=True, timed=timed).begin().wait(caught_up) for timed in (False, True)]
+    wrote: dict[str, bytes] = {}
+    for name, parts, noted in pieces:
+        wrote[name] = wrote.get(name, b"") + b"".join(parts)
+        writer.write(name, b"".join(parts))
+        if noted:
+            writer.note()
+    writer.note()
+    writer.end()
+    replay = read(writer, timed=True)
+    for name, data in wrote.items():
+        assert [tail.finish().text(name) for tail in tails] == [data, data]
+        assert replay.text(name) == data
+        assert ends(tails[1], name) == ends(replay, name)
+    for frame in [frame for tail in (*tails, replay) for frame in tail.data]:
+        assert frame.header["next"] - frame.header["offset"] == len(frame.body)
+
+
+def ends(tail: Tail, name: str) -> dict[int, int]:
+    """The times of whole lines, by their ends."""
+    found = times(tail, name)
+    data = tail.text(name)
+    return {end: time for end, time in found.items() if data[:end].endswith(b"\n")}
+
+
+def test_a_writer_at_full_speed_loses_nothing(writer: Writer) -> None:
+    lines = [b"line %d of a writer that does not wait\n" % number for number in range(40_000)]
+    tail = Tail(writer, follow=True).begin().wait(caught_up)
+
+    def flood() -> None:
+        for start in range(0, len(lines), 37):
+            writer.write("0.0.out", b"".join(lines[start : start + 37]))
+        writer.end()
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    thread.join()
+    assert tail.finish().text() == b"".join(lines)

@@ -1,0 +1,135 @@
+"""The time index: what is noted, what a byte's time is, what thinning may do to it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterddp.remote import index
+from clusterddp.remote.index import IndexReader, IndexWriter, thinned
+from clusterddp.remote.watch import Watch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECOND = 10**9
+NOW = 1_700_000_000 * SECOND
+
+
+def grow(path: Path, size: int, at: int) -> None:
+    with path.open("ab") as file:
+        file.write(b"x" * size)
+    os.utime(path, ns=(at, at))
+
+
+def reader(path: Path) -> IndexReader:
+    found = IndexReader(f"{path}.idx")
+    found.refresh()
+    return found
+
+
+def test_a_line_has_the_time_of_the_first_size_that_holds_it(tmp_path: Path) -> None:
+    log, writer = tmp_path / "0.0.out", IndexWriter(str(tmp_path))
+    for step in range(3):
+        grow(log, 10, NOW + step * SECOND)
+        writer.poll(NOW + step * SECOND)
+    found = reader(log)
+    assert [found.at(end) for end in (1, 10, 11, 30)] == [
+        (NOW, 10), (NOW, 10), (NOW + SECOND, 20), (NOW + 2 * SECOND, 30)
+    ]  # fmt: skip
+    assert found.at(31) is None
+    assert (found.size_before(NOW + SECOND), found.size_until(NOW + SECOND), found.covered) == (10, 20, 30)
+
+
+def test_the_time_is_the_last_write_and_never_of_the_future_or_before_an_earlier_one(tmp_path: Path) -> None:
+    log, writer = tmp_path / "0.0.out", IndexWriter(str(tmp_path))
+    for written, looked in [(50, 100), (900, 300), (200, 500)]:  # ms
+        grow(log, 1, NOW + written * 10**6)
+        writer.poll(NOW + looked * 10**6)
+    assert [reader(log).at(end) for end in (1, 2, 3)] == [
+        (NOW + 50 * 10**6, 1), (NOW + 300 * 10**6, 2), (NOW + 300 * 10**6, 3)
+    ]  # fmt: skip
+
+
+def test_at_most_ten_entries_a_second_and_a_last_one(tmp_path: Path) -> None:
+    log, writer = tmp_path / "0.0.out", IndexWriter(str(tmp_path))
+    for millisecond in range(0, 1000, 5):
+        grow(log, 1, NOW + millisecond * 10**6)
+        writer.poll(NOW + millisecond * 10**6)
+    assert len((tmp_path / "0.0.out.idx").read_bytes().splitlines()) <= 10
+    writer.finish(NOW + SECOND)
+    assert reader(log).covered == 200
+
+
+def test_a_torn_entry_is_skipped_and_the_next_one_stands_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, writer = tmp_path / "0.0.out", IndexWriter(str(tmp_path))
+    grow(log, 5, NOW)
+    with monkeypatch.context() as full_disk:
+        write = os.write
+        full_disk.setattr(index.os, "write", lambda handle, data: write(handle, data[:8]))
+        writer.poll(NOW)
+    assert reader(log).covered == 0
+    writer.poll(NOW + SECOND)
+    assert reader(log).at(5) == (NOW, 5)
+
+
+def test_a_missing_folder_or_index_is_no_error(tmp_path: Path) -> None:
+    IndexWriter(str(tmp_path / "none")).poll(NOW)
+    assert reader(tmp_path / "none").at(1) is None
+
+
+@given(steps=st.lists(st.integers(1, 20_000), min_size=1, max_size=200), again=st.lists(st.integers(1, 10**6)))
+def test_thinning_moves_a_time_forward_by_less_than_a_thousandth_of_its_age(steps: list[int], again: list[int]) -> None:
+    entries, at = [], NOW
+    for size, step in enumerate(steps, 1):
+        at += step * SECOND // 10
+        entries.append((at, size))
+    kept, now = entries, at
+    for later in again or [50_000]:
+        now += later * SECOND
+        kept = thinned(kept, now)
+    assert kept[-1] == entries[-1]
+    for time, size in entries:
+        new = next(entry[0] for entry in kept if entry[1] >= size)
+        assert 0 <= new - time <= (now - time) / 1000
+
+
+def test_a_large_index_is_thinned_and_a_reader_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "THIN_SIZE", 1000)
+    log, writer = tmp_path / "0.0.out", IndexWriter(str(tmp_path))
+    found = IndexReader(f"{log}.idx")
+    for step in range(50):
+        grow(log, 1, NOW + step * SECOND // 10)
+        writer.poll(NOW + step * SECOND // 10)
+        found.refresh()
+    later = NOW + 100 * 24 * 3600 * SECOND
+    assert writer._known["0.0.out"].length > 1000
+    monkeypatch.setattr(writer._known["0.0.out"], "thin_at", 1000)
+    grow(log, 1, later)
+    writer.poll(later)
+    found.refresh()
+    assert len((tmp_path / "0.0.out.idx").read_bytes().splitlines()) == 2
+    assert found.at(51) == (later, 51)
+    assert found.at(1) == reader(log).at(1) == (NOW + 49 * SECOND // 10, 50)
+
+
+def test_a_watch_wakes_for_a_write(tmp_path: Path) -> None:
+    (tmp_path / "log").touch()
+    watch = Watch(str(tmp_path))
+    woken = threading.Event()
+
+    def wait() -> None:
+        watch.wait(60)
+        woken.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    with (tmp_path / "log").open("ab") as file:
+        while not woken.wait(0.01):
+            file.write(b"x")
+            file.flush()
+    watch.close()
