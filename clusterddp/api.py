@@ -25,15 +25,17 @@ from clusterddp.errors import RunError, UnreachableError
 from clusterddp.fanout import Host, Outcome, each, values
 from clusterddp.inventory import Inventory, built_in, load
 from clusterddp.launchers import ssh
+from clusterddp.logs import LogLine, Merge, Position, Selection, lines
 from clusterddp.project import Project, find
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from clusterddp.errors import HostKeyError
     from clusterddp.inventory import HostEntry
     from clusterddp.plan import LaunchPlan
     from clusterddp.prepare import HostReport, RunOptions
+    from clusterddp.remote.wire import Frame
     from clusterddp.verdict import Verdict
 
 GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped
@@ -266,6 +268,21 @@ class Run:
     def verdict(self) -> Verdict | None:
         """How it ended; None while it lives."""
         return self.view().verdict()
+
+    def logs(self, selection: Selection | None = None, *, follow: bool = False) -> Iterator[LogLine]:
+        """Its lines: the past in order of time, then, with ``follow``, as they come until it ends.
+
+        Args:
+            selection: Which lines; all by default.
+            follow: Go on while it runs (in place of ``selection.follow``).
+        """
+        chosen = replace(selection or Selection(), follow=follow, timed=True)
+
+        def opened(host: str, position: Position) -> Iterator[Frame]:
+            return self.cluster.host(host).stream("tail", chosen.args(self.spools[host], position))
+
+        with Merge(self.spools, opened, follow=follow) as merge:
+            yield from lines(merge)
 
     def stop(
         self, *, grace: float = GRACE, reason: str = "by another command", hosts: Iterable[str] = ()

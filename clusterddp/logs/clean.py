@@ -22,6 +22,6 @@ _ESCAPE = re.compile(
 
 def clean(text: bytes) -> bytes:
     """The text without control characters and escapes; tabs, newlines and colours stay."""
-    if len(text.translate(None, _SUSPECT)) == len(text) and not _C1.search(text):
+    if len(text.translate(None, _SUSPECT)) == len(text) and not (b"\xc2" in text and _C1.search(text)):
         return text
     return _C1.sub(b"", _ESCAPE.sub(b"", text).translate(None, _CONTROLS))

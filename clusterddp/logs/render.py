@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -196,4 +196,12 @@ class JsonRenderer(Renderer):
 
     def render(self, view: View, run: Run) -> bytes:
         """One run as JSON lines."""
-        return b"".join([json.dumps(asdict(line)).encode() + b"\n" for line in self._lines.render(view, run)])
+        return "".join([_json(line) for line in self._lines.render(view, run)]).encode()
+
+
+_FIELDS = tuple(field.name for field in fields(LogLine))
+_encode = json.JSONEncoder().encode
+
+
+def _json(line: LogLine) -> str:
+    return _encode({name: getattr(line, name) for name in _FIELDS}) + "\n"

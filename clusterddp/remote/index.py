@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 SUFFIX = ".idx"
-STEP = 95 * 10**6  # ns between two entries of a file: 10 a second, less what a timer may come early
+STEP = 99 * 10**6  # ns between two entries of a file: 10 a second, less what a timer may come early
 THIN_SIZE = 4 << 20  # bytes of an index from which it is thinned
 YOUNG = 3600 * 10**9  # ns for which no entry is thinned
 

@@ -57,7 +57,7 @@ def start(request: Request) -> Dict[str, Any]:
         return _existing(spool)
     if secrets:
         write_private(spool.path("secrets.json"), json.dumps(secrets).encode())
-    write_worker(spool, sys.executable)
+    write_worker(spool, plan["python"])
     answer = spawn(spool, environment, listener)
     if answer != b"ready\n":
         raise Refused("the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died"))
@@ -98,6 +98,8 @@ def agent_environment(plan: Dict[str, Any], spool: Spool) -> Dict[str, str]:
             del environment[name]
     environment.update(plan["env"])
     environment.update(spool_environment(spool.folder))
+    if "PYTHONPATH" in environment:
+        environment["CLUSTERDDP_USER_PYTHONPATH"] = environment["PYTHONPATH"]  # the shim gives it back to the worker
     return environment
 
 
@@ -153,7 +155,6 @@ def _detach(argv: List[str], stdin: Tuple[int, int], stdout: Tuple[int, int]) ->
         if os.fork():
             os._exit(0)
         os.chdir("/")
-        os.umask(0o077)
         os.dup2(stdin[0], 0)
         os.dup2(stdout[1], 1)
         log = os.open(os.path.join(argv[5], "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -43,8 +43,11 @@ class LogSet:
         return file.name in self._from
 
     def _discover(self) -> None:
-        names = [name for name in os.listdir(self.folder) if name not in self.files and _LOG.match(name)]
-        for name in sorted(names):
+        try:
+            names = sorted(os.listdir(self.folder))
+        except FileNotFoundError:  # a start has just made the spool
+            return
+        for name in [name for name in names if name not in self.files and _LOG.match(name)]:
             file = self.files[name] = LogFile(self.folder, name)
             file.timed = self._timed
             file.pos = int(self._from.get(name, 0))

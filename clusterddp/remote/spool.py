@@ -10,13 +10,13 @@ One node touches only its own folder: a home may be shared by all hosts, and two
 import errno
 import fcntl
 import os
-import shlex
 import time
 from typing import Any, Dict, Iterator, List, Optional
 
 from . import proc
 from .events import append_event, read_events
 from .state import read_json, write_json, write_private
+from .workerenv import program
 
 FORMAT = 1  # of the spool; newer code reads all older ones
 FOLDERS = ("logs", "errors", "hook", "torch")
@@ -146,10 +146,8 @@ def create(spool: Spool, plan: Dict[str, Any], code: bytes) -> bool:
 
 
 def write_worker(spool: Spool, interpreter: str) -> None:
-    """Write the program torchrun starts for each worker: the shim, by the helper's own interpreter."""
-    words = [interpreter, "-I", "-S", spool.path("remote.pyz"), "shim", spool.folder]
-    script = '#!/bin/sh\nexec %s "$@"\n' % " ".join(map(shlex.quote, words))
-    write_private(spool.path("worker"), script.encode(), 0o700)
+    """Write the program torchrun starts for each worker: the shim, by the interpreter the worker itself has."""
+    write_private(spool.path("worker"), program(interpreter, spool.path("remote.pyz"), spool.folder).encode(), 0o700)
 
 
 def all_spools(state: str, run: str = "") -> Iterator[Spool]:

@@ -46,12 +46,14 @@ class Supervisor:
         self.kill_at = float("inf")
         self.born = time.monotonic()
         self.terminated = False
+        self.store_again = False  # it was started a second time, the plain way
+        self.umask = os.umask(0o077)
 
     def run(self) -> None:
         """The node's whole life."""
         self.spool.event("supervisor_started", pid=os.getpid())
         if self.listener is not None:
-            self.store = self.start_store()
+            self.store = self.start_store("quick")
         self.agent = self.start_agent()
         self.spool.event("agent_started", pid=self.agent)
         self.loop()
@@ -61,12 +63,10 @@ class Supervisor:
         self.index.finish(time.time_ns())
         self.write_exit(survivors)
 
-    def start_store(self) -> int:
-        """The rendezvous store, by the training interpreter, on the port already bound."""
-        argv = [self.plan["python"], "-u", self.spool.path("remote.pyz"), "store", str(self.listener)]
-        pid = self.spawn(argv, "store.log", (self.listener,))
-        os.close(self.listener or 0)
-        return pid
+    def start_store(self, *how: str) -> int:
+        """The rendezvous store, by the training interpreter, on the port already bound, which we keep open too."""
+        argv = [self.plan["python"], "-u", self.spool.path("remote.pyz"), "store", str(self.listener), *how]
+        return self.spawn(argv, "store.log", (self.listener,))
 
     def start_agent(self) -> int:
         """torchrun, in the folder and the environment of the plan."""
@@ -84,7 +84,7 @@ class Supervisor:
                 stdout=out,
                 stderr=out,
                 pass_fds=[handle for handle in keep if handle is not None],
-                preexec_fn=prepare_child,  # noqa: PLW1509 - this process has one thread
+                preexec_fn=self.prepare_child,  # noqa: PLW1509 - this process has one thread
             )
         except OSError as error:
             os.write(out, ("clusterddp: cannot start %s: %s\n" % (argv[0], error)).encode())
@@ -94,6 +94,14 @@ class Supervisor:
             os.close(out)
         child.returncode = 0  # we reap by pid ourselves; the object must not complain
         return child.pid
+
+    def prepare_child(self) -> None:
+        """In the child: die with the supervisor; the user's umask, and signals as a shell would leave them."""
+        proc.set_pdeathsig(signal.SIGKILL)
+        os.setpgid(0, 0)
+        os.umask(self.umask)
+        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
 
     def loop(self) -> None:
         """Until the agent has ended: reap, index, look for orders."""
@@ -118,8 +126,24 @@ class Supervisor:
                 self.agent_exit = exit_code(status)
                 self.spool.event("agent_exited", exit_code=self.agent_exit)
             elif pid == self.store:
-                self.store = None
                 self.spool.event("store_exited", exit_code=exit_code(status))
+                # Its quick start may not suit this torch; once it has served, a new one would know nothing.
+                again = not self.store_again and "serving" not in self.store_said()
+                self.store = self.start_store() if again else None
+                self.store_again = True
+            else:
+                self.note_orphan(pid, status)
+
+    def note_orphan(self, pid: int, status: int) -> None:
+        """An orphan of ours ended; if it was a worker whose shim was killed, nobody else records its end."""
+        events = [event for event in self.spool.events() if event.get("pid") == pid]
+        if [event["event"] for event in events] != ["worker_started"]:
+            return
+        started = {name: events[0][name] for name in ("start", "local_rank", "rank", "pid")}
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = exit_code(status)
+        self.spool.event("worker_exited", status=status, exit_code=code, signal=number, maxrss_kib=None, **started)
+        sweep.kill_group(pid)
 
     def look_for_orders(self) -> None:
         """Carry out an order to stop: SIGTERM to the agent, SIGKILL to all after the grace."""
@@ -150,7 +174,7 @@ class Supervisor:
     def store_said(self) -> str:
         """The store's last line."""
         with open(self.spool.path("store.log"), encoding="utf-8", errors="replace") as log:
-            return (log.read().strip().splitlines() or ["nothing"])[-1]
+            return (log.read().strip().splitlines() or ["it said nothing"])[-1]
 
     def leftovers(self) -> List[sweep.Process]:
         """All processes of this node but the store, which other nodes still need."""
@@ -187,15 +211,6 @@ class Supervisor:
             self.spool.write_exit("succeeded", 0, "", **fields)
         else:
             self.spool.write_exit("failed", self.agent_exit or 1, "the agent ended with %s" % self.agent_exit, **fields)
-
-
-def prepare_child() -> None:
-    """In the child: die with the supervisor, and start with signals as a shell would leave them."""
-    proc.set_pdeathsig(signal.SIGKILL)
-    os.setpgid(0, 0)
-    os.umask(0o022)
-    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def main(argv: List[str]) -> int:

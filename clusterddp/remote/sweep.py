@@ -99,6 +99,14 @@ def send(process: Process, number: int) -> None:
             pass
 
 
+def kill_group(group: int) -> None:
+    """SIGKILL what is left of a process group."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # nothing is left
+        pass
+
+
 def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 

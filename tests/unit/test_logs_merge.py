@@ -1,0 +1,212 @@
+"""Many streams as one: order of the past, arrival, breaks, silent hosts, bounded memory."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
+from clusterddp.logs import Arrived, Broken, Ended, Event, Merge, Position, Selection, backoff, lines
+from clusterddp.logs import merge as merging
+from clusterddp.remote.wire import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def line(text: str, offset: int, when: int | None = None) -> Frame:
+    header = {"file": "0.0.out", "start": 0, "local_rank": 0, "rank": 0, "stream": "out"}
+    header |= {"offset": offset, "next": offset + len(text)} | ({} if when is None else {"time": when})
+    return Frame(header, text.encode())
+
+
+def end(code: int = 0) -> Frame:
+    return Frame({"kind": "end"}, json.dumps({"ended": {"exit_code": code}, "offsets": {}}).encode())
+
+
+CAUGHT_UP = Frame({"caught_up": True, "offsets": {"0.0.out": 0}}, b"")
+
+
+def fixed(streams: dict[str, list[Frame]]) -> Callable[[str, Position], Iterator[Frame]]:
+    return lambda host, _: iter(streams[host])
+
+
+def texts(events: list[Event]) -> list[str]:
+    return [event.frame.body.decode() for event in events if isinstance(event, Arrived) and event.frame.body]
+
+
+def until(merge: Merge, wanted: Callable[[list[Event]], object]) -> list[Event]:
+    events: list[Event] = []
+    deadline = time.monotonic() + 20
+    while not wanted(events):
+        assert time.monotonic() < deadline, events
+        events += merge.batch(0.1)
+    return events
+
+
+def test_the_past_of_all_hosts_comes_in_order_of_time() -> None:
+    streams = {
+        "a": [*(line(f"a{when}", when, when) for when in range(0, 100, 2)), end(1)],
+        "b": [*(line(f"b{when}", when, when) for when in range(1, 100, 2)), end(2)],
+    }
+    merge = Merge(streams, fixed(streams), follow=False)
+    events = [event for batch in merge for event in batch]
+    assert texts(events) == [f"{'ab'[when % 2]}{when}" for when in range(100)]
+    assert merge.done
+    assert merge.ended == {"a": {"exit_code": 1}, "b": {"exit_code": 2}}
+
+
+def test_what_comes_is_shown_as_it_comes_whatever_another_host_does() -> None:
+    silent = threading.Event()
+
+    def open_stream(host: str, _: Position) -> Iterator[Frame]:
+        yield CAUGHT_UP
+        if host == "silent":
+            silent.wait(20)
+        for number in range(100):
+            yield line("x", number)
+        yield end()
+
+    merge = Merge(["silent", "busy"], open_stream)
+    until(merge, lambda events: len(texts(events)) == 100)
+    assert "busy" in merge.ended or until(merge, lambda events: any(isinstance(e, Ended) for e in events))
+    silent.set()
+    until(merge, lambda events: any(isinstance(event, Ended) for event in events))
+    assert merge.done
+
+
+def test_newer_lines_wait_for_anothers_past_but_not_for_a_silent_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "PATIENCE", 0.3)
+    go, never = threading.Event(), threading.Event()
+
+    def open_stream(host: str, _: Position) -> Iterator[Frame]:
+        if host == "slow":
+            go.wait(20)
+            yield line("old", 0, 5)
+            yield CAUGHT_UP
+        elif host == "silent":
+            never.wait(20)
+        else:
+            yield CAUGHT_UP
+            yield line("new", 0)
+        yield end()
+
+    merge = Merge(["quick", "slow"], open_stream)
+    go.set()
+    assert texts([event for batch in merge for event in batch]) == ["old", "new"]
+    with Merge(["quick", "silent"], open_stream) as other:
+        assert texts(until(other, texts)) == ["new"]
+    never.set()
+
+
+def test_a_broken_stream_goes_on_where_it_ended_and_nothing_comes_twice() -> None:
+    whole = [line(str(number), number) for number in range(10)]
+    opened: list[Position] = []
+
+    def open_stream(_: str, position: Position) -> Iterator[Frame]:
+        opened.append(position)
+        yield CAUGHT_UP._replace(header={"caught_up": True, "offsets": dict(position.offsets)})
+        start = position.offsets.get("0.0.out", 0)
+        yield from whole[start : start + 4]
+        if start + 4 < len(whole):
+            raise UnreachableError("h", "cut")
+        yield end()
+
+    merge = Merge(["h"], open_stream, retry=lambda attempt, _: 0.001 * attempt)
+    events = [event for batch in merge for event in batch]
+    assert texts(events) == [str(number) for number in range(10)]
+    assert [position.offsets.get("0.0.out", 0) for position in opened] == [0, 4, 8]
+    assert [position.caught_up for position in opened] == [False, True, True]
+    assert sum(isinstance(event, Broken) for event in events) == 2
+
+
+def test_a_host_given_up_ends_and_the_error_is_told() -> None:
+    def open_stream(host: str, _: Position) -> Iterator[Frame]:
+        if host == "bad":
+            raise HelperError("bad", "the run's logs are gone")
+        yield line("good", 0)
+        yield end()
+
+    merge = Merge(["bad", "good"], open_stream)
+    events = [event for batch in merge for event in batch]
+    (broken,) = [event for event in events if isinstance(event, Broken)]
+    assert broken.retry is None
+    assert texts(events) == ["good"]
+    with pytest.raises(HelperError):
+        list(lines(Merge(["bad", "good"], open_stream)))
+
+
+def test_a_stream_without_an_end_is_a_break() -> None:
+    merge = Merge(["h"], fixed({"h": [line("x", 0)]}), retry=lambda *_: None)
+    assert isinstance([event for batch in merge for event in batch][-1], Broken)
+
+
+def test_a_bug_in_opening_is_raised_where_the_lines_are_shown() -> None:
+    def open_stream(_: str, __: Position) -> Iterator[Frame]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Merge(["h"], open_stream).batch(20)
+
+
+def test_offsets_move_when_a_batch_was_shown() -> None:
+    merge = Merge(["h"], fixed({"h": [CAUGHT_UP, line("abc", 0), end()]}))
+    until(merge, texts)
+    assert merge.offsets["h"].get("0.0.out", 0) == 0
+    until(merge, lambda _: merge.done)
+    merge.batch(0)
+    assert merge.offsets == {"h": {"0.0.out": 3}}
+
+
+def test_a_paused_reader_makes_hosts_wait_instead_of_filling_memory() -> None:
+    made, full = [], threading.Event()
+
+    def open_stream(_: str, __: Position) -> Iterator[Frame]:
+        yield CAUGHT_UP
+        for number in range(1000):
+            made.append(number)
+            if len(made) >= merging.QUEUE:
+                full.set()
+            yield line("x", number)
+        yield end()
+
+    merge = Merge(["h"], open_stream)
+    assert full.wait(20)
+    assert len(made) <= merging.QUEUE + 1
+    assert len(texts([event for batch in merge for event in batch])) == 1000
+
+
+def test_an_empty_batch_after_the_timeout_and_nothing_after_the_close() -> None:
+    hold = threading.Event()
+
+    def open_stream(_: str, __: Position) -> Iterator[Frame]:
+        hold.wait(20)
+        yield end()
+
+    merge = Merge(["h"], open_stream)
+    assert merge.batch(0.01) == []
+    assert not merge.done
+    merge.close()
+    assert merge.batch() == []
+    assert merge.done
+    hold.set()
+
+
+def test_lost_connections_are_tried_again_ever_more_slowly_and_failures_never() -> None:
+    lost: ClusterddpError = UnreachableError("h", "cut")
+    delays = [backoff(attempt, lost) for attempt in range(50)]
+    assert delays[0] == 0.25
+    assert delays[-1] == 10.0
+    assert backoff(0, HelperError("h", "no")) is None
+
+
+def test_a_selection_goes_to_the_host_and_the_last_lines_only_once() -> None:
+    selection = Selection(ranks=(0, 2), tail=5, follow=True)
+    first = selection.args("/spool")
+    again = selection.args("/spool", Position(offsets={"0.0.out": 7}, caught_up=True))
+    assert (first["tail"], first["from"], first["agent"], first["ranks"]) == (5, {}, False, [0, 2])
+    assert (again["tail"], again["from"]) == (None, {"0.0.out": 7})
