@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import sys
 import threading
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import ClusterddpError
+
+if TYPE_CHECKING:
+    from clusterddp.api import Run
 
 _CLEAR = "\r\x1b[K"
+LOOK = 0.5  # seconds between looks at the rendezvous
 
 
 class Progress:
@@ -14,19 +21,49 @@ class Progress:
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
         self._lock = threading.Lock()
+        self._over = threading.Event()
 
     def __enter__(self) -> Progress:  # noqa: PYI034 - typing.Self is Python 3.11
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._write(_CLEAR)
+        self.end()
 
     def show(self, text: str) -> None:
         """Replace the line."""
-        self._write(f"{_CLEAR}clusterddp: {text}…")
-
-    def _write(self, text: str) -> None:
         if self._terminal:
             with self._lock:
-                sys.stderr.write(text)
+                if not self._over.is_set():
+                    sys.stderr.write(f"{_CLEAR}clusterddp: {text}…")
+                    sys.stderr.flush()
+
+    def say(self, line: str) -> None:
+        """A line that stays, above the one that is being replaced."""
+        with self._lock:
+            sys.stderr.write(f"{_CLEAR if self._terminal else ''}clusterddp: {line}\n")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        """Wipe the line; nothing is shown any more."""
+        if self._terminal and not self._over.is_set():
+            with self._lock:
+                self._over.set()
+                sys.stderr.write(_CLEAR)
                 sys.stderr.flush()
+
+    def watch(self, run: Run) -> None:
+        """Until the first worker's start, say how many nodes have come to the rendezvous; beside other work."""
+        if self._terminal:
+            threading.Thread(target=self._watch, args=(run,), name="rendezvous", daemon=True).start()
+
+    def _watch(self, run: Run) -> None:
+        while not self._over.wait(LOOK):
+            try:
+                view = run.view()
+            except ClusterddpError:  # whoever follows the logs hears of it, and says it
+                return
+            if view.state() != "starting":
+                self.show(f"{len(view.nodes)} nodes are starting their workers")
+                return
+            joined = next((node["joined"] for node in view.nodes if node.get("joined") is not None), 0)
+            self.show(f"rendezvous {min(joined, len(view.nodes))}/{len(view.nodes)} nodes")

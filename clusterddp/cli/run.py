@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from clusterddp.cli.main import say
 from clusterddp.cli.options import DURATION, SIZE, cluster_options, ranks, setting
-from clusterddp.cli.stop import report
-from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, UsageError
+from clusterddp.errors import UsageError
 
 if TYPE_CHECKING:
-    from clusterddp.api import Run
     from clusterddp.prepare import RunOptions
 
 GRACE = 30.0
@@ -79,16 +74,17 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
             plan, _ = cluster.plan(options, dry=True)
             click.echo(plan.render(), nl=False)
             return 0
-        from clusterddp.cli.progress import Progress  # noqa: PLC0415 - start-up
+        from clusterddp.cli.attached import attach, heed_signals  # noqa: PLC0415 - start-up
+        from clusterddp.cli.progress import Progress  # noqa: PLC0415
 
+        heed_signals()
         with Progress() as progress:
             cluster.progress = progress.show
-            signal.signal(signal.SIGTERM, _interrupt)
             run = cluster.start(options)
-        if given["detach"]:
-            click.echo(run.id)
-            return 0
-        return attached(run, shown, given["grace"], given["result"])
+            if not given["detach"]:
+                return attach(run, progress, shown=shown, grace=given["grace"], result=given["result"])
+        click.echo(run.id)
+        return 0
 
 
 def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
@@ -124,63 +120,6 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
         sync_limit=given["sync_limit"],
         limit=limit,
     )
-
-
-def attached(run: Run, shown: tuple[int, ...] | None, grace: float, result: Path | None) -> int:
-    """Follow the run to its end; Ctrl-C stops it, SIGQUIT leaves it."""
-    from clusterddp.cli.logs import selection_for, writer  # noqa: PLC0415 - start-up
-    from clusterddp.follow import Follower  # noqa: PLC0415
-    from clusterddp.logs import renderer_for  # noqa: PLC0415
-
-    world = run.record["world_size"]
-    size = f"{world} rank{'' if world == 1 else 's'} on {len(run.spools)} hosts"
-    say(f"run {run.id}: {size}; Ctrl-C stops it, Ctrl-\\ detaches")
-    signal.signal(signal.SIGQUIT, _detach)
-    renderer = renderer_for(sys.stdout.buffer)
-    started = time.monotonic()
-    try:
-        with writer(renderer) as show:
-            fail_fast = run.record["max_restarts"] == 0
-            verdict = Follower(run, selection_for(renderer, shown), show, fail_fast=fail_fast).follow()
-    except Detached:
-        say(f"detached; `clusterddp logs --follow {run.id}` shows it again, `clusterddp stop {run.id}` ends it")
-        return 0
-    except KeyboardInterrupt as interrupt:
-        return _stop(run, grace, EXIT_STOPPED if interrupt.args else EXIT_INTERRUPTED)
-    if result:
-        import json  # noqa: PLC0415
-
-        result.write_text(json.dumps(run.status(), indent=1) + "\n", encoding="utf-8")
-    if verdict is None:
-        say("the run goes on, but its hosts cannot be followed")
-        return EXIT_NOT_THE_SCRIPT
-    seconds = f" in {time.monotonic() - started:.1f} s" if verdict.state == "succeeded" else ""
-    say(f"run {run.id}: {verdict.line}{seconds}" if verdict.state == "succeeded" else verdict.line)
-    return verdict.exit_code
-
-
-class Detached(BaseException):
-    """SIGQUIT came: the user detaches."""
-
-
-def _detach(*_: object) -> NoReturn:
-    raise Detached
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt("SIGTERM")
-
-
-def _stop(run: Run, grace: float, code: int) -> int:
-    """The first Ctrl-C: stop everywhere and report the proof. A second one leaves at once."""
-    say(f"stopping run {run.id} on {len(run.spools)} hosts (Ctrl-C again leaves it to `clusterddp stop {run.id}`)")
-    try:
-        report(run, run.stop(grace=grace, reason="Ctrl-C" if code == EXIT_INTERRUPTED else "SIGTERM to its operator"))
-    except KeyboardInterrupt:
-        say(f"left in the middle of the stop; `clusterddp stop {run.id}` finishes it")
-        sys.stderr.flush()
-        os._exit(code)
-    return code
 
 
 def _number(text: str | None, option: str) -> int | None:

@@ -6,6 +6,7 @@ If one fails, those that have started are stopped again. Slurm is another render
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from clusterddp.fanout import each, values
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from clusterddp.fanout import Host, Outcome
+    from clusterddp.fanout import Host
     from clusterddp.plan import LaunchPlan
 
 START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take most of it
@@ -46,28 +47,24 @@ def launch(hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str]) 
         answer: dict[str, Any] = host.upload("start", {}, [message], timeout=START_TIMEOUT)
         return answer
 
-    first = each(hosts[:1], start)
-    if not first[0].error:
-        plan = plan.with_port(first[0].get()["port"])
-    rest = each(hosts[1:], start) if not first[0].error else []
-    started = first + rest
-    if any(outcome.error for outcome in started):
-        _undo(hosts, plan.run, started)
-    spools = {outcome.name: str(outcome.get()["spool"]) for outcome in started}
-    committed = each(hosts, lambda host: host.call("commit", {"spool": spools[host.name]}, timeout=30))
-    if any(outcome.error for outcome in committed):
-        _undo(hosts, plan.run, committed)
+    try:
+        first = each(hosts[:1], start)
+        plan = plan.with_port(values(first)[0]["port"])
+        started = first + each(hosts[1:], start)
+        values(started)
+        spools = {outcome.name: str(outcome.get()["spool"]) for outcome in started}
+        values(each(hosts, lambda host: host.call("commit", {"spool": spools[host.name]}, timeout=30)))
+    except BaseException:  # Ctrl-C too
+        _undo(hosts, plan.run)
+        raise
     return plan, spools
 
 
-def _undo(hosts: Sequence[Host], run: str, outcomes: Sequence[Outcome[Any]]) -> None:
-    """Stop whatever may have started, then raise the errors; an unreachable host ends its part by itself."""
+def _undo(hosts: Sequence[Host], run: str) -> None:
+    """Stop whatever may have started; on a host out of reach an uncommitted supervisor ends by itself."""
 
     def stop(host: Host) -> None:
-        try:
+        with contextlib.suppress(ClusterddpError):  # never started there, or out of reach
             host.call("stop", {"run": run, "hosts": [host.name], "grace": 0.0, "reason": CLEANUP_REASON}, timeout=60)
-        except ClusterddpError:
-            return  # never started there, or out of reach: an uncommitted supervisor ends on its own
 
     each([host for host in hosts if not host.lost], stop)
-    values(outcomes)

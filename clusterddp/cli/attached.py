@@ -1,0 +1,122 @@
+"""A run on this terminal, from its start to its end: its lines, Ctrl-C, SIGQUIT, the verdict.
+
+A lost terminal (SIGHUP, kill -9) only ends this process: the run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+from clusterddp.cli.logs import selection_for, writer
+from clusterddp.cli.main import say
+from clusterddp.cli.stop import report
+from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED
+from clusterddp.follow import Follower
+from clusterddp.logs import Arrived, renderer_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusterddp.api import Run
+    from clusterddp.cli.progress import Progress
+    from clusterddp.logs import Event
+    from clusterddp.verdict import Verdict
+
+
+class DetachedError(BaseException):
+    """SIGQUIT came: the user leaves the run to itself."""
+
+
+def heed_signals() -> None:
+    """SIGTERM acts as Ctrl-C, with a code of its own; SIGQUIT detaches once a run is attached."""
+    signal.signal(signal.SIGTERM, _interrupt)
+
+
+def attach(run: Run, progress: Progress, *, shown: tuple[int, ...] | None, grace: float, result: Path | None) -> int:
+    """Follow the run to its end; the contract's exit code.
+
+    Args:
+        run: The run, just started.
+        progress: The line that stands until the first output.
+        shown: Only these ranks' lines; None for all.
+        grace: Seconds between SIGTERM and SIGKILL when Ctrl-C stops it.
+        result: Where to write the final status.
+    """
+    signal.signal(signal.SIGQUIT, _detach)
+    world = run.record["world_size"]
+    size = f"{world} rank{'' if world == 1 else 's'} on {len(run.spools)} host{'' if len(run.spools) == 1 else 's'}"
+    progress.say(f"run {run.id}: {size}; Ctrl-C stops it, Ctrl-\\ detaches")
+    progress.watch(run)
+    started = time.monotonic()
+    try:
+        code = _ended(run, _follow(run, progress, shown), time.monotonic() - started)
+    except DetachedError:
+        progress.end()
+        say(f"detached; `clusterddp logs --follow {run.id}` shows it again, `clusterddp stop {run.id}` ends it")
+        return 0
+    except KeyboardInterrupt as interrupt:
+        progress.end()
+        code = _stop(run, grace, EXIT_STOPPED if interrupt.args else EXIT_INTERRUPTED)
+    if result:
+        result.write_text(json.dumps(run.status(), indent=1) + "\n", encoding="utf-8")
+    return code
+
+
+def _follow(run: Run, progress: Progress, shown: tuple[int, ...] | None) -> Verdict | None:
+    renderer = renderer_for(sys.stdout.buffer)
+    speaking: set[str] = set()  # hosts whose workers have printed something
+    with writer(renderer) as write:
+
+        def show(events: list[Event]) -> None:
+            if any(not isinstance(event, Arrived) or event.frame.body for event in events):
+                progress.end()
+            write([event for event in events if not _drowns(event, speaking)])
+
+        return Follower(run, selection_for(renderer, shown), show, fail_fast=True).follow()
+
+
+def _drowns(event: Event, speaking: set[str]) -> bool:
+    """Whether it is an agent's word after its workers spoke.
+
+    torchrun prints a traceback of its own for every host that ends badly, which would bury the worker's; `logs`
+    shows them. An agent that fails before its workers say anything is heard.
+    """
+    if not isinstance(event, Arrived) or "file" not in event.frame.header:
+        return False
+    if event.frame.header["local_rank"] is None:
+        return event.host in speaking
+    speaking.add(event.host)
+    return False
+
+
+def _ended(run: Run, verdict: Verdict | None, seconds: float) -> int:
+    """Say how it ended; a failed run's verdict is the last line."""
+    if verdict is None:
+        say("the run goes on, but its hosts cannot be followed")
+        return EXIT_NOT_THE_SCRIPT
+    say(f"run {run.id} succeeded in {seconds:.1f} s" if verdict.state == "succeeded" else verdict.line)
+    return verdict.exit_code
+
+
+def _stop(run: Run, grace: float, code: int) -> int:
+    """The first Ctrl-C: stop everywhere and report the proof. A second one leaves at once."""
+    say(f"stopping run {run.id}; Ctrl-C again leaves the rest to `clusterddp stop {run.id}`")
+    try:
+        report(run, run.stop(grace=grace, reason="Ctrl-C" if code == EXIT_INTERRUPTED else "SIGTERM to its operator"))
+    except KeyboardInterrupt:
+        say(f"left in the middle of the stop; `clusterddp stop {run.id}` finishes it")
+        os._exit(code)  # threads still wait for hosts
+    return code
+
+
+def _detach(*_: object) -> NoReturn:
+    raise DetachedError
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt("SIGTERM")

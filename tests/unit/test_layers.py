@@ -1,0 +1,268 @@
+"""The shape of the code: who may import whom, what ships to hosts, how large a file may be.
+
+The tables here are the truth; ARCHITECTURE.md draws the same in words.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.bundle import PACKAGE, bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "clusterddp"
+REMOTE = SOURCE / "remote"
+
+# A room imports only from rows above its own; within a row, from what stands to its left.
+LAYERS = (
+    ("errors",),
+    ("remote",),
+    ("inventory", "facts"),
+    ("plan",),
+    ("project", "gitfiles", "hashes", "tree", "connection", "bundle", "fanout"),
+    ("probe", "upload", "sync"),
+    ("launchers",),
+    ("logs", "verdict", "runs"),
+    ("prepare",),
+    ("api", "follow"),
+    ("terminal",),
+    ("cli",),
+)
+FACES = {"__init__", "__main__"}  # of the package: they pass on what the rooms hold
+
+# A library → the only rooms that may import it.
+DOORS = {
+    "rich": {"terminal"},
+    "fabric": {"connection"},
+    "invoke": {"connection"},
+    "paramiko": {"connection"},
+    "yaml": {"inventory"},
+    "click": {"cli"},
+    "tomllib": {"project"},
+    "tomli": {"project"},
+    "torch": {"remote"},
+}
+PURE = ("plan", "verdict", "runs", "facts")  # values in, values out
+HARMLESS = {
+    "__future__", "collections", "dataclasses", "enum", "functools", "ipaddress", "itertools", "re", "shlex",
+    "signal", "typing",
+}  # fmt: skip
+
+# Programs of remote/ that the training interpreter runs, so that they may ask for torch, inside a function.
+WITH_TORCH = {"store.py", "torchask.py"}
+# The one absolute import there: state.py is the first code on a host, and calls the zipapp it has just received.
+BOOTSTRAP = ("state.py", f"{PACKAGE}.__main__")
+PROGRAMS = {"hook/sitecustomize.py", "torchask.py"}  # run as files of their own, never imported by ours
+
+MOST_LINES, MOST_FUNCTION_LINES = 400, 60
+
+
+def sources(folder: Path = SOURCE) -> list[Path]:
+    found = sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
+    assert found
+    return found
+
+
+def shown(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imports(path: Path) -> Iterator[tuple[int, int, str]]:
+    """Line, level and absolute name of each import, those in functions and for type checkers too."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, 0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = ("clusterddp", *path.relative_to(SOURCE).parts[:-1])
+            base = parts[: len(parts) - node.level + 1] if node.level else ()
+            module = ".".join((*base, *([node.module] if node.module else [])))
+            if module == "clusterddp":
+                yield from ((node.lineno, node.level, f"clusterddp.{alias.name}") for alias in node.names)
+            else:
+                yield node.lineno, node.level, module
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def rooms() -> set[str]:
+    return {room(path) for path in sources()}
+
+
+def test_every_room_has_its_place_in_the_table() -> None:
+    listed = [name for row in LAYERS for name in row]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == rooms() - FACES
+
+
+def test_a_room_imports_only_from_above_or_from_its_left() -> None:
+    order = {name: place for place, name in enumerate(name for row in LAYERS for name in row)}
+    wrong = []
+    for path in sources():
+        own = room(path)
+        for line, _, module in imports(path):
+            other = module.split(".")[1] if module.startswith("clusterddp.") else ""
+            if own not in FACES and other in order and other != own and order[other] > order[own]:
+                wrong.append(f"{shown(path)}:{line} imports {module}")
+    assert wrong == []
+
+
+def test_a_library_has_one_door() -> None:
+    wrong = [
+        f"{shown(path)}:{line} imports {module}"
+        for path in sources()
+        for line, level, module in imports(path)
+        if not level and room(path) not in DOORS.get(module.split(".")[0], {room(path)})
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_a_pure_room_can_do_no_input_or_output(name: str) -> None:
+    files = [path for path in sources() if room(path) == name]
+    used = {
+        module.split(".")[0]
+        for path in files
+        for _, level, module in imports(path)
+        if not level and not module.startswith("clusterddp")
+    }
+    assert used <= HARMLESS
+    calls = [node for path in files for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
+    assert not {"open", "print", "input"} & {call.func.id for call in calls if isinstance(call.func, ast.Name)}
+
+
+def test_remote_imports_itself_relatively_and_else_only_the_standard_library() -> None:
+    known = sys.stdlib_module_names
+    wrong = []
+    for path in sources(REMOTE):
+        name = path.relative_to(REMOTE).as_posix()
+        for line, level, module in imports(path):
+            allowed = module.startswith("clusterddp.remote") if level else module.split(".")[0] in known
+            with_torch = module.split(".")[0] == "torch" and name in WITH_TORCH
+            if not (allowed or with_torch or (name, module) == BOOTSTRAP):
+                wrong.append(f"{shown(path)}:{line} imports {module}")
+    assert wrong == []
+
+
+def test_remote_asks_for_torch_only_inside_functions() -> None:
+    for name in sorted(WITH_TORCH):
+        at_import = [node for node in parsed(REMOTE / name).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        assert "torch" not in "".join(ast.unparse(node) for node in at_import)
+
+
+def test_remote_has_the_syntax_of_python_3_8() -> None:
+    for path in sources(REMOTE):
+        ast.parse(path.read_text(encoding="utf-8"), shown(path), feature_version=(3, 8))
+
+
+@pytest.fixture(scope="module")
+def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What hosts get, the very bytes."""
+    path = tmp_path_factory.mktemp("zipapp") / "remote.pyz"
+    path.write_bytes(bundle().code)
+    return path
+
+
+def modules_of_remote() -> list[str]:
+    names = [path.relative_to(REMOTE).as_posix() for path in sources(REMOTE)]
+    plain = [name for name in names if name not in PROGRAMS]
+    dotted = [name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in plain]
+    return [f"{PACKAGE}.{name}" for name in dotted if name != "__init__"]
+
+
+# Each module alone in a list, all in one child, with no site-packages: what is not in the standard library is missing.
+IMPORT_ALL = """
+import importlib, sys
+sys.path.insert(0, sys.argv[1])
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+outside = [name for name, module in sys.modules.items() if "site-packages" in (getattr(module, "__file__", "") or "")]
+sys.exit("from site-packages: %s" % outside if outside else 0)
+"""
+
+
+def imported_by(python: str, zipapp: Path) -> subprocess.CompletedProcess[str]:
+    argv = [python, "-I", "-S", "-W", "error", "-c", IMPORT_ALL, str(zipapp), *modules_of_remote()]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, env=dict(os.environ, LC_ALL="C"))
+
+
+def test_every_module_of_the_zipapp_imports_without_site_packages(zipapp: Path) -> None:
+    done = imported_by(sys.executable, zipapp)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_zipapp_runs_without_site_packages(zipapp: Path) -> None:
+    argv = [sys.executable, "-I", "-S", str(zipapp), "nothing"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "no such role: 'nothing'\n")
+
+
+def pythons_3_8() -> list[str]:
+    """Real interpreters: on PATH, or pyenv's."""
+    installed = sorted(Path.home().glob(".pyenv/versions/3.8*/bin/python3.8"))
+    found = [str(path) for path in installed] or [shutil.which("python3.8") or ""]
+    argv = ("-I", "-c", "import sys; print(sys.version_info[:2])")
+    return [
+        python
+        for python in filter(None, found)
+        if subprocess.run([python, *argv], capture_output=True, text=True, check=False).stdout == "(3, 8)\n"
+    ]
+
+
+def test_every_module_of_the_zipapp_imports_under_python_3_8(zipapp: Path) -> None:
+    found = pythons_3_8()
+    if not found:
+        pytest.skip("no python3.8 on PATH or in ~/.pyenv/versions")
+    done = imported_by(found[0], zipapp)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_a_program_of_remote_compiles_under_python_3_8(name: str) -> None:
+    found = pythons_3_8()
+    if not found:
+        pytest.skip("no python3.8 on PATH or in ~/.pyenv/versions")
+    text = (REMOTE / name).read_text(encoding="utf-8")
+    argv = [found[0], "-I", "-c", "import sys; compile(sys.stdin.read(), 'program', 'exec')"]
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_file_is_too_long() -> None:
+    files = [*sources(), *sources(ROOT / "tests"), *sources(ROOT / "examples")]
+    lengths = {shown(path): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    assert {name: count for name, count in lengths.items() if count > MOST_LINES} == {}
+
+
+def test_no_function_is_too_long() -> None:
+    long = [
+        f"{shown(path)}:{node.lineno} {node.name}"
+        for path in [*sources(), *sources(ROOT / "tests")]
+        for node in ast.walk(parsed(path))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and (node.end_lineno or 0) - node.lineno + 1 > MOST_FUNCTION_LINES
+    ]
+    assert long == []
+
+
+def test_every_file_says_what_it_is_for() -> None:
+    silent = [shown(path) for path in sources() if not ast.get_docstring(parsed(path))]
+    assert silent == []
