@@ -14,7 +14,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from clusterddp.bundle import COMMAND, MAGIC_WORD, NO_PYTHON, TOO_OLD, Bundle, bundle
 from clusterddp.errors import ClusterddpError, HelperError, HostsError, UnreachableError
@@ -23,7 +23,7 @@ from clusterddp.remote.wire import CREDIT, MAGIC, MAX_BODY, PROTOCOL, Decoder, F
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from clusterddp.connection import BytePipe, Connector
+    from clusterddp.connection import BytePipe
     from clusterddp.inventory import HostEntry
 
 T = TypeVar("T")
@@ -32,6 +32,13 @@ QUIET = 10.0  # seconds of silence after which a host we wait for is pinged
 DEAD = 30.0  # seconds of silence after which it is given up
 HANDSHAKE = 30.0  # seconds from the open pipe to the helper's hello
 _NOISE = 64 * 1024
+
+
+class Opener(Protocol):
+    """What runs a command on a host and gives its byte pipe: a Connector, or one connection somebody has."""
+
+    def open(self, entry: HostEntry, command: str) -> BytePipe:
+        """The pipe to the command."""
 
 
 class _Exchange:
@@ -59,7 +66,7 @@ class Host:
         self._lost: str | None = None
 
     @classmethod
-    def open(cls, entry: HostEntry, connector: Connector, code: Bundle | None = None) -> Host:
+    def open(cls, entry: HostEntry, connector: Opener, code: Bundle | None = None) -> Host:
         """Connect, start the helper (sent only if the host lacks it), wait for its hello.
 
         Raises:

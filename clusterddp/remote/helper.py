@@ -19,10 +19,11 @@ from . import ops, proc
 from .reap import exit_code
 from .request import Request
 from .state import Refused, home_folder, state_folder
-from .wire import PROTOCOL, Decoder, Frame, encode
+from .wire import PROTOCOL, Decoder, Frame, ProtocolError, encode
 
 READ = 1 << 16
 QUEUE_LIMIT = 4 << 20  # bytes waiting for the connection before children are no longer read
+LOOK = 0.02  # seconds between looks for the end of a child that is ending
 
 
 class Job:
@@ -36,6 +37,7 @@ class Job:
         self.to_child: Deque[bytes] = deque()
         self.partial = bytearray()
         self.closed = False  # its pipes are; an event seen just before must not touch them
+        self.cancelled = False
 
 
 class Helper:
@@ -45,6 +47,7 @@ class Helper:
         self.source, self.sink, self.state = source, sink, state
         self.decoder = Decoder()
         self.jobs: Dict[int, Job] = {}
+        self.ending: List[Job] = []  # their pipes are closed, the kernel has not let go of them yet
         self.control: Deque[bytes] = deque()
         self.data: Deque[bytes] = deque()
         self.waiting = 0  # bytes in self.data
@@ -59,8 +62,9 @@ class Helper:
         self.selector.register(self.source, selectors.EVENT_READ, self._read_operator)
         self._reply(hello(self.state))
         while self.open:
+            self._reap()
             self._want_writes()
-            for key, _ in self.selector.select():
+            for key, _ in self.selector.select(LOOK if self.ending else None):
                 key.data()
 
     def _reply(self, header: Dict[str, Any]) -> None:
@@ -91,8 +95,12 @@ class Helper:
         if not data:
             self.open = False
             return
-        for frame in self.decoder.feed(data):
-            self._handle(frame)
+        try:
+            for frame in self.decoder.feed(data):
+                self._handle(frame)
+        except (ProtocolError, KeyError, TypeError, ValueError) as error:  # no operator of ours: nothing to answer
+            sys.stderr.write("clusterddp: the helper ends: %r\n" % error)
+            self.open = False
 
     def _handle(self, frame: Frame) -> None:
         kind, ident = frame.header.get("kind"), int(frame.header.get("id", 0))
@@ -107,20 +115,31 @@ class Helper:
             job.to_child.append(encode(frame.header, frame.body))
 
     def _start(self, ident: int, frame: Frame) -> None:
-        try:
-            operation = ops.find(frame.header["op"])
-        except KeyError:
-            self._reply({"id": ident, "kind": "error", "message": "no such operation: %s" % frame.header["op"]})
+        name = str(frame.header["op"])
+        if name not in ops.TABLE:
+            self._reply({"id": ident, "kind": "error", "message": "no such operation: %s" % name[:80]})
             return
+        try:
+            self.jobs[ident] = self._fork(ident, ops.find(name), frame.header.get("args") or {})
+        except Exception as error:  # noqa: BLE001 - no process or descriptor left: the other operations go on
+            self._reply({"id": ident, "kind": "error", "message": "cannot start %s: %s" % (name, error)})
+
+    def _fork(self, ident: int, operation: Any, args: Dict[str, Any]) -> Job:
         child_in, sink = os.pipe()
         source, child_out = os.pipe()
-        pid = os.fork()
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:
+            for handle in (child_in, sink, source, child_out):
+                os.close(handle)
+            raise
         if not pid:
-            run_child(operation, Request(ident, frame.header.get("args") or {}, child_in, child_out), self.state)
+            run_child(operation, Request(ident, args, child_in, child_out), self.state, parent)
         os.close(child_in)
         os.close(child_out)
         os.set_blocking(sink, False)
-        self.jobs[ident] = Job(ident, pid, source, sink)
+        return Job(ident, pid, source, sink)
 
     def _write_child(self, job: Job) -> None:
         if job.closed:
@@ -158,17 +177,30 @@ class Helper:
             del job.partial[:start]
 
     def _finish(self, job: Job) -> None:
-        """The child closed its pipe: reap it; if it died without an answer, answer for it."""
-        _, status = os.waitpid(job.pid, 0)
+        """The child closed its pipe: it ends."""
         self._forget(job)
-        if status:
-            message = "the operation ended with status %d" % exit_code(status)
-            self.data.append(encode({"id": job.ident, "kind": "error", "message": message}))
+        self.ending.append(job)
 
     def _end(self, job: Job) -> None:
         os.kill(job.pid, signal.SIGKILL)
-        os.waitpid(job.pid, 0)
-        self._forget(job)
+        job.cancelled = True
+        self._finish(job)
+
+    def _reap(self) -> None:
+        """Take ended children away; never wait for one (a hung file server may hold it for hours).
+
+        For one that died without an answer, answer: after whatever it has sent.
+        """
+        for job in list(self.ending):
+            pid, status = os.waitpid(job.pid, os.WNOHANG)
+            if not pid:
+                continue
+            self.ending.remove(job)
+            if status and not job.cancelled:
+                message = "the operation ended with status %d" % exit_code(status)
+                answer = encode({"id": job.ident, "kind": "error", "message": message})
+                self.data.append(answer)
+                self.waiting += len(answer)
 
     def _forget(self, job: Job) -> None:
         for handle in (job.source, job.sink):
@@ -211,11 +243,13 @@ def hello(state: str) -> Dict[str, Any]:
     }
 
 
-def run_child(operation: Any, request: Request, state: str) -> None:
+def run_child(operation: Any, request: Request, state: str, parent: int) -> None:
     """The forked child's whole life: detach from the connection, run the operation, answer, leave."""
     status = 1
     try:
         proc.set_pdeathsig(signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the kernel knew
+            os._exit(1)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(2, 1)  # a stray print must not become a frame
@@ -228,8 +262,6 @@ def run_child(operation: Any, request: Request, state: str) -> None:
         status = 0
     except Refused as error:
         request.fail(error.message, error.remedy)
-        status = 0
-    except (EOFError, BrokenPipeError):
         status = 0
     except BaseException as error:  # noqa: BLE001 - the operator must hear of any failure
         request.fail("%s: %s" % (type(error).__name__, error), bug=traceback.format_exc())

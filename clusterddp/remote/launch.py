@@ -10,13 +10,14 @@ import json
 import os
 import socket
 import sys
+import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from .nodeenv import spool_environment
 from .request import Request
 from .setupenv import setup_environment
 from .spool import Spool, all_spools, create, write_worker
-from .state import Refused, write_private
+from .state import Refused, private_folder, write_private
 from .workdir import confirm
 
 # Left over from another launcher or torchrun on this host, these would steer ours.
@@ -25,6 +26,7 @@ STALE = {
     "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "PYTHON_EXEC",
 }  # fmt: skip
 STALE_PREFIXES = ("PET_", "TORCHELASTIC_", "CLUSTERDDP_")
+OTHER_START = 10.0  # seconds that another start of the same node gets to bring its supervisor up
 PORT_TO_COME = "{port}"  # in a plan's --rdzv-endpoint, until the rendezvous host has bound one
 
 
@@ -43,8 +45,11 @@ def start(request: Request) -> Dict[str, Any]:
     for other in all_spools(request.args["state"], plan["run"]):
         if other.tombstone():
             raise Refused("run %s was stopped" % plan["run"], "start a new one")
+    if os.path.isdir(spool.folder):
+        return _existing(spool)
     environment = agent_environment(plan, spool)
-    os.makedirs(plan["run_dir"], mode=0o700, exist_ok=True)
+    private_folder(os.path.dirname(plan["run_dir"]))
+    private_folder(plan["run_dir"])
     if not os.path.isdir(plan["cwd"]):
         raise Refused("the working folder %s is not there" % plan["cwd"], "run again without --no-sync")
     listener = bind_store(plan) if plan.get("store") else None
@@ -60,7 +65,10 @@ def start(request: Request) -> Dict[str, Any]:
     write_worker(spool, plan["python"])
     answer = spawn(spool, environment, listener)
     if answer != b"ready\n":
-        raise Refused("the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died"))
+        reason = "the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died")
+        if not spool.exit_record():
+            spool.write_exit("failed", 125, reason)
+        raise Refused(reason)
     confirm_code(spool, plan, request.args["state"])
     return {"started": True, "spool": spool.folder, "port": port}
 
@@ -84,9 +92,12 @@ def commit(request: Request) -> Dict[str, Any]:
 
 
 def _existing(spool: Spool) -> Dict[str, Any]:
+    deadline = time.monotonic() + OTHER_START
+    while not spool.alive() and not spool.exit_record():
+        if time.monotonic() > deadline:
+            raise Refused("an earlier start of this node was cut short", "start a new run")
+        time.sleep(0.05)
     bound = spool.plan().get("store") or {}
-    if not spool.alive() and not spool.exit_record():
-        raise Refused("an earlier start of this node was cut short", "start a new run")
     return {"started": False, "spool": spool.folder, "port": bound.get("port")}
 
 
@@ -137,13 +148,17 @@ def spawn(spool: Spool, environment: Dict[str, str], listener: Optional[socket.s
     if listener:
         os.set_inheritable(listener.fileno(), True)
         argv.append(str(listener.fileno()))
-    if not os.fork():
+    pid = os.fork()
+    if not pid:
         _detach(argv, to_supervisor, from_supervisor)
-    os.wait()
+    os.waitpid(pid, 0)
     os.close(to_supervisor[0])
     os.close(from_supervisor[1])
-    with os.fdopen(to_supervisor[1], "wb") as stream:
-        stream.write(json.dumps(environment).encode())
+    try:
+        with os.fdopen(to_supervisor[1], "wb") as stream:
+            stream.write(json.dumps(environment).encode())
+    except BrokenPipeError:  # it died at once; its silence says so below
+        pass
     with os.fdopen(from_supervisor[0], "rb") as stream:
         return stream.read()
 

@@ -26,7 +26,7 @@ class LogSet:
         self._timed = timed
 
     def wanted(self) -> List[LogFile]:
-        """The files there are now that the filters let through."""
+        """The files that hold something and that the filters let through."""
         self._discover()
         unknown = [file for file in self.files.values() if file.local_rank is not None and not file.identified]
         unknown = [file for file in unknown if file.size]
@@ -66,7 +66,7 @@ class LogSet:
         args = self._args
         if file.name == AGENT_LOG:
             return bool(args.get("agent"))
-        if args.get("stream", "both") not in ("both", file.stream):
+        if not file.identified or args.get("stream", "both") not in ("both", file.stream):
             return False
         local_ranks, ranks = args.get("local_ranks"), args.get("ranks")
         return (local_ranks is None or file.local_rank in local_ranks) and (ranks is None or file.rank in ranks)

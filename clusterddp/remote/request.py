@@ -57,7 +57,8 @@ class Request:
 
     def fail(self, message: str, remedy: str = "", bug: Optional[str] = None) -> None:
         """Send an error; ``bug`` holds a traceback when it was not expected."""
-        self._write({"kind": "error", "message": message[:4000], "remedy": remedy[:1000], "bug": bug and bug[-8000:]})
+        # JSON may write a character in twelve bytes; all must fit a frame.
+        self._write({"kind": "error", "message": message[:2000], "remedy": remedy[:500], "bug": bug and bug[-2000:]})
 
     def _receive(self) -> None:
         data = os.read(self._source, 1 << 16)

@@ -15,12 +15,13 @@ from typing import Any, Dict, Iterator, List, Optional
 
 from . import proc
 from .events import append_event, read_events
-from .state import read_json, write_json, write_private
+from .state import private_folder, read_json, write_json, write_private
 from .workerenv import program
 
 FORMAT = 1  # of the spool; newer code reads all older ones
 FOLDERS = ("logs", "errors", "hook", "torch")
 AGENT_LOG = "agent.out"
+LOCK_PATIENCE = 0.5  # seconds: who asks whether the lock is held has it himself for a moment
 TIME_LIMIT = "the time limit was reached"  # a reason to stop that has an exit code of its own
 
 
@@ -81,7 +82,7 @@ class Spool:
     def alive(self) -> bool:
         """Whether a supervisor holds the lock."""
         try:
-            handle = os.open(self.path("lock"), os.O_RDWR | os.O_CLOEXEC)
+            handle = os.open(self.path("lock"), os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             if error.errno == errno.ENOENT:
                 return False
@@ -97,12 +98,17 @@ class Spool:
     def take_lock(self) -> Optional[int]:
         """Hold the lock for this process's life; None if another holds it."""
         handle = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            return None
-        return handle
+        deadline = time.monotonic() + LOCK_PATIENCE
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < deadline:
+                    time.sleep(0.02)
+                    continue
+                os.close(handle)
+                return None
+            return handle
 
     def tombstone(self) -> Optional[Dict[str, Any]]:
         """The order to stop (``{reason, grace, by}``), or None. Every later start of this run refuses it."""
@@ -132,7 +138,10 @@ class Spool:
 
 def create(spool: Spool, plan: Dict[str, Any], code: bytes) -> bool:
     """Make the spool of ``plan`` with its own copy of the remote code; False if an earlier start made it."""
-    os.makedirs(os.path.dirname(spool.folder), mode=0o700, exist_ok=True)
+    attempt = os.path.dirname(spool.folder)
+    run = os.path.dirname(attempt)
+    for folder in (os.path.dirname(run), run, attempt):
+        private_folder(folder)
     try:
         os.mkdir(spool.folder, 0o700)
     except FileExistsError:
@@ -154,7 +163,7 @@ def all_spools(state: str, run: str = "") -> Iterator[Spool]:
     """Every spool on this host, or of one run; a home shared by hosts shows other hosts' too."""
     runs = os.path.join(state, "runs")
     for name in sorted(_names(runs)) if not run else [run]:
-        for attempt in sorted(_names(os.path.join(runs, name)), key=int):
+        for attempt in sorted(filter(str.isdigit, _names(os.path.join(runs, name))), key=int):
             for node in sorted(_names(os.path.join(runs, name, attempt))):
                 yield Spool(os.path.join(runs, name, attempt, node))
 

@@ -25,6 +25,7 @@ def runs(request: Request) -> List[Dict[str, Any]]:
 
 def describe(spool: Spool, plan: Dict[str, Any]) -> Dict[str, Any]:
     """One node of one attempt as JSON: enough for a status and for the verdict."""
+    alive = spool.alive()  # before the record: who ends writes it first and lets the lock go then
     exit_record = spool.exit_record()
     events = spool.events()
     value = {
@@ -34,13 +35,15 @@ def describe(spool: Spool, plan: Dict[str, Any]) -> Dict[str, Any]:
         "node_rank": plan["node_rank"],
         "spool": spool.folder,
         "record": plan["record"],
-        "state": node_state(spool, exit_record, events),
+        "state": node_state(spool, exit_record, events, alive=alive),
         "exit": exit_record,
         "events": events,
         "clock_offset_ns": plan["clock_offset_ns"],
         "clock_error_ns": plan["clock_error_ns"],
         "pids": [],
     }
+    if value["state"] == "lost":
+        spool.drop_secrets()  # its supervisor could not
     if not exit_record:
         value["joined"] = clients(plan["store"]["port"]) if plan.get("store") else None
         found = sweep.find(spool.run, spool.host, spool.folder, spool.supervisor())
@@ -51,11 +54,13 @@ def describe(spool: Spool, plan: Dict[str, Any]) -> Dict[str, Any]:
     return value
 
 
-def node_state(spool: Spool, exit_record: Optional[Dict[str, Any]], events: List[Dict[str, Any]]) -> str:
+def node_state(
+    spool: Spool, exit_record: Optional[Dict[str, Any]], events: List[Dict[str, Any]], *, alive: bool
+) -> str:
     """The node's state in the contract's words; a dead supervisor without a record is ``lost``."""
     if exit_record:
         return str(exit_record["state"])
-    if not spool.alive():
+    if not alive:
         record = read_json(spool.path("supervisor.json"))
         return "lost" if record or _old(spool) else "starting"
     started = any(event["event"] == "worker_started" for event in events)
@@ -70,7 +75,7 @@ def _old(spool: Spool) -> bool:
 def _errors(spool: Spool) -> Dict[str, Any]:
     folder = spool.path("errors")
     found = {}
-    for name in sorted(os.listdir(folder)):
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():  # a start may have been cut short
         try:
             found[name] = read_json(os.path.join(folder, name))
         except ValueError:  # a worker was killed while writing it
@@ -79,13 +84,15 @@ def _errors(spool: Spool) -> Dict[str, Any]:
 
 
 def _last_lines(spool: Spool, events: List[Dict[str, Any]]) -> Dict[str, str]:
-    """The end of stderr of every worker of the last start that failed, for the verdict's texts."""
+    """The end of stderr of every worker of the last start that failed, and of the agent's, for the verdict's texts."""
+    said = {"agent": _tail(spool.path("logs", "agent.out"), 4000)}
     failed = [event for event in events if event["event"] == "worker_exited" and event["exit_code"]]
-    if not failed:
-        return {"agent": _tail(spool.path("logs", "agent.out"), 4000)}
-    last = max(event["start"] for event in failed)
-    names = ["%d.%d" % (event["start"], event["local_rank"]) for event in failed if event["start"] == last]
-    return {name: _tail(spool.path("logs", name + ".err"), 4000) for name in names}
+    last = max((event["start"] for event in failed), default=0)
+    for event in failed:
+        if event["start"] == last:
+            name = "%d.%d" % (last, event["local_rank"])
+            said[name] = _tail(spool.path("logs", name + ".err"), 4000)
+    return said
 
 
 def _tail(path: str, limit: int) -> str:

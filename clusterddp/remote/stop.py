@@ -41,15 +41,11 @@ def _stop_node(spool: Spool, grace: float) -> Dict[str, Any]:
     while spool.alive() and time.monotonic() < deadline:
         time.sleep(0.02)
     survivors = sweep.end(lambda: _look(spool), 0.0)
+    left = [{"pid": process.pid, "command": process.command} for process in survivors]
     if not spool.exit_record():
         order = spool.tombstone() or {"reason": "stopped"}
-        spool.write_exit("stopped", 143, order["reason"], agent_exit=None, survivors=[])
-    return {
-        "host": spool.host,
-        "found": len(before),
-        "exit": spool.exit_record(),
-        "survivors": [{"pid": process.pid, "command": process.command} for process in survivors],
-    }
+        spool.write_exit("stopped", 143, order["reason"], agent_exit=None, survivors=left)
+    return {"host": spool.host, "found": len(before), "exit": spool.exit_record(), "survivors": left}
 
 
 def _look(spool: Spool) -> "list[sweep.Process]":

@@ -27,6 +27,7 @@ TICK = 0.1  # seconds between looks at orders and log sizes
 COMMIT_LIMIT = 60.0  # seconds within which the operator must say that all nodes have started
 LEFTOVER_GRACE = 2.0  # seconds for what a script leaves running when it ends
 STORE_LIMIT = 330.0  # seconds the store waits for other nodes' agents: torchrun's exit barrier is 300
+CANNOT_START = 127  # what a shell says of a program that cannot be started
 STORE_QUIET = 0.3  # seconds without a client after which the store has no more use
 
 
@@ -42,7 +43,8 @@ class Supervisor:
         self.agent: Optional[int] = None
         self.store: Optional[int] = None
         self.agent_exit: Optional[int] = None
-        self.order: Optional[Dict[str, object]] = None
+        self.order: Optional[Dict[str, object]] = None  # the one that ends the run
+        self.heard: Optional[Dict[str, object]] = None  # the newest; it may shorten the grace
         self.kill_at = float("inf")
         self.born = time.monotonic()
         self.terminated = False
@@ -52,9 +54,13 @@ class Supervisor:
     def run(self) -> None:
         """The node's whole life."""
         self.spool.event("supervisor_started", pid=os.getpid())
-        if self.listener is not None:
-            self.store = self.start_store("quick")
-        self.agent = self.start_agent()
+        try:
+            if self.listener is not None:
+                self.store = self.start_store("quick")
+            self.agent = self.start_agent()
+        except OSError as error:
+            self.give_up(error)
+            return
         self.spool.event("agent_started", pid=self.agent)
         self.loop()
         survivors = sweep.end(self.leftovers, LEFTOVER_GRACE if self.order is None else 0.0)
@@ -62,6 +68,14 @@ class Supervisor:
             self.end_store()
         self.index.finish(time.time_ns())
         self.write_exit(survivors)
+
+    def give_up(self, error: OSError) -> None:
+        """Nothing of the run can be started here: no interpreter, no folder, no memory."""
+        self.agent_exit = CANNOT_START
+        if self.store:
+            self.end_store()
+        reason = "cannot start %s in %s: %s" % (self.plan["python"], self.plan["cwd"], error.strerror or error)
+        self.spool.write_exit("failed", 125, reason, agent_exit=None, survivors=[])
 
     def start_store(self, *how: str) -> int:
         """The rendezvous store, by the training interpreter, on the port already bound, which we keep open too."""
@@ -88,7 +102,6 @@ class Supervisor:
             )
         except OSError as error:
             os.write(out, ("clusterddp: cannot start %s: %s\n" % (argv[0], error)).encode())
-            self.spool.write_exit("failed", 125, "cannot start %s: %s" % (argv[0], error))
             raise
         finally:
             os.close(out)
@@ -116,7 +129,8 @@ class Supervisor:
                 os.read(wake, 512)
             self.reap()
             self.index.poll(time.time_ns())
-            self.look_for_orders()
+            if self.agent_exit is None:  # else its pid may be another process's by now
+                self.look_for_orders()
         signal.set_wakeup_fd(-1)
 
     def reap(self) -> None:
@@ -149,11 +163,12 @@ class Supervisor:
         """Carry out an order to stop: SIGTERM to the agent, SIGKILL to all after the grace."""
         now = time.monotonic()
         order = self.spool.tombstone() or self.own_order(now)
-        if order and order != self.order:
-            if self.order is None:
+        if order and order != self.heard:
+            self.heard = order
+            if self.order is None:  # the first reason stands, whatever is ordered afterwards
+                self.order = order
                 self.spool.event("stopping", reason=order["reason"])
-                os.kill(self.agent or 0, signal.SIGTERM)
-            self.order = order
+                os.kill(self.agent or os.getpid(), signal.SIGTERM)
             self.kill_at = min(self.kill_at, now + float(order["grace"]))  # type: ignore[arg-type]
         if now >= self.kill_at:
             for process in self.leftovers():
@@ -190,7 +205,9 @@ class Supervisor:
         """
         deadline = time.monotonic() + STORE_LIMIT
         quiet = time.monotonic()
-        while time.monotonic() < deadline and not (self.agent_exit or self.order or self.spool.tombstone()):
+        while time.monotonic() < deadline and not (
+            self.agent_exit or self.order or self.terminated or self.spool.tombstone()
+        ):
             if clients(self.plan["store"]["port"]):
                 quiet = time.monotonic()
             elif time.monotonic() - quiet > STORE_QUIET:
@@ -221,6 +238,12 @@ def main(argv: List[str]) -> int:
     os.dup2(null, 0)
     if spool.take_lock() is None:
         sys.stdout.write("another supervisor has this node\n")
+        return 1
+    order = spool.tombstone()
+    if order:  # whoever wrote it saw no lock, and has said that nothing is left
+        if not spool.exit_record():
+            spool.write_exit("stopped", 143, order["reason"], agent_exit=None, survivors=[])
+        sys.stdout.write("the run was stopped meanwhile\n")
         return 1
     proc.set_subreaper()
     write_json(

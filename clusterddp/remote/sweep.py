@@ -1,7 +1,7 @@
 """Which processes on this host belong to one node of one run, and how they are ended.
 
 A process is ours if it descends from the supervisor, carries the run's and the host's marker in its
-environment, or holds a file of the spool open for writing. Never by name. Another node's or run's is never
+environment, or holds a log file of the spool open for writing. Never by name. Another node's or run's is never
 touched, nor anything of another user.
 """
 
@@ -53,7 +53,7 @@ def find(run: str, host: str, spool: str, supervisor: Optional[int]) -> List[Pro
     skip = {supervisor, os.getpid(), os.getppid()}
     found = []
     for pid in _pids():
-        if pid not in skip and (pid in mine or _marked(pid, markers) or _writes_under(pid, spool)):
+        if pid not in skip and (pid in mine or _marked(pid, markers) or _writes_under(pid, spool + "/logs")):
             process = describe(pid)
             if process:
                 found.append(process)

@@ -1,0 +1,74 @@
+"""Fabric tasks: the same operations over a ``fabric.Connection`` that the caller has.
+
+    from fabric import Connection
+    from clusterddp import tasks
+
+    with Connection("gpu01") as connection:
+        print(tasks.facts(connection).torch.version)
+
+Each opens a Host over the connection, calls one operation, and closes the Host; the connection stays the caller's.
+Not here: anything the operations themselves do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.connection import Connector
+from clusterddp.fanout import Host
+from clusterddp.inventory import HostEntry
+from clusterddp.probe import probe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fabric import Connection
+
+    from clusterddp.connection import BytePipe
+    from clusterddp.facts import Facts
+
+
+class _Over:
+    """A connector that has one connection already."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._connector = Connector()
+
+    def open(self, entry: HostEntry, command: str) -> BytePipe:  # noqa: ARG002 - the connection knows its host
+        """Run the command over it."""
+        return self._connector.over(self._connection, command)
+
+
+@contextlib.contextmanager
+def host(connection: Connection, **variables: Any) -> Iterator[Host]:
+    """A Host over the connection; ``variables`` are fields of HostEntry, such as ``python`` or ``state``."""
+    entry = HostEntry(name=connection.host, address=connection.host, **variables)
+    with Host.open(entry, _Over(connection)) as opened:
+        yield opened
+
+
+def facts(connection: Connection, **variables: Any) -> Facts:
+    """What the host is.
+
+    Raises:
+        HostError: the helper cannot start there, or a setup line fails.
+    """
+    with host(connection, **variables) as opened:
+        return probe([opened])[0].get()
+
+
+def runs(connection: Connection, **variables: Any) -> list[dict[str, Any]]:
+    """Every node of every run that the host knows under this name, as its spools tell it."""
+    with host(connection, **variables) as opened:
+        found: list[dict[str, Any]] = opened.call("runs", {"run": "", "hosts": [opened.name]})
+        return found
+
+
+def stop(connection: Connection, run: str, *, grace: float = 30.0, **variables: Any) -> dict[str, Any]:
+    """End the run's node on this host; the proof: ``{nodes, proved_empty}``."""
+    with host(connection, **variables) as opened:
+        order = {"run": run, "hosts": [opened.name], "grace": grace, "reason": "a Fabric task"}
+        proof: dict[str, Any] = opened.call("stop", order, timeout=grace + 60)
+        return proof

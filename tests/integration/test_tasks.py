@@ -1,0 +1,29 @@
+"""Fabric tasks over a connection of the caller's, on a real host."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from fabric import Connection
+
+from clusterddp import tasks
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.lab import Lab
+
+
+def test_tasks_work_over_a_connection_that_stays_open(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = lab.hosts[0]
+    home = lab.folder / "tasks-home" / ".ssh"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "known_hosts").write_text((lab.folder / "known_hosts").read_text())
+    monkeypatch.setenv("HOME", str(home.parent))
+    key = lab.folder / "id_ed25519"
+    with Connection(host.address, user=host.users[0].name, connect_kwargs={"key_filename": str(key)}) as connection:
+        facts = tasks.facts(connection, python=sys.executable)
+        assert facts.hostname == host.name
+        assert tasks.runs(connection) == []
+        assert connection.is_connected
