@@ -29,7 +29,7 @@ from clusterddp.logs import LogLine, Merge, Position, Selection, lines
 from clusterddp.project import Project, find
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from clusterddp.errors import HostKeyError
     from clusterddp.inventory import HostEntry
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from clusterddp.verdict import Verdict
 
 GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped
-FAIL_FAST_GRACE = 10.0  # the same for the other hosts when one has failed
 STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
 
 
@@ -214,7 +213,7 @@ class Cluster:
         Without a reference, runs of other projects on the same hosts count only if this project has none.
         """
         found = self.list_runs()
-        own = [view for view in found if view.record.get("project") == self.project.id]
+        own = [view for view in found if view.record.get("project") == self.project.known_id]
         return runs.choose(own if own and reference is None else found, reference, reading=reading)
 
     def attach(self, view: runs.RunView) -> Run:
@@ -222,14 +221,21 @@ class Cluster:
         spools = {node["host"]: node["spool"] for node in view.nodes}
         return Run(self, view.run, view.attempt, spools, dict(view.record))
 
-    def _gather(self, run: str) -> tuple[list[dict[str, Any]], list[str]]:
-        """Every node of every run on the hosts that answer, and the names of those that do not."""
+    def _gather(self, run: str, hosts: Container[str] | None = None) -> tuple[list[dict[str, Any]], list[str]]:
+        """Every node of every run on the hosts that answer, and the names of those that do not.
+
+        Raises:
+            HostError, HostsError: no host answers.
+        """
 
         def ask(entry: HostEntry) -> list[dict[str, Any]]:
             found: list[dict[str, Any]] = self._open(entry).call("runs", {"run": run, "hosts": [entry.name]})
             return found
 
-        outcomes = each(self.inventory.nodes + self.inventory.spares, ask)
+        entries = self.inventory.nodes + self.inventory.spares
+        outcomes = each([entry for entry in entries if hosts is None or entry.name in hosts], ask)
+        if all(outcome.error for outcome in outcomes):
+            values(outcomes)
         for outcome in outcomes:
             if outcome.error:
                 self.notify(str(outcome.error))
@@ -254,8 +260,10 @@ class Run:
 
         Raises:
             RunError: no host that answers knows it.
+            HostError, HostsError: none of its hosts answers.
         """
-        nodes, silent = self.cluster._gather(self.id)  # noqa: SLF001 - one room
+        own = {*self.spools, *self.record.get("hosts", ())}
+        nodes, silent = self.cluster._gather(self.id, own)  # noqa: SLF001 - one room
         for view in runs.views(nodes, silent):
             if view.run == self.id:
                 return view

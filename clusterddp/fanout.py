@@ -16,9 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from clusterddp.bundle import COMMAND, MAGIC_WORD, NO_PYTHON, TOO_OLD, Bundle, bundle
+from clusterddp.bundle import COMMAND, Bundle, bundle
 from clusterddp.errors import ClusterddpError, HelperError, HostsError, UnreachableError
-from clusterddp.remote.wire import CREDIT, MAGIC, MAX_BODY, PROTOCOL, Decoder, Frame, ProtocolError, encode
+from clusterddp.handshake import handshake
+from clusterddp.remote.wire import CREDIT, MAX_BODY, Decoder, Frame, ProtocolError, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,7 +32,7 @@ POOL = 48  # hosts worked on at once
 QUIET = 10.0  # seconds of silence after which a host we wait for is pinged
 DEAD = 30.0  # seconds of silence after which it is given up
 HANDSHAKE = 30.0  # seconds from the open pipe to the helper's hello
-_NOISE = 64 * 1024
+THREAD_PATIENCE = 2.0  # seconds for the reading thread of a closed pipe to end
 
 
 class Opener(Protocol):
@@ -64,6 +65,7 @@ class Host:
         self._ids = itertools.count(1)
         self._heard = time.monotonic()
         self._lost: str | None = None
+        self._reader: threading.Thread | None = None
 
     @classmethod
     def open(cls, entry: HostEntry, connector: Opener, code: Bundle | None = None) -> Host:
@@ -75,16 +77,20 @@ class Host:
         pipe = connector.open(entry, COMMAND)
         watchdog = threading.Timer(HANDSHAKE, pipe.close)
         watchdog.daemon = True
+        began = time.monotonic()
         watchdog.start()
         try:
-            noise, hello, decoder = _handshake(entry, pipe, code or bundle())
-        except BaseException:
+            noise, hello, decoder = handshake(entry, pipe, code or bundle())
+        except BaseException as error:
             pipe.close()
+            if time.monotonic() - began >= HANDSHAKE and isinstance(error, (ClusterddpError, OSError)):
+                raise HelperError(entry.name, f"the helper did not start within {HANDSHAKE:.0f} s") from error
             raise
         finally:
             watchdog.cancel()
         host = cls(entry, pipe, hello, noise)
-        threading.Thread(target=host._read, args=(decoder,), name=f"read {entry.name}", daemon=True).start()
+        host._reader = threading.Thread(target=host._read, args=(decoder,), name=f"read {entry.name}", daemon=True)
+        host._reader.start()
         return host
 
     def __enter__(self) -> Host:  # noqa: PYI034 - typing.Self is Python 3.11
@@ -102,6 +108,8 @@ class Host:
         """End the connection, and with it the helper."""
         self._lose("closed")
         self._pipe.close()
+        if self._reader:
+            self._reader.join(THREAD_PATIENCE)
 
     def ping(self, timeout: float = DEAD) -> tuple[int, int, int]:
         """Ask the helper's loop for its clock: (sent, host's, received) in ns, ours by ``time.time_ns``."""
@@ -130,26 +138,47 @@ class Host:
         """``call`` with a stream of data for the operation; sends no more than the host has granted."""
         deadline = None if timeout is None else time.monotonic() + timeout
         result = bytearray()
-        with self._request(op, args) as exchange:
-            credit = CREDIT
-            for chunk in chunks:
-                for start in range(0, len(chunk), MAX_BODY):
-                    while credit <= 0 or not exchange.frames.empty():
-                        frame = self._next(exchange, deadline)
-                        if frame.header["kind"] == "end":  # it has enough: an early result
-                            return json.loads(bytes(result) + frame.body)
-                        credit += int(frame.header.get("n", 0))
-                    piece = chunk[start : start + MAX_BODY]
-                    self._write({"id": exchange.ident, "kind": "data"}, piece)
-                    credit -= len(piece)
+        credit = CREDIT
+        with self._watched(sending=chunks != ()), self._request(op, args) as exchange:
+            for piece in _pieces(chunks):
+                while credit <= 0 or not exchange.frames.empty():
+                    frame = self._next(exchange, deadline)
+                    credit += int(frame.header.get("n", 0))
+                    if self._took(exchange, frame, result):  # it has enough: an early result
+                        return json.loads(result)
+                self._write({"id": exchange.ident, "kind": "data"}, piece)
+                credit -= len(piece)
             self._write({"id": exchange.ident, "kind": "end"})
-            while True:
-                frame = self._next(exchange, deadline)
-                if frame.header["kind"] in ("data", "end"):
-                    result += frame.body
-                    self._grant(exchange, frame)
-                if frame.header["kind"] == "end":
-                    return json.loads(result)
+            while not self._took(exchange, self._next(exchange, deadline), result):
+                pass
+            return json.loads(result)
+
+    def _took(self, exchange: _Exchange, frame: Frame, result: bytearray) -> bool:
+        """Add a frame's part of the result; whether it was the last."""
+        if frame.header["kind"] in ("data", "end"):
+            result += frame.body
+            self._grant(exchange, frame)
+        return bool(frame.header["kind"] == "end")
+
+    @contextlib.contextmanager
+    def _watched(self, *, sending: bool) -> Iterator[None]:
+        """While ``sending``, look after the host from a thread: ours may be held in a write to a dead host."""
+        if not sending:
+            yield
+            return
+        done = threading.Event()
+
+        def look() -> None:
+            while not done.wait(QUIET / 2):
+                self._check_alive()
+
+        watcher = threading.Thread(target=look, name=f"watch {self.name}", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
 
     def stream(self, op: str, args: Mapping[str, Any] | None = None) -> Iterator[Frame]:
         """Run an operation and yield its data frames as they come; the last frame is its ``end``.
@@ -213,6 +242,8 @@ class Host:
                 frame = exchange.frames.get(timeout=left)
             except queue.Empty:
                 self._check_alive()
+                if self._lost is not None:  # before this request was known to the thread that reads
+                    raise self._gone() from None
                 continue
             if frame is None:
                 exchange.frames.put(None)
@@ -229,7 +260,17 @@ class Host:
             self._lose(f"no answer for {silence:.0f} s")
             self._pipe.close()
         elif self._lost is None and silence > QUIET:
-            self._write({"id": 0, "kind": "req", "op": "ping"})
+            self._ask_for_life()
+
+    def _ask_for_life(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            return  # somebody writes, perhaps for ever: we are here to notice that
+        try:
+            self._pipe.write(encode({"id": 0, "kind": "req", "op": "ping"}))
+        except OSError as error:
+            self._lose(str(error))
+        finally:
+            self._lock.release()
 
     def _read(self, decoder: Decoder) -> None:
         try:
@@ -253,55 +294,10 @@ class Host:
         return UnreachableError(self.name, f"the connection was lost ({self._lost})")
 
 
-def _handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapping[str, Any], Decoder]:
-    """Send the opening, find the magic word in whatever the shell prints, bring the code, read the hello."""
-    pipe.write(code.opening(interpreter=entry.ansible_python, fallback=entry.python, state=entry.state))
-    received = b""
-    while not (found := _magic_line(received)):
-        data = pipe.read(1 << 16)
-        if not data or len(received) > _NOISE:
-            raise _no_helper(entry, pipe, received)
-        received += data
-    noise, answer, rest = found
-    if answer.startswith("refused "):
-        refused = json.loads(answer.removeprefix("refused "))
-        raise HelperError(entry.name, refused["message"], remedy=refused["remedy"])
-    if answer == "need":
-        pipe.write(code.code)
-    decoder = Decoder()
-    frames = list(decoder.feed(rest))
-    while not frames:
-        data = pipe.read(1 << 16)
-        if not data:
-            raise _no_helper(entry, pipe, b"")
-        frames = list(decoder.feed(data))
-    hello = frames[0].header
-    if hello.get("kind") != "hello" or hello.get("protocol") != PROTOCOL:
-        raise HelperError(entry.name, f"the helper speaks another protocol: {hello}")
-    return noise, hello, decoder
-
-
-def _magic_line(received: bytes) -> tuple[str, str, bytes] | None:
-    before, found, after = received.partition(MAGIC_WORD.encode() + b" ")
-    if not found or b"\n" not in after:
-        return None
-    answer, _, rest = after.partition(b"\n")
-    return before.decode(errors="replace"), answer.decode(errors="replace"), rest
-
-
-def _no_helper(entry: HostEntry, pipe: BytePipe, received: bytes) -> ClusterddpError:
-    status = pipe.exit_status()
-    said = (pipe.stderr().strip() or received.decode(errors="replace").strip()).splitlines()
-    last = f": {said[-1][:300]}" if said else ""
-    setting = "set ansible_python_interpreter to a Python 3.8 or newer"
-    if status == NO_PYTHON:
-        wanted = entry.ansible_python or "python3"
-        return HelperError(entry.name, f"no {wanted} on the host", remedy=setting)
-    if status == TOO_OLD:
-        return HelperError(entry.name, "the host's Python is older than 3.8", remedy=setting)
-    if MAGIC in received:
-        return HelperError(entry.name, "the helper on the host is of another version")
-    return HelperError(entry.name, f"the helper did not start (exit {status}){last}")
+def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    for chunk in chunks:
+        for start in range(0, len(chunk), MAX_BODY):
+            yield chunk[start : start + MAX_BODY]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,16 +1,16 @@
-"""Follow a run: show its lines as they come, end it everywhere when one host has failed, and say how it ended.
+"""Follow a run: show its lines as they come, and say how it ended.
 
-Not here: merging and drawing lines (logs/), who failed first (verdict.py).
+Not here: merging and drawing lines (logs/), who failed first (verdict.py), ending the other hosts when one has
+failed (the supervisors do that among themselves: remote/control.py).
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, UnreachableError
-from clusterddp.logs.merge import Ended, Merge, backoff
+from clusterddp.logs.merge import Merge, backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from clusterddp.remote.wire import Frame
     from clusterddp.verdict import Verdict
 
-FAIL_FAST_GRACE = 10.0  # seconds for the other hosts when one has failed
-FAIL_FAST_REASON = "another host failed"
 LOST_AFTER = 30.0  # seconds a host is still looked for when all others have ended
 SETTLE = 30.0  # seconds for the hosts' exit records after their logs have ended
 
@@ -34,16 +32,11 @@ class Follower:
         run: The run.
         selection: Which lines.
         show: Takes each batch of events to draw.
-        fail_fast: End the other hosts when one has failed.
     """
 
-    def __init__(
-        self, run: Run, selection: Selection, show: Callable[[list[Event]], None], *, fail_fast: bool = False
-    ) -> None:
+    def __init__(self, run: Run, selection: Selection, show: Callable[[list[Event]], None]) -> None:
         self.run, self.selection, self.show = run, selection, show
-        self.fail_fast = fail_fast
         self._merge: Merge | None = None
-        self._ending: threading.Thread | None = None
         self._alone_since: float | None = None
 
     def follow(self) -> Verdict | None:
@@ -51,27 +44,11 @@ class Follower:
         with Merge(self.run.spools, self._open, follow=self.selection.follow, retry=self._retry) as self._merge:
             for events in self._merge:
                 self.show(events)
-                for event in events:
-                    self._note(event)
-        if self._ending:
-            self._ending.join()
         return self._verdict()
 
     def _open(self, host: str, position: Position) -> Iterator[Frame]:
         connection = self.run.cluster.host(host)
         return connection.stream("tail", self.selection.args(self.run.spools[host], position))
-
-    def _note(self, event: Event) -> None:
-        failed = isinstance(event, Ended) and event.ended and event.ended["state"] == "failed"
-        if failed and self.fail_fast and self._ending is None:
-            self._ending = threading.Thread(target=self._end_others, name="fail fast", daemon=True)
-            self._ending.start()
-
-    def _end_others(self) -> None:
-        """Torchrun alone would wait up to 300 s in its exit barrier; a fixed-size run is over when one host is."""
-        left = [host for host in self.run.spools if self._merge and host not in self._merge.ended]
-        if left:
-            self.run.stop(grace=FAIL_FAST_GRACE, reason=FAIL_FAST_REASON, hosts=left)
 
     def _retry(self, attempt: int, error: ClusterddpError) -> float | None:
         """Look for a lost host for ever while others live; for a while when they have ended."""

@@ -84,15 +84,18 @@ class LaunchPlan:
     nodes: tuple[Node, ...]
     options: LaunchOptions
     record: Mapping[str, Any]
+    control_port: int | None = None
 
     @property
     def world_size(self) -> int:
         """Workers over all nodes."""
         return sum(node.nproc for node in self.nodes)
 
-    def with_port(self, port: int) -> LaunchPlan:
-        """The plan once the rendezvous port is bound."""
-        return replace(self, argv=tuple(word.replace(PORT_TO_COME, str(port)) for word in self.argv))
+    def with_ports(self, store: int, control: int | None = None) -> LaunchPlan:
+        """The plan once the rendezvous host has bound its ports; only the endpoint changes in the argv."""
+        place = self.argv.index("--rdzv-endpoint") + 1
+        endpoint = self.argv[place].replace(PORT_TO_COME, str(store))
+        return replace(self, argv=(*self.argv[:place], endpoint, *self.argv[place + 1 :]), control_port=control)
 
     def node_json(self, rank: int) -> dict[str, Any]:
         """The plan of one node as the host's ``start`` takes it."""
@@ -115,6 +118,7 @@ class LaunchPlan:
             "nproc": node.nproc,
             "world_size": self.world_size,
             "store": store,
+            "control": {"address": self.nodes[0].address, "port": self.control_port},
             "secrets": sorted({*self.options.secrets, *node.secrets}),
             "clock_offset_ns": node.clock_offset_ns,
             "clock_error_ns": node.clock_error_ns,

@@ -82,6 +82,11 @@ class Project:
         return str(self._read().get("id") or self._create()["id"])
 
     @property
+    def known_id(self) -> str | None:
+        """The project's id if it has one already; looking at runs makes none."""
+        return self.fixed_id or self._read().get("id")
+
+    @property
     def workdir(self) -> str:
         """The default workdir on a host."""
         return f"~/clusterddp/{self.label}-{self.id}"
@@ -175,7 +180,7 @@ def find(start: Path | None = None, environ: Mapping[str, str] | None = None) ->
     Raises:
         UsageError: pyproject.toml is no TOML, or the id it sets cannot be used in a path.
     """
-    start = (start or Path.cwd()).resolve()
+    start = (start or _current()).resolve()
     root = next((folder for folder in (start, *start.parents) if _is_root(folder)), start)
     options = _options(root / "pyproject.toml")
     subfolder = start.relative_to(root).as_posix()
@@ -187,6 +192,13 @@ def find(start: Path | None = None, environ: Mapping[str, str] | None = None) ->
         fixed_id=_checked_id(chosen, "CLUSTERDDP_PROJECT")
         or _checked_id(options.get("project"), f"{root / 'pyproject.toml'}: tool.clusterddp.project"),
     )
+
+
+def _current() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the current folder is gone", remedy="cd to the project's folder") from None
 
 
 def _is_root(folder: Path) -> bool:

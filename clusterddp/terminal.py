@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,13 @@ def _print(table: Table, *, stderr: bool = False) -> None:
     console = Console(stderr=stderr, highlight=False)
     if not console.is_terminal:
         console.width = 200  # a pipe has no width; never fold what a program may read
-    console.print(table)
+    if not stderr:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        sys.stderr.write(f"clusterddp: {line.rstrip()}\n")
 
 
 def print_up(reports: Sequence[HostReport]) -> None:

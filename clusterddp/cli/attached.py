@@ -77,7 +77,7 @@ def _follow(run: Run, progress: Progress, shown: tuple[int, ...] | None) -> Verd
                 progress.end()
             write([event for event in events if not _drowns(event, speaking)])
 
-        return Follower(run, selection_for(renderer, shown), show, fail_fast=True).follow()
+        return Follower(run, selection_for(renderer, shown), show).follow()
 
 
 def _drowns(event: Event, speaking: set[str]) -> bool:

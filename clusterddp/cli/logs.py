@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli.main import say
-from clusterddp.cli.options import MOMENT, cluster_options, ranks
+from clusterddp.cli.options import MOMENT, RANKS, Number, cluster_options
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 @click.command("logs")
 @cluster_options
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended; exit with its code.")
-@click.option("--rank", metavar="0,2-5", help="Only these ranks.")
+@click.option("--rank", type=RANKS, metavar="0,2-5", help="Only these ranks.")
 @click.option("--host", metavar="PATTERN", help="Only hosts that match this Ansible pattern.")
 @click.option("--since", type=MOMENT, metavar="T", help="Only lines after this: 10m (ago), or an ISO date.")
 @click.option("--until", type=MOMENT, metavar="T", help="Only lines before this.")
 @click.option("--grep", metavar="REGEX", help="Only lines that match.")
-@click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines of each worker.")
+@click.option("--tail", type=Number(0), metavar="N", help="Only the last N lines of each worker.")
 @click.option("--stream", type=click.Choice(["out", "err", "both"]), default="both", help="Which stream (both).")
 @click.option("-t", "--timestamps", is_flag=True, help="Begin every line with its time.")
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
@@ -39,7 +39,7 @@ def command(
     run: str | None,
     *,
     follow: bool,
-    rank: str | None,
+    rank: tuple[int, ...] | None,
     host: str | None,
     since: int | None,
     until: int | None,
@@ -56,7 +56,7 @@ def command(
 
     renderer = renderer_for(sys.stdout.buffer, as_json=as_json, timestamps=timestamps)
     selection = Selection(
-        ranks=ranks(rank) if rank else None,
+        ranks=rank,
         stream=stream,
         follow=follow,
         since_ns=since,

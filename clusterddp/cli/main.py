@@ -11,6 +11,7 @@ import click
 
 from clusterddp import __version__
 from clusterddp.errors import (
+    EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_NOT_THE_SCRIPT,
     EXIT_USAGE,
@@ -30,6 +31,7 @@ _OF_TORCHRUN = (
     "--redirects",
     "--tee",
 )
+EXIT_NO_READER = 141  # 128 + SIGPIPE
 
 
 class Commands(click.Group):
@@ -46,11 +48,23 @@ class Commands(click.Group):
         command: click.Command = importlib.import_module(f"clusterddp.cli.{cmd_name}").command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; when the reader of stdout has seen enough (``logs | head``), end as other programs do."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click's own answer would be 1
+            _no_output()
+            raise click.exceptions.Exit(EXIT_NO_READER) from None
+
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="clusterddp")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Train with PyTorch on several GPU machines from one terminal, over plain SSH."""
+    from clusterddp.cli.defaults import Defaults  # noqa: PLC0415 - start-up
+
+    context.default_map = {name: Defaults(name) for name in COMMANDS}
 
 
 def say(line: str) -> None:
@@ -62,6 +76,7 @@ def say(line: str) -> None:
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run one command and exit with its code."""
     words = sys.argv[1:] if argv is None else argv
+    _have_streams()
     try:
         code = cli.main(args=words, prog_name="clusterddp", standalone_mode=False)
     except click.exceptions.Exit as error:
@@ -77,10 +92,26 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         say("interrupted")
         code = EXIT_INTERRUPTED
-    except BrokenPipeError:  # `clusterddp logs | head`: the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = 141
+    except OSError as error:  # a full disk under stdout, a file of ours that cannot be read
+        _no_output()
+        say(f"{error.filename or 'cannot write or read'}: {error.strerror or error}")
+        code = EXIT_NOT_THE_SCRIPT if _is_job(words) else EXIT_FAILED
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _have_streams() -> None:
+    """Closed standard streams lead nowhere; else the next file opened, a connection, would take their place."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            handle = os.open(os.devnull, os.O_RDWR)
+            if handle != number:
+                os.dup2(handle, number)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+
+
+def _no_output() -> None:
+    """What is still buffered for stdout cannot be written either: no second error at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _say_error(error: ClusterddpError) -> None:
@@ -93,19 +124,49 @@ def _say_error(error: ClusterddpError) -> None:
 def _is_job(words: list[str]) -> bool:
     """Whether the exit code is the script's own space: ``run``, and ``logs --follow``."""
     command = next((word for word in words if not word.startswith("-")), "")
-    return command == "run" or (command == "logs" and bool({"-f", "--follow"} & set(words)))
+    return command == "run" or (command == "logs" and bool({"-f", "-tf", "-ft", "--follow"} & set(words)))
 
 
 def _click_line(error: click.ClickException) -> str:
-    """Click's message as one line with the remedy."""
-    message = error.format_message().rstrip(".").replace("\n", " ")
-    if isinstance(error, click.NoSuchOption):
-        option = error.option_name.replace("_", "-")
-        if option.startswith(_OF_TORCHRUN):
-            return f"{option} is set by clusterddp itself, the same on every host; leave it out"
-        return f"{message}; torchrun's other options go through --torchrun-arg, the script's own stand after SCRIPT"
+    """Click's message as one line: what, where, the remedy."""
     context: Any = getattr(error, "ctx", None)
-    return f"{message}; see {context.command_path} --help" if context else message
+    path = context.command_path if context else "clusterddp"
+    message = error.format_message().rstrip(".").replace("\n", " ")
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return f"no command given; one of {', '.join(COMMANDS)}; see clusterddp --help"
+    if isinstance(error, click.NoSuchOption):
+        return _no_such_option(error, path)
+    if isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
+        message = f"{_source(error)}{error.message.rstrip('.')}"
+    return f"{message}; see {path} --help"
+
+
+def _no_such_option(error: click.NoSuchOption, path: str) -> str:
+    option = error.option_name.replace("_", "-")
+    if path.endswith(" run") and option.startswith(_OF_TORCHRUN):
+        return f"{option} is set by clusterddp itself, the same on every host; leave it out"
+    near = f"; did you mean {' or '.join(error.possibilities)}?" if error.possibilities else ""
+    torchrun = (
+        "; torchrun's own go through --torchrun-arg, the script's stand after SCRIPT" if path.endswith(" run") else ""
+    )
+    return f"no such option {option}{near}{torchrun}; see {path} --help"
+
+
+def _source(error: click.BadParameter) -> str:
+    """Where a wrong value was given: the option, else the variable or the key that stands for it."""
+    parameter, context = error.param, error.ctx
+    if parameter is None or context is None:
+        return ""
+    source = context.get_parameter_source(parameter.name or "")
+    if source is click.core.ParameterSource.ENVIRONMENT:
+        return f"{parameter.envvar}: "
+    if source is click.core.ParameterSource.DEFAULT_MAP:
+        from clusterddp.cli.defaults import place  # noqa: PLC0415 - start-up
+        from clusterddp.project import find  # noqa: PLC0415
+
+        return f"{place(find(), parameter.name or '')}: "
+    long = [name for name in parameter.opts if name.startswith("--")] or [parameter.human_readable_name]
+    return f"{long[0]}: "
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from clusterddp.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,9 +20,12 @@ _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 class Duration(click.ParamType[Any]):
-    """``90``, ``90s``, ``5m``, ``2h``, ``3d`` → seconds."""
+    """``90``, ``90s``, ``5m``, ``2h``, ``3d`` → seconds; ``positive``: no 0."""
 
     name = "duration"
+
+    def __init__(self, *, positive: bool = False) -> None:
+        self.positive = positive
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The seconds."""
@@ -29,7 +34,10 @@ class Duration(click.ParamType[Any]):
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value).strip())
         if not found:
             self.fail(f"{value!r} is no duration; write 90, 90s, 5m, 2h or 3d", param, ctx)
-        return float(found[1]) * _UNITS[found[2]]
+        seconds = float(found[1]) * _UNITS[found[2]]
+        if self.positive and not seconds:
+            self.fail(f"{value!r} is no time at all; leave it out for no limit", param, ctx)
+        return seconds
 
 
 class Moment(click.ParamType[Any]):
@@ -65,7 +73,63 @@ class Size(click.ParamType[Any]):
         return int(float(found[1]) * _SIZES[found[2]])
 
 
-DURATION, MOMENT, SIZE = Duration(), Moment(), Size()
+class Number(click.ParamType[Any]):
+    """A whole number of at least ``least``; with ``auto`` that word too, which becomes None."""
+
+    name = "number"
+
+    def __init__(self, least: int, *, auto: bool = False) -> None:
+        self.least, self.auto = least, auto
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        """The number."""
+        text = str(value).strip()
+        if self.auto and text == "auto":
+            return None
+        if re.fullmatch(r"\d+:\d+", text):
+            self.fail(f"{text!r}: an elastic size is not there yet; give one number", param, ctx)
+        if not (text.isascii() and text.isdecimal()) or int(text) < self.least:
+            auto = "neither auto nor a" if self.auto else "no"
+            self.fail(f"{text!r} is {auto} number of at least {self.least}", param, ctx)
+        return int(text)
+
+
+class Ranks(click.ParamType[Any]):
+    """``0,2-5`` → (0, 2, 3, 4, 5); ``all`` → None."""
+
+    name = "ranks"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...] | None:
+        """The ranks."""
+        if isinstance(value, tuple) or value == "all":
+            return None if value == "all" else value
+        found: list[int] = []
+        for part in str(value).split(","):
+            match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part.strip())
+            if not match or (match[2] and int(match[2]) < int(match[1])):
+                self.fail(f"{value!r} is no list of ranks; write 0,2-5", param, ctx)
+            found.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
+        return tuple(found)
+
+
+class Checked(click.ParamType[Any]):
+    """Text that ``check`` accepts: it raises a UsageError otherwise, as rooms below do."""
+
+    name = "text"
+
+    def __init__(self, check: Callable[[str], object]) -> None:
+        self.check = check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text itself."""
+        try:
+            self.check(str(value))
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+DURATION, MOMENT, SIZE, RANKS = Duration(), Moment(), Size(), Ranks()
 
 
 def setting(*names: str, **attributes: Any) -> Callable[[Any], Any]:
@@ -87,18 +151,3 @@ def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
     limit = setting("--limit", metavar="PATTERN", help="Only hosts that match this Ansible pattern.")
     decorated: Callable[..., Any] = inventory(limit(function))
     return decorated
-
-
-def ranks(text: str) -> tuple[int, ...]:
-    """``0,2-5`` → (0, 2, 3, 4, 5).
-
-    Raises:
-        click.BadParameter: it is no list of ranks.
-    """
-    found: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-        if not match or (match[2] and int(match[2]) < int(match[1])):
-            raise click.BadParameter(f"{text!r} is no list of ranks; write 0,2-5")
-        found.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return tuple(found)

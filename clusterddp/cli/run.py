@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from clusterddp.cli import words
 from clusterddp.cli.main import say
-from clusterddp.cli.options import DURATION, SIZE, cluster_options, ranks, setting
+from clusterddp.cli.options import DURATION, RANKS, SIZE, Checked, Duration, Number, cluster_options, setting
 from clusterddp.errors import UsageError
 
 if TYPE_CHECKING:
     from clusterddp.prepare import RunOptions
 
 GRACE = 30.0
-
-
-def _hyphened(word: str) -> str:
-    """Take torchrun's spelling with underscores for ours."""
-    return word.replace("_", "-")
-
-
 _LATER = {
     "relaunch": "--relaunch is not there yet",
     "on_disconnect": "--on-disconnect stop is not there yet",
@@ -35,19 +28,28 @@ _LATER = {
     context_settings={"allow_interspersed_args": False, "token_normalize_func": lambda word: word.replace("_", "-")},
 )
 @cluster_options
-@setting("--nnodes", metavar="N", help="Use the first N nodes that answer (all).")
-@setting("--nproc-per-node", metavar="N|auto", help="Workers a host (auto: one a GPU, else one).")
-@setting("--gpus", metavar="all|free[:N]|0,3", help="Which GPUs of each host.")
+@setting("--nnodes", type=Number(1), metavar="N", help="Use the first N nodes that answer (all).")
+@setting(
+    "--nproc-per-node", type=Number(1, auto=True), metavar="N|auto", help="Workers a host (auto: one a GPU, else one)."
+)
+@setting("--gpus", type=Checked(words.gpus), metavar="all|free[:N]|0,3", help="Which GPUs of each host.")
 @setting("--share-gpus", is_flag=True, help="Nodes may take the same GPUs.")
 @click.option("--env", "env", multiple=True, metavar="K[=V]", help="A variable for all workers; K alone takes ours.")
 @click.option("--env-file", type=click.Path(path_type=Path), metavar="FILE", help="K=V lines for all workers.")
-@click.option("--secret", "secrets", multiple=True, metavar="K", help="Like --env K; its value is written nowhere.")
-@click.option("--name", metavar="NAME", help="A name for the run.")
+@click.option(
+    "--secret",
+    "secrets",
+    type=Checked(words.secret),
+    multiple=True,
+    metavar="K",
+    help="Like --env K; its value is written nowhere.",
+)
+@click.option("--name", type=Checked(words.run_name), metavar="NAME", help="A name for the run.")
 @click.option("--detach", is_flag=True, help="Print the run id and return at once.")
-@setting("--time-limit", type=DURATION, metavar="D", help="End the run after so long (exit code 124).")
+@setting("--time-limit", type=Duration(positive=True), metavar="D", help="End the run after so long (exit code 124).")
 @setting("--grace", type=DURATION, default=GRACE, metavar="D", help="Time between SIGTERM and SIGKILL (30s).")
-@setting("--max-restarts", type=click.IntRange(0), default=0, metavar="N", help="Start failed workers again.")
-@setting("--relaunch", type=click.IntRange(0), default=0, metavar="N", help="Start the job again on hosts that answer.")
+@setting("--max-restarts", type=Number(0), default=0, metavar="N", help="Start failed workers again.")
+@setting("--relaunch", type=Number(0), default=0, metavar="N", help="Start the job again on hosts that answer.")
 @setting("--on-disconnect", type=click.Choice(["keep", "stop"]), default="keep", help="When the terminal is lost.")
 @setting("--sync-limit", type=SIZE, metavar="SIZE", help="Sync up to so much (500MB).")
 @setting("--no-sync", is_flag=True, help="Use the code that is on the hosts.")
@@ -55,10 +57,17 @@ _LATER = {
 @click.option("--skip", metavar="CHECKS", help="Skip these checks.")
 @setting("--launcher", type=click.Choice(["ssh", "slurm"]), default="ssh", help="What starts torchrun (ssh).")
 @setting("--rdzv-backend", type=click.Choice(["auto", "c10d", "static"]), default="auto", help="torchrun's (auto).")
-@click.option("--torchrun-arg", "torchrun_args", multiple=True, metavar="X", help="One more word for torchrun.")
-@setting("--show", default="all", metavar="all|RANKS", help="Whose lines to show.")
+@click.option(
+    "--torchrun-arg",
+    "torchrun_args",
+    type=Checked(words.torchrun_arg),
+    multiple=True,
+    metavar="X",
+    help="One more word for torchrun.",
+)
+@setting("--show", type=RANKS, default="all", metavar="all|RANKS", help="Whose lines to show.")
 @setting("--debug-comm", is_flag=True, help="Let NCCL and torch tell what they do.")
-@click.option("--result", type=click.Path(path_type=Path), metavar="FILE", help="Write the final status there as JSON.")
+@click.option("--result", type=Checked(words.writable), metavar="FILE", help="Write the final status there as JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be started, as commands; start nothing.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is a module's name.")
 @click.argument("script")
@@ -68,8 +77,9 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
 
     options = run_options(given, limit)
-    shown = None if given["show"] == "all" else ranks(given["show"])
+    result = Path(given["result"]) if given["result"] else None
     with open_cluster(inventory, limit) as cluster:
+        _notice_own_options(given["args"])
         if given["dry_run"]:
             plan, _ = cluster.plan(options, dry=True)
             click.echo(plan.render(), nl=False)
@@ -82,7 +92,7 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
             cluster.progress = progress.show
             run = cluster.start(options)
             if not given["detach"]:
-                return attach(run, progress, shown=shown, grace=given["grace"], result=given["result"])
+                return attach(run, progress, shown=given["show"], grace=given["grace"], result=result)
         click.echo(run.id)
         return 0
 
@@ -100,17 +110,16 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
             raise UsageError(message)
     if given["rdzv_backend"] == "static":
         raise UsageError("--rdzv-backend static is not there yet", remedy="leave it out: c10d serves")
-    _notice_own_options(given["args"])
     return RunOptions(
         script=given["script"],
         args=given["args"],
         module=given["module"],
         name=given["name"],
-        nnodes=_number(given["nnodes"], "--nnodes"),
-        nproc=_number(given["nproc_per_node"], "--nproc-per-node"),
+        nnodes=given["nnodes"],
+        nproc=given["nproc_per_node"],
         gpus=given["gpus"],
         share_gpus=given["share_gpus"],
-        env=_environment(given["env"], given["env_file"]),
+        env=words.environment(given["env"], given["env_file"]),
         secrets=given["secrets"],
         time_limit=given["time_limit"],
         max_restarts=given["max_restarts"],
@@ -120,40 +129,6 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
         sync_limit=given["sync_limit"],
         limit=limit,
     )
-
-
-def _number(text: str | None, option: str) -> int | None:
-    if text is None or text == "auto":
-        return None
-    if ":" in text:
-        raise UsageError(f"{option} {text}: an elastic size is not there yet", remedy="give one number")
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"{option} {text} is no number of at least 1")
-    return int(text)
-
-
-def _environment(given: tuple[str, ...], file: Path | None) -> dict[str, str]:
-    """``--env-file`` and then ``--env``; K alone takes the value from our own environment."""
-    values: dict[str, str] = {}
-    if file:
-        try:
-            lines = file.read_text(encoding="utf-8").splitlines()
-        except OSError as error:
-            raise UsageError(f"--env-file {file}: {error.strerror}") from error
-        for number, line in enumerate(lines, 1):
-            if line.strip() and not line.lstrip().startswith("#"):
-                name, equals, value = line.removeprefix("export ").partition("=")
-                if not equals or not name.strip().isidentifier():
-                    raise UsageError(f"{file}:{number}: {line!r} is not K=V")
-                values[name.strip()] = value
-    for word in given:
-        name, equals, value = word.partition("=")
-        if not name.isidentifier():
-            raise UsageError(f"--env {word}: {name!r} is no variable's name")
-        if not equals and name not in os.environ:
-            raise UsageError(f"--env {name}: it is not set in this environment", remedy=f"write --env {name}=VALUE")
-        values[name] = value if equals else os.environ[name]
-    return values
 
 
 def _notice_own_options(args: tuple[str, ...]) -> None:

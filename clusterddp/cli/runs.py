@@ -24,7 +24,7 @@ def command(inventory: Path | None, limit: str | None, *, everything: bool, as_j
     with open_cluster(inventory, limit) as cluster:
         found = cluster.list_runs()
         if not everything:
-            found = [view for view in found if view.record.get("project") == cluster.project.id]
+            found = [view for view in found if view.record.get("project") == cluster.project.known_id]
         if as_json:
             click.echo(json.dumps([view.to_json(hosts=False) for view in found], indent=1))
         elif found:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import click
+
+from clusterddp.cli.defaults import checked, place, with_defaults
 from clusterddp.cli.main import say
 from clusterddp.errors import InventoryError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from clusterddp.api import Cluster
     from clusterddp.inventory import Inventory
+    from clusterddp.project import Project
 
 
 def open_cluster(inventory: Path | None, limit: str | None, *, quiet: bool = False, accept: bool = False) -> Cluster:
@@ -31,34 +38,72 @@ def open_cluster(inventory: Path | None, limit: str | None, *, quiet: bool = Fal
     from clusterddp.project import find  # noqa: PLC0415
 
     project = find()
-    remembered = project.remembered
-    if inventory is None and remembered.inventory:
-        inventory, limit = remembered.inventory, limit or remembered.limit
-        if not inventory.exists():
-            raise InventoryError(
-                "the remembered inventory is gone",
-                where=str(inventory),
-                remedy="`clusterddp up FILE` remembers another",
-            )
-    loaded = _load(inventory, limit)
+    chosen = _choose(project, inventory, limit)
+    loaded = with_defaults(_load(chosen), project)
     if not quiet:
-        say(f"cluster: {_describe(loaded, inventory)}")
+        say(f"cluster: {_describe(loaded, chosen.path)}")
     for notice in loaded.notices:
         say(notice)
     return Cluster(loaded, project=project, accept_new_host_keys=accept, notify=say)
 
 
-def _load(path: Path | None, limit: str | None) -> Inventory:
-    from clusterddp.inventory import built_in, load  # noqa: PLC0415
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Choice:
+    """Which inventory and which hosts of it, and whose word that was, for errors; empty: the command line's."""
 
-    loaded = load(path) if path else built_in()
-    return loaded.limit(limit) if limit else loaded
+    path: Path | None
+    limit: str | None
+    path_by: str = ""
+    limit_by: str = ""
+
+
+def _choose(project: Project, path: Path | None, limit: str | None) -> _Choice:
+    """The command line and CLUSTERDDP_*, then what ``up`` remembered, then pyproject.toml."""
+    path_by, limit_by = _variable("inventory") if path else "", _variable("limit") if limit else ""
+    own, remembered = checked(project), project.remembered
+    if path is None and remembered.inventory:
+        if not remembered.inventory.exists():
+            remedy = "`clusterddp up FILE` remembers another"
+            raise InventoryError("the remembered inventory is gone", where=str(remembered.inventory), remedy=remedy)
+        if limit is None and remembered.limit:
+            limit, limit_by = remembered.limit, "remembered by up"
+        return _Choice(path=remembered.inventory, limit=limit, limit_by=limit_by)
+    if path is None and "inventory" in own:
+        path, path_by = project.root / own["inventory"], place(project, "inventory")
+    if limit is None and "limit" in own:
+        limit, limit_by = own["limit"], place(project, "limit")
+    return _Choice(path=path, limit=limit, path_by=path_by, limit_by=limit_by)
+
+
+def _variable(name: str) -> str:
+    """The environment variable that gave an option of the command being run, if one did."""
+    context = click.get_current_context(silent=True)
+    given = context and context.get_parameter_source(name) is click.core.ParameterSource.ENVIRONMENT
+    return f"CLUSTERDDP_{name.upper()}" if given else ""
+
+
+def _load(chosen: _Choice) -> Inventory:
+    from clusterddp.inventory import built_in, load  # noqa: PLC0415 - start-up
+
+    with _said_by(chosen.path_by):
+        loaded = load(chosen.path) if chosen.path else built_in()
+    with _said_by(chosen.limit_by):
+        return loaded.limit(chosen.limit) if chosen.limit else loaded
+
+
+@contextlib.contextmanager
+def _said_by(whom: str) -> Iterator[None]:
+    try:
+        yield
+    except InventoryError as error:
+        error.message = f"{whom}: {error.message}" if whom else error.message
+        raise
 
 
 def _describe(inventory: Inventory, path: Path | None) -> str:
     count = len(inventory.nodes) + len(inventory.spares)
     if path is None:
-        return f"none configured, {count} nodes on this machine"
+        return f"none configured, {count} node{'' if count == 1 else 's'} on this machine"
     relative = os.path.relpath(path)
     shown = str(path) if relative.startswith("..") else relative
     return f"{count} host{'' if count == 1 else 's'} from {shown}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli.main import say
-from clusterddp.cli.options import DURATION, cluster_options
+from clusterddp.cli.options import DURATION, cluster_options, setting
 from clusterddp.errors import RunError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command("stop")
 @cluster_options
 @click.option("--all", "everything", is_flag=True, help="Every live run of this project.")
-@click.option("--grace", type=DURATION, default=30.0, help="Time between SIGTERM and SIGKILL (30s).")
+@setting("--grace", type=DURATION, default=30.0, help="Time between SIGTERM and SIGKILL (30s).")
 @click.argument("runs", nargs=-1, metavar="[RUN…]")
 def command(inventory: Path | None, limit: str | None, runs: tuple[str, ...], *, everything: bool, grace: float) -> int:
     """Stop the only live run, or the runs named."""
@@ -34,7 +34,9 @@ def _chosen(cluster: Cluster, references: tuple[str, ...], *, everything: bool) 
         return [cluster.find(reference) for reference in references]
     if not everything:
         return [cluster.find(reading=False)]
-    live = [view for view in cluster.list_runs() if view.live and view.record.get("project") == cluster.project.id]
+    live = [
+        view for view in cluster.list_runs() if view.live and view.record.get("project") == cluster.project.known_id
+    ]
     if not live:
         raise RunError("no run of this project is live on these hosts")
     return [cluster.attach(view) for view in live]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,11 +11,15 @@ import click
 
 from clusterddp.cli.main import say
 from clusterddp.cli.options import setting
-from clusterddp.errors import HostKeyError, HostsError, InventoryError, UsageError
+from clusterddp.errors import ClusterddpError, HostKeyError, HostsError, InventoryError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from clusterddp.api import Cluster
     from clusterddp.project import Project
+
+HOST_LIST = "inventory.yaml"  # in .clusterddp/: hosts that were given as a list
 
 
 @click.command("up")
@@ -28,34 +33,45 @@ def command(inventory: str, limit: str | None, *, accept_new_host_keys: bool) ->
     from clusterddp.terminal import print_up  # noqa: PLC0415
 
     project = find()
-    path = inventory_path(inventory, project)
-    with open_cluster(path, limit, accept=accept_new_host_keys) as cluster:
+    with inventory_path(inventory, project) as path, open_cluster(path, limit, accept=accept_new_host_keys) as cluster:
         _trust(cluster)
         reports = cluster.up()
         print_up(reports)
         found = [view for view in cluster.list_runs() if view.live and view.record.get("project") == project.id]
         for view in found:
             say(f"run {view.run} of this project is {view.state()}")
-    project.remember(path, limit)
+        project.remember(path, limit)
     ranks = sum(report.nproc for report in reports)
     say(f"ready: {len(reports)} nodes, {ranks} ranks; remembered {inventory}")
     return 0
 
 
-def inventory_path(text: str, project: Project) -> Path:
-    """The inventory's file; a host list is written to one of the project's own.
+@contextlib.contextmanager
+def inventory_path(text: str, project: Project) -> Iterator[Path]:
+    """The inventory's file; a host list is written to one of the project's own, which an error puts back.
 
     Raises:
         InventoryError: there is no such file, and it is no host list.
     """
     path = Path(text)
-    if path.exists():
-        return path
+    if text and path.exists():
+        yield path
+        return
     if path.suffix in {".yaml", ".yml", ".json", ".ini"} or "/" in text:
         raise InventoryError("there is no such inventory", where=text, remedy="give a file, or hosts as a,b,c")
     from clusterddp.inventory import from_host_list  # noqa: PLC0415 - start-up
 
-    return project.write("inventory.yaml", from_host_list(text).encode())
+    listed = from_host_list(text).encode()
+    earlier = project.folder / HOST_LIST
+    kept = earlier.read_bytes() if earlier.is_file() else None
+    try:
+        yield project.write(HOST_LIST, listed)
+    except BaseException:
+        if kept is None:
+            earlier.unlink(missing_ok=True)
+        else:
+            project.write(HOST_LIST, kept)
+        raise
 
 
 def _trust(cluster: Cluster) -> None:
@@ -71,9 +87,11 @@ def _trust(cluster: Cluster) -> None:
 
         print_keys(unknown)
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UsageError(
-                f"{len(unknown)} hosts have unknown keys", remedy="compare them, then --accept-new-host-keys"
-            )
+            for error in errors:
+                if error not in unknown:
+                    say(str(error))
+            message = f"unknown host keys: {', '.join(error.host for error in unknown)}"
+            raise ClusterddpError(message, remedy="compare the fingerprints, then add --accept-new-host-keys")
         if click.confirm("clusterddp: are these the keys of your hosts?", err=True):
             cluster.trust(unknown)
             errors = [outcome.error for outcome in cluster.connect() if outcome.error]

@@ -230,7 +230,7 @@ def unknown_key(key: PresentedKey, path: Path) -> UnknownHostKeyError:
     error = UnknownHostKeyError(
         key.host,
         f"the host key of {key.names[0]} is unknown: {key.fingerprint}",
-        remedy="compare the fingerprint, then add --accept-new-host-keys",
+        remedy="compare the fingerprint, then `clusterddp up … --accept-new-host-keys`",
         fingerprint=key.fingerprint,
         known_hosts_line=key.line,
     )

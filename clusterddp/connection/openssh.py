@@ -157,7 +157,7 @@ def _unknown_key(said: str, target: Target, program: str) -> HostKeyError:
     return HostKeyError(
         target.name,
         f"the host key of {who} is unknown",
-        remedy="add --accept-new-host-keys, or log in there once by hand with ssh",
+        remedy="`clusterddp up … --accept-new-host-keys`, or log in there once by hand with ssh",
     )
 
 

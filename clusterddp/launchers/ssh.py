@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets as random
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError
@@ -37,19 +38,20 @@ def launch(hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str]) 
     Raises:
         HostError: a host could not start; nothing is left running on those that answer.
     """
+    key = random.token_hex(32)  # of run control; it travels inside SSH only
     ranks = {host.name: rank for rank, host in enumerate(hosts)}
 
     def start(host: Host) -> dict[str, Any]:
         rank = ranks[host.name]
         node = plan.node_json(rank)
         mine = {name: secrets[name] for name in node["secrets"]}
-        message = json.dumps({"plan": node, "secrets": mine}).encode()
+        message = json.dumps({"plan": node, "secrets": mine, "key": key}).encode()
         answer: dict[str, Any] = host.upload("start", {}, [message], timeout=START_TIMEOUT)
         return answer
 
     try:
         first = each(hosts[:1], start)
-        plan = plan.with_port(values(first)[0]["port"])
+        plan = plan.with_ports(*values(first)[0]["ports"])
         started = first + each(hosts[1:], start)
         values(started)
         spools = {outcome.name: str(outcome.get()["spool"]) for outcome in started}

@@ -57,7 +57,8 @@ class Control:
         rank: This node's rank in the plan.
         key: The run's.
         selector: The supervisor's loop; callbacks stand in its keys' data.
-        handle: Called with each message but ``beat``, and with ``{"kind": "lost", "rank": N}`` when a link ends.
+        handle: Called with each message but ``beat``, with the sender's ``rank`` in it; and with the kinds
+            ``joined`` and ``lost`` when a link has proved itself or ends.
         listener: The lead's listening socket; None on the others.
         lead: The lead's (address, port) on the others.
     """
@@ -190,6 +191,7 @@ class Control:
         for said in self.waiting:
             self._send(link, said)
         self.waiting.clear()
+        self.handle({"kind": "joined", "rank": 0})
 
     def _check(self, link: Link, message: Dict[str, Any]) -> None:
         """On the lead: does the node know the key?"""

@@ -33,8 +33,8 @@ PORT_TO_COME = "{port}"  # in a plan's --rdzv-endpoint, until the rendezvous hos
 def start(request: Request) -> Dict[str, Any]:
     """Start the node's supervisor; ask again and the same one answers.
 
-    The operator's data is JSON ``{plan, secrets}``. Returns ``{started, spool, port}``: port of the rendezvous
-    store where this node has it, else null.
+    The operator's data is JSON ``{plan, secrets, key}``. Returns ``{started, spool, ports}``: on the rendezvous
+    host the ports of the store and of run control, else an empty list.
 
     Raises:
         Refused: the run was stopped already, its port range is taken, the setup lines fail, …
@@ -52,25 +52,26 @@ def start(request: Request) -> Dict[str, Any]:
     private_folder(plan["run_dir"])
     if not os.path.isdir(plan["cwd"]):
         raise Refused("the working folder %s is not there" % plan["cwd"], "run again without --no-sync")
-    listener = bind_store(plan) if plan.get("store") else None
-    port = listener.getsockname()[1] if listener else None
-    if port:
-        fill_port(plan, port)
+    listeners = bind_ports(plan) if plan.get("store") else []
+    ports = [listener.getsockname()[1] for listener in listeners]
+    if ports:
+        fill_ports(plan, ports)
     with open(sys.argv[0], "rb") as own:  # the zipapp this helper runs from
         code = own.read()
     if not create(spool, plan, code):
         return _existing(spool)
+    write_private(spool.path("control.key"), message["key"].encode())
     if secrets:
         write_private(spool.path("secrets.json"), json.dumps(secrets).encode())
     write_worker(spool, plan["python"])
-    answer = spawn(spool, environment, listener)
+    answer = spawn(spool, environment, listeners)
     if answer != b"ready\n":
         reason = "the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died")
         if not spool.exit_record():
             spool.write_exit("failed", 125, reason)
         raise Refused(reason)
     confirm_code(spool, plan, request.args["state"])
-    return {"started": True, "spool": spool.folder, "port": port}
+    return {"started": True, "spool": spool.folder, "ports": ports}
 
 
 def confirm_code(spool: Spool, plan: Dict[str, Any], state: str) -> None:
@@ -97,8 +98,7 @@ def _existing(spool: Spool) -> Dict[str, Any]:
         if time.monotonic() > deadline:
             raise Refused("an earlier start of this node was cut short", "start a new run")
         time.sleep(0.05)
-    bound = spool.plan().get("store") or {}
-    return {"started": False, "spool": spool.folder, "port": bound.get("port")}
+    return {"started": False, "spool": spool.folder, "ports": (spool.plan().get("store") or {}).get("bound", [])}
 
 
 def agent_environment(plan: Dict[str, Any], spool: Spool) -> Dict[str, str]:
@@ -114,30 +114,41 @@ def agent_environment(plan: Dict[str, Any], spool: Spool) -> Dict[str, str]:
     return environment
 
 
-def bind_store(plan: Dict[str, Any]) -> socket.socket:
-    """Listen on the first free port of the plan's range, on the data-plane address's family.
+def bind_ports(plan: Dict[str, Any]) -> List[socket.socket]:
+    """Listen on the first free ports of the plan's range: for the store and, among several nodes, for run control.
 
     Raises:
-        Refused: every port of the range is taken.
+        Refused: the range has too few free ports.
     """
     first, last = plan["store"]["ports"]
-    family = socket.AF_INET6 if ":" in plan["store"]["address"] else socket.AF_INET
+    wanted = 2 if plan["nnodes"] > 1 else 1
+    bound: List[socket.socket] = []
     for port in range(first, last + 1):
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("::" if family == socket.AF_INET6 else "", port))
-            listener.listen(1024)
-        except OSError:
-            listener.close()
-            continue
-        return listener
+        listener = _listen(port, ipv6=":" in plan["store"]["address"])
+        bound += [listener] if listener else []
+        if len(bound) == wanted:
+            return bound
+    for listener in bound:
+        listener.close()
     raise Refused(
-        "no free port in %d-%d for the rendezvous" % (first, last), "free one, or set clusterddp_ports to another range"
+        "no free port in %d-%d for the rendezvous (%d are needed)" % (first, last, wanted),
+        "free one, or set clusterddp_ports to another range",
     )
 
 
-def spawn(spool: Spool, environment: Dict[str, str], listener: Optional[socket.socket]) -> bytes:
+def _listen(port: int, *, ipv6: bool) -> Optional[socket.socket]:
+    listener = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("::" if ipv6 else "", port))
+        listener.listen(1024)
+    except OSError:  # taken
+        listener.close()
+        return None
+    return listener
+
+
+def spawn(spool: Spool, environment: Dict[str, str], listeners: List[socket.socket]) -> bytes:
     """Start the supervisor from the spool's own copy of the code, detached; returns its first line.
 
     It gets the agent's environment on stdin rather than as its own: a setup line may set LD_LIBRARY_PATH,
@@ -145,7 +156,7 @@ def spawn(spool: Spool, environment: Dict[str, str], listener: Optional[socket.s
     """
     to_supervisor, from_supervisor = os.pipe(), os.pipe()
     argv = [sys.executable, "-I", "-S", spool.path("remote.pyz"), "supervisor", spool.folder]
-    if listener:
+    for listener in listeners:
         os.set_inheritable(listener.fileno(), True)
         argv.append(str(listener.fileno()))
     pid = os.fork()
@@ -179,9 +190,8 @@ def _detach(argv: List[str], stdin: Tuple[int, int], stdout: Tuple[int, int]) ->
         os._exit(127)
 
 
-def fill_port(plan: Dict[str, Any], port: int) -> None:
-    """Put the port of the rendezvous into a node's plan; it is known only once it was bound."""
+def fill_ports(plan: Dict[str, Any], ports: List[int]) -> None:
+    """Put the ports that were bound into the rendezvous host's plan; the others get theirs already filled."""
     place = plan["argv"].index("--rdzv-endpoint") + 1
-    plan["argv"][place] = plan["argv"][place].replace(PORT_TO_COME, str(port))
-    if plan.get("store"):
-        plan["store"]["port"] = port
+    plan["argv"][place] = plan["argv"][place].replace(PORT_TO_COME, str(ports[0]))
+    plan["store"].update(port=ports[0], bound=ports)

@@ -1,7 +1,7 @@
 """Every path of a node's spool, and the questions that files alone answer.
 
     <state>/runs/<run>/<attempt>/<node_rank>-<host>/
-        plan.json secrets.json worker remote.pyz hook/ lock supervisor.json
+        plan.json secrets.json control.key worker remote.pyz hook/ lock supervisor.json
         events.jsonl logs/ errors/ torch/ committed stop.json exit.json
 
 One node touches only its own folder: a home may be shared by all hosts, and two nodes may share a machine.
@@ -22,6 +22,7 @@ FORMAT = 1  # of the spool; newer code reads all older ones
 FOLDERS = ("logs", "errors", "hook", "torch")
 AGENT_LOG = "agent.out"
 LOCK_PATIENCE = 0.5  # seconds: who asks whether the lock is held has it himself for a moment
+FAIL_FAST_REASON = "another host failed"
 TIME_LIMIT = "the time limit was reached"  # a reason to stop that has an exit code of its own
 
 
@@ -121,12 +122,18 @@ class Spool:
         if earlier is None or grace < earlier["grace"]:
             write_json(self.path("stop.json"), {"reason": (earlier or {}).get("reason", reason), "grace": grace})
 
+    def control_key(self) -> bytes:
+        """The run's key for run control."""
+        with open(self.path("control.key"), "rb") as stream:
+            return stream.read()
+
     def drop_secrets(self) -> None:
-        """Remove the secrets file; it is needed only while workers may start."""
-        try:
-            os.unlink(self.path("secrets.json"))
-        except FileNotFoundError:
-            pass
+        """Remove the files with secrets; they are needed only while workers may start and orders may come."""
+        for name in ("secrets.json", "control.key"):
+            try:
+                os.unlink(self.path(name))
+            except FileNotFoundError:
+                pass
 
     def write_exit(self, state: str, exit_code: int, reason: str, **fields: Any) -> None:
         """Write the exit record, whole, and say it as an event."""

@@ -150,10 +150,12 @@ def receive_helper(stream: BinaryIO, magic: str) -> None:
             write_private(path, code)
         os.utime(path)  # the sweep removes helpers by age of last use
     except (Refused, OSError) as error:
-        remedy = (
-            error.remedy if isinstance(error, Refused) else "make room in the state folder, or set clusterddp_state"
-        )
-        _say("%s refused %s" % (magic, json.dumps({"message": str(error), "remedy": remedy})))
+        if isinstance(error, Refused):
+            message, remedy = error.message, error.remedy
+        else:
+            message = "cannot keep the helper in %s: %s" % (folder, error.strerror)
+            remedy = "make room there, or set clusterddp_state"
+        _say("%s refused %s" % (magic, json.dumps({"message": message, "remedy": remedy})))
         sys.exit(96)
     sys.path.insert(0, path)
     sys.argv = [path, "helper", wanted["state"] or ""]

@@ -4,47 +4,57 @@ One selector loop. It starts the agent (and, on the rendezvous host, the store),
 an order to stop and for the start's commit, keeps the logs' time index, and at the end leaves no process
 behind and an exit record. Orders are files in the spool, so they need no connection to be kept.
 
-Not here: run control between supervisors; it is one more descriptor in this loop.
+Not here: what goes between the supervisors of a run (control.py); this loop only turns it.
 """
 
 import json
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set
 
 from . import proc, sweep
+from .control import Control
 from .index import IndexWriter
 from .reap import exit_code, reap
-from .spool import AGENT_LOG, TIME_LIMIT, Spool
+from .spool import AGENT_LOG, FAIL_FAST_REASON, TIME_LIMIT, Spool
 from .state import write_json
 from .store import clients
 
 TICK = 0.1  # seconds between looks at orders and log sizes
 COMMIT_LIMIT = 60.0  # seconds within which the operator must say that all nodes have started
 LEFTOVER_GRACE = 2.0  # seconds for what a script leaves running when it ends
+LOST_LIMIT = 60.0  # seconds the lead waits for a node out of reach before the job is ended
+FENCE = 120.0  # seconds a node goes on without the lead: its collectives are dead too
 STORE_LIMIT = 330.0  # seconds the store waits for other nodes' agents: torchrun's exit barrier is 300
 CANNOT_START = 127  # what a shell says of a program that cannot be started
+FAIL_FAST_GRACE = 10.0  # seconds for the other nodes when one has failed
 STORE_QUIET = 0.3  # seconds without a client after which the store has no more use
 
 
 class Supervisor:
     """One node's processes and what was ordered for them."""
 
-    def __init__(self, spool: Spool, environment: Dict[str, str], listener: Optional[int]) -> None:
+    def __init__(self, spool: Spool, environment: Dict[str, str], listeners: List[int]) -> None:
         self.spool = spool
         self.plan = spool.plan()
         self.environment = environment
-        self.listener = listener
+        self.listener = listeners[0] if listeners else None  # of the store
+        self.selector = selectors.DefaultSelector()
+        self.done: Set[int] = set()  # ranks of nodes that have ended and said so
+        # Ranks of nodes out of reach, since when; to the others only the lead's counts.
+        self.missing: Dict[int, float] = {} if self.plan["node_rank"] == 0 else {0: time.monotonic()}
+        self.control = self.join_control(listeners[1:])
         self.index = IndexWriter(spool.path("logs"))
         self.agent: Optional[int] = None
         self.store: Optional[int] = None
         self.agent_exit: Optional[int] = None
-        self.order: Optional[Dict[str, object]] = None  # the one that ends the run
-        self.heard: Optional[Dict[str, object]] = None  # the newest; it may shorten the grace
+        self.order: Optional[Dict[str, Any]] = None  # the one that ends the run
+        self.heard: Optional[Dict[str, Any]] = None  # the newest; it may shorten the grace
         self.kill_at = float("inf")
         self.born = time.monotonic()
         self.terminated = False
@@ -62,12 +72,18 @@ class Supervisor:
             self.give_up(error)
             return
         self.spool.event("agent_started", pid=self.agent)
-        self.loop()
+        self.watch_children()
+        while self.agent_exit is None:
+            self.turn(TICK)
+            self.look_for_orders()
+        self.tell_end()
         survivors = sweep.end(self.leftovers, LEFTOVER_GRACE if self.order is None else 0.0)
         if self.store:
             self.end_store()
         self.index.finish(time.time_ns())
         self.write_exit(survivors)
+        self.control.say("done")
+        self.control.close()
 
     def give_up(self, error: OSError) -> None:
         """Nothing of the run can be started here: no interpreter, no folder, no memory."""
@@ -116,22 +132,59 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGHUP, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
 
-    def loop(self) -> None:
-        """Until the agent has ended: reap, index, look for orders."""
-        selector = selectors.DefaultSelector()
+    def join_control(self, listeners: List[int]) -> Control:
+        """This node's side of run control: the lead listens, the others connect to it."""
+        key = self.spool.control_key()
+        if self.plan["node_rank"] == 0:
+            sockets = [socket.socket(fileno=handle) for handle in listeners]
+            return Control(0, key, self.selector, self.take_message, listener=sockets[0] if sockets else None)
+        place = self.plan["control"]
+        lead = (str(place["address"]), int(place["port"]))
+        return Control(self.plan["node_rank"], key, self.selector, self.take_message, lead=lead)
+
+    def take_message(self, message: Dict[str, Any]) -> None:
+        """A message of run control. An order becomes a tombstone here, so that there is one way to be stopped."""
+        kind = message["kind"]
+        if kind == "stop":
+            self.spool.write_tombstone(str(message["reason"]), float(message["grace"]))
+        elif kind == "failed":
+            self.spool.write_tombstone(FAIL_FAST_REASON, FAIL_FAST_GRACE)
+        elif kind == "done":
+            self.done.add(message["rank"])
+        elif kind == "lost":
+            self.missing.setdefault(message["rank"], time.monotonic())
+        elif kind == "joined":
+            self.missing.pop(message["rank"], None)
+            if self.order:
+                self.pass_on(self.order)
+
+    def pass_on(self, order: Dict[str, Any]) -> None:
+        """Let an order reach all nodes: the lead tells everyone, the others tell the lead."""
+        self.control.say("stop", reason=order["reason"], grace=order["grace"])
+
+    def tell_end(self) -> None:
+        """The agent has ended: a failure ends the job of a fixed size everywhere, attached or not."""
+        if self.agent_exit and self.order is None:
+            if self.plan["node_rank"] == 0:
+                self.pass_on({"reason": FAIL_FAST_REASON, "grace": FAIL_FAST_GRACE})
+            else:
+                self.control.say("failed")
+
+    def watch_children(self) -> None:
+        """A child's end, and any signal, wakes the loop."""
         wake, waker = os.pipe()
         for handle in (wake, waker):
             os.set_blocking(handle, False)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-        selector.register(wake, selectors.EVENT_READ)
-        while self.agent_exit is None:
-            if selector.select(TICK):
-                os.read(wake, 512)
-            self.reap()
-            self.index.poll(time.time_ns())
-            if self.agent_exit is None:  # else its pid may be another process's by now
-                self.look_for_orders()
-        signal.set_wakeup_fd(-1)
+        self.selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, 512))
+
+    def turn(self, timeout: float) -> None:
+        """One turn of the loop: what descriptors and time ask for."""
+        for key, _ in self.selector.select(timeout):
+            key.data()
+        self.reap()
+        self.control.turn()
+        self.index.poll(time.time_ns())
 
     def reap(self) -> None:
         """Note the agent's end; take away whatever orphan was left to us."""
@@ -169,12 +222,13 @@ class Supervisor:
                 self.order = order
                 self.spool.event("stopping", reason=order["reason"])
                 os.kill(self.agent or os.getpid(), signal.SIGTERM)
-            self.kill_at = min(self.kill_at, now + float(order["grace"]))  # type: ignore[arg-type]
+                self.pass_on(order)
+            self.kill_at = min(self.kill_at, now + float(order["grace"]))
         if now >= self.kill_at:
             for process in self.leftovers():
                 sweep.send(process, signal.SIGKILL)
 
-    def own_order(self, now: float) -> Optional[Dict[str, object]]:
+    def own_order(self, now: float) -> Optional[Dict[str, Any]]:
         """Reasons of our own to stop: a signal to us, or a start that was never completed."""
         if self.listener is not None and self.store is None:
             return {"reason": "the rendezvous store died: %s" % self.store_said(), "grace": 0.0, "ours": True}
@@ -184,6 +238,13 @@ class Supervisor:
             return {"reason": TIME_LIMIT, "grace": 10.0}
         if now - self.born > COMMIT_LIMIT and not os.path.exists(self.spool.path("committed")):
             return {"reason": "the operator was lost before every node had started", "grace": 0.0, "ours": True}
+        limit = LOST_LIMIT if self.plan["node_rank"] == 0 else FENCE
+        for rank in [rank for rank, since in self.missing.items() if rank not in self.done and now - since > limit]:
+            return {
+                "reason": "%s was lost" % self.plan["record"]["hosts"][rank],
+                "grace": FAIL_FAST_GRACE,
+                "ours": True,
+            }
         return None
 
     def store_said(self) -> str:
@@ -212,7 +273,7 @@ class Supervisor:
                 quiet = time.monotonic()
             elif time.monotonic() - quiet > STORE_QUIET:
                 break
-            time.sleep(0.05)
+            self.turn(TICK / 2)
         store, self.store = self.store, None
         process = sweep.describe(store) if store else None
         if process:
@@ -231,7 +292,10 @@ class Supervisor:
 
 
 def main(argv: List[str]) -> int:
-    """``argv``: the spool, and on the rendezvous host the listening descriptor. Says ``ready`` on stdout."""
+    """``argv``: the spool, and on the rendezvous host the listening descriptors of the store and of run control.
+
+    Says ``ready`` on stdout.
+    """
     spool = Spool(argv[0])
     environment = json.load(sys.stdin)
     null = os.open(os.devnull, os.O_RDWR)
@@ -250,7 +314,7 @@ def main(argv: List[str]) -> int:
         spool.path("supervisor.json"),
         {"pid": os.getpid(), "start_ticks": proc.start_ticks(os.getpid()), "boot": proc.boot_identity()},
     )
-    supervisor = Supervisor(spool, environment, int(argv[1]) if len(argv) > 1 else None)
+    supervisor = Supervisor(spool, environment, [int(handle) for handle in argv[1:]])
 
     def terminate(*_: object) -> None:
         supervisor.terminated = True

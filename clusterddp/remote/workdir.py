@@ -175,9 +175,14 @@ def guarded(args: Dict[str, Any]) -> Iterator[bytes]:
         with locked(args["state"], root):
             yield root
     except OSError as error:
-        place = os.fsdecode(error.filename) if error.filename else as_text(root)
+        place = os.fsdecode(error.filename or _fuller(root, os.fsencode(args["state"])))
         remedy = "make room or give rights there, then sync again"
         raise Refused("cannot sync to %s: %s" % (place, error.strerror), remedy) from error
+
+
+def _fuller(*folders: bytes) -> bytes:
+    """Of several folders that are written, the one with the least room: a failed write does not name its file."""
+    return min((folder for folder in folders if os.path.isdir(folder)), key=lambda f: os.statvfs(f).f_bavail)
 
 
 def locate(workdir: str, state: str) -> bytes:

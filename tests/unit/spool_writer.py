@@ -100,3 +100,19 @@ class Tail:
 def read(writer: Writer, **args: Any) -> Tail:
     """A whole read."""
     return Tail(writer, **args).begin().finish()
+
+
+def times(tail: Tail, name: str = "0.0.out") -> dict[int, int]:
+    """Offset of each line's end → its time."""
+    found = {}
+    for frame in tail.data:
+        if frame.header["file"] == name:
+            end = frame.header["offset"]
+            for line in frame.body.splitlines(keepends=True):
+                end += len(line)
+                found[end] = frame.header["time"]
+    return found
+
+
+def caught_up(tail: Tail) -> bool:
+    return any(frame.header.get("caught_up") for frame in tail.frames)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.logs.clean import clean
@@ -36,6 +36,7 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
     return [*pieces, data]
 
 
+@settings(deadline=None)
 @given(data=raw, cuts=st.lists(st.integers(1, 9), max_size=40))
 def test_lines_are_the_same_however_the_bytes_were_cut(data: bytes, cuts: list[int]) -> None:
     found = fed(cut(data, cuts))
@@ -49,6 +50,7 @@ def test_lines_are_the_same_however_the_bytes_were_cut(data: bytes, cuts: list[i
         assert data[offset:following].rstrip(b"\r\n") == text
 
 
+@settings(deadline=None)
 @given(data=raw, cuts=st.lists(st.integers(1, 9), max_size=40))
 def test_without_redraws_only_lines_are_left(data: bytes, cuts: list[int]) -> None:
     ended = [unit for unit in data.splitlines(keepends=True) if unit.endswith(b"\n")]
@@ -114,6 +116,7 @@ def test_what_a_terminal_would_obey_is_stripped_but_colour_stays(text: bytes, ex
     assert clean(text) == expected
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([b"\x1b", b"[", b"]", b"2J", b"m", b"\x07", b"\xc2", b"\x9b", b"\n", b"x", b"\\"])))
 def test_no_mixture_leaves_an_escape_that_is_no_colour(parts: list[bytes]) -> None:
     found = clean(b"".join(parts))

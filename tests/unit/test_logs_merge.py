@@ -80,7 +80,7 @@ def test_what_comes_is_shown_as_it_comes_whatever_another_host_does() -> None:
 
 
 def test_newer_lines_wait_for_anothers_past_but_not_for_a_silent_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "PATIENCE", 0.3)
+    monkeypatch.setattr(merging, "PATIENCE", 60)
     go, never = threading.Event(), threading.Event()
 
     def open_stream(host: str, _: Position) -> Iterator[Frame]:
@@ -98,6 +98,7 @@ def test_newer_lines_wait_for_anothers_past_but_not_for_a_silent_host(monkeypatc
     merge = Merge(["quick", "slow"], open_stream)
     go.set()
     assert texts([event for batch in merge for event in batch]) == ["old", "new"]
+    monkeypatch.setattr(merging, "PATIENCE", 0.1)
     with Merge(["quick", "silent"], open_stream) as other:
         assert texts(until(other, texts)) == ["new"]
     never.set()

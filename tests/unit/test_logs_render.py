@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.errors import UnreachableError, UsageError
@@ -230,6 +230,7 @@ parts = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(parts=parts)
 def test_a_terminal_ends_with_every_line_of_every_rank_whole(parts: list[tuple[int, bytes]]) -> None:
     renderer, screen = terminal(width=60, colour=False), Screen()

@@ -36,7 +36,7 @@ def plan_of(*nodes: Node, **options: Any) -> Any:
 
 
 def test_every_host_gets_the_same_argv_and_its_own_address() -> None:
-    plan = plan_of(node(0, nproc=2), node(1)).with_port(29400)
+    plan = plan_of(node(0, nproc=2), node(1)).with_ports(29400)
     first, second = plan.node_json(0), plan.node_json(1)
     assert first["argv"] == second["argv"]
     assert first["argv"] == [
@@ -72,7 +72,7 @@ def test_what_the_user_sets_wins_and_the_command_line_wins_over_the_inventory() 
 
 
 def test_an_ipv6_endpoint_is_bracketed() -> None:
-    plan = plan_of(node(0, address="fd00::1")).with_port(29401)
+    plan = plan_of(node(0, address="fd00::1")).with_ports(29401)
     assert plan.argv[plan.argv.index("--rdzv-endpoint") + 1] == "[fd00::1]:29401"
 
 

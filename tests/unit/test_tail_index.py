@@ -6,7 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.remote import index
@@ -84,6 +84,7 @@ def test_a_missing_folder_or_index_is_no_error(tmp_path: Path) -> None:
     assert reader(tmp_path / "none").at(1) is None
 
 
+@settings(deadline=None)
 @given(steps=st.lists(st.integers(1, 20_000), min_size=1, max_size=200), again=st.lists(st.integers(1, 10**6)))
 def test_thinning_moves_a_time_forward_by_less_than_a_thousandth_of_its_age(steps: list[int], again: list[int]) -> None:
     entries, at = [], NOW

@@ -1,0 +1,251 @@
+"""A user at a terminal: a home, a project folder, and real `clusterddp` processes started there.
+
+Not covered: the machines (tests/lab).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.lab.system import ProcessId, kill_and_wait, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from tests.lab import Lab
+    from tests.lab.host import LabHost
+
+CLUSTERDDP = str(Path(sys.executable).with_name("clusterddp"))
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LIMIT = 120.0  # seconds; a run takes five of them on two free cores
+OURS = "clusterddp: "
+STATE = "/.clusterddp/"  # in the command line or the environment of all that we start on a host
+_LABEL = re.compile(r"\[(\d+) (\S+):(\d+)\] (.*)", re.DOTALL)
+
+# Workers wait for the test: an event, not a while.
+WAIT = """
+import os, sys, time
+def wait_for(path):
+    while not os.path.exists(path):
+        time.sleep(0.02)
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    """A line of a worker: its label taken apart, and its text."""
+
+    rank: int
+    host: str
+    local_rank: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """What it wrote on stdout, a line each."""
+        return self.out.removesuffix("\n").split("\n") if self.out else []
+
+    @property
+    def workers(self) -> list[Said]:
+        """The workers' lines, in order; agents' are left out."""
+        found = [_LABEL.fullmatch(line) for line in self.lines]
+        return [
+            Said(rank=int(match[1]), host=match[2], local_rank=int(match[3]), text=match[4]) for match in found if match
+        ]
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def run(self) -> str:
+        """The id of the run it started."""
+        return run_id(self.err)
+
+    @property
+    def notes(self) -> list[str]:
+        """Its lines on stderr without our name; the last one is the verdict."""
+        lines = self.err.splitlines()
+        assert all(line.startswith(OURS) for line in lines), self.err
+        return [line.removeprefix(OURS) for line in lines]
+
+
+def run_id(text: str) -> str:
+    """The id that `run` says."""
+    found = re.search(r"run ([a-z0-9]{10}): \d+ rank", text)
+    assert found, text
+    return found[1]
+
+
+class Live:
+    """A command that runs; its output is collected as it comes."""
+
+    def __init__(self, argv: list[str], cwd: Path, env: Mapping[str, str], *, terminal: bool = False) -> None:
+        self._changed = threading.Condition()
+        self._said = {"out": bytearray(), "err": bytearray()}
+        self._terminal = -1
+        if terminal:
+            self._terminal, inner = _terminal()
+            # The program itself becomes the session's leader, with this terminal: keys reach it as signals.
+            argv = ["setsid", "--ctty", *argv]
+            self.process = subprocess.Popen(argv, cwd=cwd, env=env, stdin=inner, stdout=inner, stderr=inner)
+            os.close(inner)
+            ends = {"out": self._terminal}
+        else:
+            pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            self.process = subprocess.Popen(argv, cwd=cwd, env=env, start_new_session=True, **pipes)
+            assert self.process.stdout
+            assert self.process.stderr
+            ends = {"out": self.process.stdout.fileno(), "err": self.process.stderr.fileno()}
+        self._readers = [threading.Thread(target=self._collect, args=end) for end in ends.items()]
+        for reader in self._readers:
+            reader.start()
+
+    def _collect(self, name: str, handle: int) -> None:
+        with contextlib.suppress(OSError):  # a terminal whose program has ended
+            while data := os.read(handle, 1 << 16):
+                with self._changed:
+                    self._said[name] += data
+                    self._changed.notify_all()
+
+    def text(self, stream: str = "out") -> str:
+        return bytes(self._said[stream]).decode(errors="surrogateescape")
+
+    def wait_for(self, wanted: str, *, stream: str = "out") -> None:
+        """Until it has said so."""
+        with self._changed:
+            met = self._changed.wait_for(lambda: wanted in self.text(stream), LIMIT)
+        assert met, f"{wanted!r} never came: {self.text('out')}{self.text('err')}"
+
+    @property
+    def run(self) -> str:
+        """The id of the run it started, once it has said it."""
+        self.wait_for("Ctrl-C stops it", stream="out" if self._terminal >= 0 else "err")
+        return run_id(self.text("out" if self._terminal >= 0 else "err"))
+
+    def key(self, text: str) -> None:
+        """Press a key on its terminal."""
+        os.write(self._terminal, text.encode())
+
+    def interrupt(self) -> None:
+        """As a terminal does for Ctrl-C: to the whole process group."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def end(self) -> Done:
+        """Until it has ended by itself."""
+        code = self.process.wait(LIMIT)
+        for reader in self._readers:
+            reader.join(LIMIT)
+        return Done(code=code, out=self.text("out"), err=self.text("err"))
+
+    def close(self) -> None:
+        """Away with it, if it is still there."""
+        self.process.kill()
+        self.end()
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe:
+                pipe.close()
+        if self._terminal >= 0:
+            os.close(self._terminal)
+
+
+def _terminal() -> tuple[int, int]:
+    """Both ends of a terminal of 80 columns."""
+    outer, inner = pty.openpty()
+    fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    return outer, inner
+
+
+class User:
+    """Somebody with a home and a project.
+
+    Attributes:
+        folder: The project's folder; commands start there.
+        env: The variables of the terminal.
+    """
+
+    def __init__(self, base: Path) -> None:
+        self.home, self.folder = base / "home", base / "my project"
+        self.home.mkdir()
+        self.folder.mkdir()
+        kept = {name: value for name, value in os.environ.items() if name in {"PATH", "LANG", "TMPDIR"}}
+        self.env = {**kept, "HOME": str(self.home), "TERM": "xterm"}
+
+    def write(self, name: str, text: str) -> Path:
+        """A file of the project."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def start(
+        self, *words: str, cwd: str = ".", env: Mapping[str, str] | None = None, terminal: bool = False
+    ) -> AbstractContextManager[Live]:
+        """A command that runs beside the test; it is gone when the context ends."""
+        argv, variables = [CLUSTERDDP, *words], {**self.env, **(env or {})}
+        return contextlib.closing(Live(argv, self.folder / cwd, variables, terminal=terminal))
+
+    def run(self, *words: str, cwd: str = ".", env: Mapping[str, str] | None = None) -> Done:
+        """A command, to its end."""
+        with self.start(*words, cwd=cwd, env=env) as live:
+            return live.end()
+
+    def up(self, inventory: Path) -> Done:
+        """`clusterddp up`, which must work."""
+        done = self.run("up", str(inventory))
+        assert done.code == 0, done.err
+        return done
+
+    def status(self, run: str) -> Any:
+        """The status object of a run."""
+        return self.run("status", run, "--json").json
+
+
+def assert_nothing_left(hosts: Iterable[LabHost], run: str) -> None:
+    """No process of a run is on these hosts now."""
+    assert {host.name: host.leftovers(run) for host in hosts} == {host.name: [] for host in hosts}
+
+
+def wait_until_nothing_is_left(hosts: Iterable[LabHost], run: str) -> None:
+    """The supervisor goes a moment after its record, which is what the operator waits for."""
+    for host in hosts:
+        wait_until(f"nothing of {run} is on {host.name}", _nothing(host, run))
+
+
+def _nothing(host: LabHost, run: str) -> Callable[[], bool]:
+    return lambda: not host.leftovers(run)
+
+
+@contextlib.contextmanager
+def nothing_left(lab: Lab) -> Iterator[None]:
+    """What was started meanwhile by us, supervisors and helpers and workers, is gone from all hosts in the end."""
+    yield
+    try:
+        wait_until_nothing_is_left(lab.machines, STATE)
+    finally:  # a failed test must not fail the next one
+        left = [ProcessId.of(seen.pid) for host in lab.machines for seen in host.leftovers(STATE)]
+        kill_and_wait([process for process in left if process])

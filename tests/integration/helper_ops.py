@@ -1,0 +1,98 @@
+"""Operations that only tests ask for; they travel to the real helper inside its zipapp (see ``real_helper``).
+
+Runs as ``clusterddp_remote.helper_ops``, on the host's side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clusterddp.remote.request import Request
+
+
+def echo(request: Request) -> Any:
+    """What it was given: arguments, and the operator's data as its size and digest."""
+    digest, size = hashlib.sha256(), 0
+    for piece in iter(request.read, b""):
+        digest.update(piece)
+        size += len(piece)
+    return {"args": request.args, "size": size, "sha256": digest.hexdigest(), "pid": os.getpid()}
+
+
+def early(request: Request) -> Any:
+    """Answers with much before the operator's data is complete."""
+    first = request.read()
+    return {"first": len(first), "much": "x" * int(request.args["much"])}
+
+
+def flood(request: Request) -> Any:
+    """Sends so many bytes in full frames; writes into a file how many it could."""
+    left, sent, note = int(request.args["bytes"]), 0, Path(request.args.get("note") or os.devnull)
+    while left > 0:
+        piece = min(left, 60 * 1024)
+        request.send(b"x" * piece)
+        left, sent = left - piece, sent + piece
+        note.write_text(str(sent))
+    return {"sent": sent}
+
+
+def hold(request: Request) -> Any:
+    """Says its pid and its child's, then never ends."""
+    child = os.fork()
+    if not child:
+        from clusterddp_remote.proc import set_pdeathsig  # type: ignore[import-not-found]  # noqa: PLC0415
+
+        set_pdeathsig(signal.SIGKILL)
+        time.sleep(600)
+    request.send(b"", pid=os.getpid(), child=child)
+    time.sleep(600)
+
+
+def work(request: Request) -> Any:
+    """Busy for some seconds."""
+    end = time.monotonic() + float(request.args["seconds"])
+    while time.monotonic() < end:
+        pass
+    return "done"
+
+
+def refuse(request: Request) -> Any:
+    """An expected failure."""
+    from clusterddp_remote.state import Refused  # noqa: PLC0415
+
+    raise Refused("the disk is full", request.args.get("remedy", "make room"))
+
+
+def fail(_request: Request) -> Any:
+    """An unexpected one, with a message that no frame would hold."""
+    raise ValueError("\U0001f525" * 100_000)
+
+
+def broken(_request: Request) -> Any:
+    """A pipe of its own breaks; that is no end of the connection."""
+    raise BrokenPipeError("a pipe of its own")
+
+
+def die(_request: Request) -> Any:
+    """Killed in the middle."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def prints(_request: Request) -> Any:
+    """Stray output on both streams, and reads of stdin."""
+    print("stray", flush=True)
+    os.write(1, b"stray\n")
+    return {"stdin": sys.stdin.read()}
+
+
+TABLE = {
+    name: f"helper_ops:{name}"
+    for name in ("echo", "early", "flood", "hold", "work", "refuse", "fail", "broken", "die", "prints")
+}

@@ -1,0 +1,90 @@
+"""The real helper over the ``local`` opener, with the operations of ``helper_ops`` added to its zipapp.
+
+Not covered here: connections over SSH (test_connection*).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp.bundle import COMMAND, PACKAGE, Bundle, bundle
+from clusterddp.connection import Connector
+from clusterddp.connection.pipes import ChildPipe
+from clusterddp.fanout import Host
+from clusterddp.inventory import HostEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+PATIENCE = 30.0
+
+
+def entry(state: Path, name: str = "here", **variables: object) -> HostEntry:
+    """This machine as a host of its own."""
+    known = {"connection": "local", "state": str(state), "python": sys.executable, **variables}
+    return HostEntry(name=name, address=name, **known)  # type: ignore[arg-type]
+
+
+@functools.cache
+def with_test_operations() -> Bundle:
+    """The zipapp with ``helper_ops`` in it."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(bundle().code)) as source, zipfile.ZipFile(buffer, "w") as target:
+        for name in source.namelist():
+            text = source.read(name)
+            if name == f"{PACKAGE}/ops.py":
+                text += b"\nfrom .helper_ops import TABLE as _MORE\nTABLE.update(_MORE)\n"
+            target.writestr(name, text)
+        target.writestr(f"{PACKAGE}/helper_ops.py", (Path(__file__).parent / "helper_ops.py").read_bytes())
+    code = buffer.getvalue()
+    return Bundle(code=code, digest=hashlib.sha256(code).hexdigest())
+
+
+@contextlib.contextmanager
+def opened(state: Path, code: Bundle | None = None, **variables: object) -> Iterator[Host]:
+    """A helper of its own."""
+    connector = Connector()
+    try:
+        with Host.open(entry(state, **variables), connector, code) as host:
+            yield host
+    finally:
+        connector.close()
+
+
+class Shell:
+    """An opener that gives the constant command to a shell as sshd would give it to a login shell."""
+
+    def __init__(self, *shell: str, env: Mapping[str, str] | None = None) -> None:
+        self.shell = shell
+        self.env = env
+
+    def open(self, _entry: HostEntry, command: str = COMMAND) -> ChildPipe:
+        return ChildPipe([*self.shell, "-c", command], env=self.env)
+
+
+def alive(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for(condition: Callable[[], Any], what: str) -> Any:
+    """Poll until ``condition`` holds; its value."""
+    deadline = time.monotonic() + PATIENCE
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {PATIENCE:g} s for {what}")
+        time.sleep(0.01)
+    return value

@@ -1,0 +1,154 @@
+"""How a run ends, and with which code: by itself, by a failure, by a limit, by the user; nothing is left."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.cli import WAIT, User, assert_nothing_left, nothing_left
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.lab import Lab
+
+pytest.importorskip("torch", reason="torchrun is part of torch")
+pytestmark = pytest.mark.torch
+
+ONE, TWO = ("--limit", "gpu03"), ("--limit", "gpu01,gpu02")
+ENDS = """
+import os, signal, sys, time
+how, rank = sys.argv[1], os.environ["RANK"]
+print("started", flush=True)
+if how == "raises" and rank == "1":
+    raise ValueError("loss is NaN")
+if how == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+if how.isdigit():
+    sys.exit(int(how))
+time.sleep(600)
+"""
+WAITS = f"""{WAIT}
+print("started", flush=True)
+wait_for(sys.argv[1])
+print("on it goes", flush=True)
+sys.exit(3)
+"""
+LINE_OF_RAISE = 1 + ENDS.splitlines().index('    raise ValueError("loss is NaN")')
+
+
+@pytest.fixture(scope="module")
+def user(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
+    user = User(tmp_path_factory.mktemp("user"))
+    lab.write_inventory(user.folder / "inventory.yaml")
+    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"  # no `up`: a command finds out all that it needs
+    user.write("ends.py", ENDS)
+    user.write("waits.py", WAITS)
+    return user
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(lab: Lab) -> Iterator[None]:
+    with nothing_left(lab):
+        yield
+
+
+def test_a_worker_that_raises_ends_the_others_and_is_named(user: User) -> None:
+    with user.start("run", *TWO, "ends.py", "raises") as live:
+        live.wait_for("loss is NaN")
+        raised = time.monotonic()
+        done = live.end()
+        took = time.monotonic() - raised
+    assert done.code == 1
+    verdict = f"rank 1 (gpu02:0) failed first: ValueError: loss is NaN (ends.py:{LINE_OF_RAISE}); 1 other stopped"
+    assert done.notes[-1] == verdict
+    assert user.status(done.run)["verdict"] == verdict
+    assert took < 20  # torchrun's own barrier is 300 s
+
+
+@pytest.mark.parametrize(("how", "code", "text"), [("7", 7, "exit code 7"), ("killed", 137, "killed by SIGKILL")])
+def test_a_run_ends_with_its_workers_own_code(user: User, how: str, code: int, text: str) -> None:
+    done = user.run("run", *ONE, "ends.py", how)
+    assert done.code == code
+    assert done.notes[-1].startswith(f"rank 0 (gpu03:0) failed first: {text}")
+
+
+def test_what_never_started_is_not_the_scripts_fault(user: User) -> None:
+    done = user.run("run", *ONE, "nowhere.py")
+    assert done.code == 125
+    assert "nowhere.py" in done.notes[-1]
+
+
+def test_a_time_limit_ends_a_run(user: User) -> None:
+    done = user.run("run", *ONE, "--time-limit", "1s", "ends.py", "never")
+    assert done.code == 124
+    assert done.notes[-1] == "the time limit was reached"
+
+
+def test_ctrl_c_stops_the_run_on_every_host(user: User, lab: Lab) -> None:
+    with user.start("run", *TWO, "ends.py", "never") as live:
+        live.wait_for("[0 gpu01:0] started")
+        live.wait_for("[1 gpu02:0] started")
+        live.interrupt()
+        done = live.end()
+    assert_nothing_left(lab.hosts, done.run)
+    assert done.code == 130
+    assert [note.split(": ")[1] for note in done.notes[-2:]] == ["gpu01", "gpu02"]
+    assert all(note.endswith("proved empty") for note in done.notes[-2:])
+    status = user.status(done.run)
+    assert (status["state"], status["exit_code"]) == ("stopped", 143)
+
+
+def test_sigterm_acts_as_ctrl_c(user: User, lab: Lab) -> None:
+    with user.start("run", *ONE, "ends.py", "never") as live:
+        live.wait_for("started")
+        live.process.send_signal(signal.SIGTERM)
+        done = live.end()
+    assert_nothing_left(lab.hosts, done.run)
+    assert done.code == 143
+    assert done.notes[-1].endswith("proved empty")
+
+
+def test_another_command_stops_the_only_live_run(user: User, lab: Lab) -> None:
+    with user.start("run", *ONE, "ends.py", "never") as live:
+        live.wait_for("started")
+        stop = user.run("stop")
+        assert_nothing_left(lab.hosts, live.run)
+        done = live.end()
+    assert (stop.code, done.code) == (0, 143)
+    assert stop.notes[-1].startswith(f"{done.run}: gpu03: ")
+    assert stop.notes[-1].endswith("proved empty")
+    assert done.notes[-1] == "stopped: by another command"
+
+
+def test_a_run_outlives_its_killed_operator(user: User, lab: Lab) -> None:
+    go = "/tmp/the operator was killed"
+    with user.start("run", *ONE, "waits.py", go) as live:
+        live.wait_for("started")
+        run = live.run
+        live.process.kill()
+        live.end()
+    assert user.status(run)["state"] == "running"
+    with user.start("logs", "--follow", run) as follower:
+        follower.wait_for("[0 gpu03:0] started")
+        follower.interrupt()  # only stops looking
+        assert follower.end().code == 130
+    with user.start("logs", "--follow", run) as follower:
+        follower.wait_for("[0 gpu03:0] started")
+        lab.host("gpu03").write(go, "")
+        done = follower.end()
+    assert done.lines == ["[0 gpu03:0] started", "[0 gpu03:0] on it goes"]
+    assert done.code == 3
+    assert "rank 0 (gpu03:0) failed first: exit code 3" in done.notes[-1]
+
+
+def test_a_detached_run_prints_its_id_alone_and_can_be_waited_for(user: User) -> None:
+    done = user.run("run", *ONE, "--detach", "ends.py", "5")
+    assert done.code == 0
+    (run,) = done.lines
+    assert user.run("wait", run).code == 5
+    assert user.run("logs", "--follow", run).code == 5
+    assert user.status(run)["exit_code"] == 5

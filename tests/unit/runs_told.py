@@ -1,0 +1,125 @@
+"""Nodes as a host's ``runs`` operation describes them, for tests of the verdict and of runs.
+
+Times are seconds after the run's start by the operator's clock; a node's own clock may be off.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+SECOND = 10**9
+BEGAN = 1_800_000_000 * SECOND
+
+
+def at(seconds: float) -> int:
+    return BEGAN + int(seconds * SECOND)
+
+
+def exception(text: str, *, seconds: float, file: str = "/home/u/work/train.py", line: int = 81) -> dict[str, Any]:
+    """What the hook writes for ``Kind: message``."""
+    kind, _, message = text.partition(": ")
+    place = {"file": file, "line": line, "time_ns": at(seconds)}
+    return {"exc_type": kind, "exc_message": message, "message": {"message": text}, **place}
+
+
+class Told:
+    """One node, put together by what happened on it."""
+
+    def __init__(
+        self,
+        rank: int = 0,
+        *,
+        workers: int = 1,
+        first_rank: int | None = None,
+        offset: float = 0.0,
+        error: float = 0.001,
+        run: str = "r1",
+        **record: Any,
+    ) -> None:
+        self.host = f"gpu{rank:02}"
+        self.offset = int(offset * SECOND)
+        self.first_rank = rank * workers if first_rank is None else first_rank
+        self.node: dict[str, Any] = {
+            "run": run,
+            "attempt": 1,
+            "host": self.host,
+            "node_rank": rank,
+            "state": "running",
+            "exit": None,
+            "events": [],
+            "clock_offset_ns": self.offset,
+            "clock_error_ns": int(error * SECOND),
+            "record": record,
+            "pids": [],
+            "errors": {},
+            "stderr": {},
+        }
+        self.start(workers)
+
+    def event(self, name: str, seconds: float, **fields: Any) -> None:
+        self.node["events"].append({"event": name, "time": at(seconds) + self.offset, **fields})
+
+    def start(self, workers: int, number: int = 0, seconds: float = 0.0) -> None:
+        for local in range(workers):
+            self.event("worker_started", seconds, start=number, local_rank=local, rank=self.first_rank + local)
+
+    def died(
+        self,
+        seconds: float,
+        *,
+        local: int = 0,
+        code: int = 0,
+        signal: int | None = None,
+        raised: str = "",
+        raised_at: float | None = None,
+        stderr: str = "",
+        start: int = 0,
+    ) -> Told:
+        """A worker ended: by a signal, by a code, or by an exception."""
+        key = f"{start}.{local}"
+        if raised:
+            record = exception(raised, seconds=seconds if raised_at is None else raised_at)
+            record["time_ns"] += self.offset
+            self.node["errors"][f"{key}.json"] = record
+        status = 128 + signal if signal else code or int(bool(raised))
+        self.node["stderr"][key] = stderr
+        ended = {"exit_code": status, "signal": signal, "rank": self.first_rank + local}
+        self.event("worker_exited", seconds, start=start, local_rank=local, **ended)
+        return self
+
+    def ended(
+        self, state: str, seconds: float, *, reason: str = "", agent: int = 1, log: str = "", **more: Any
+    ) -> Told:
+        """The exit record; a stopped node was told so at ``ordered`` (by default as it ended)."""
+        ordered = more.pop("ordered", seconds)
+        if state == "stopped":
+            self.event("stopping", ordered, reason=reason)
+        self.event("agent_exited", seconds, exit_code=agent)
+        reason = reason or ("" if state == "succeeded" else f"the agent ended with {agent}")
+        self.node["exit"] = {
+            "state": state,
+            "reason": reason,
+            "agent_exit": agent,
+            "ended": at(seconds) + self.offset,
+            "survivors": [],
+            **more,
+        }
+        self.node["state"] = state
+        self.node["stderr"]["agent"] = log
+        return self
+
+    def failed(self, seconds: float, *, log: str = "", agent: int = 1) -> Told:
+        return self.ended("failed", seconds, log=log, agent=agent)
+
+    def stopped(self, seconds: float, reason: str, *, ordered: float | None = None, ours: bool = False) -> Told:
+        return self.ended(
+            "stopped", seconds, reason=reason, ordered=seconds - 1 if ordered is None else ordered, ours=ours
+        )
+
+    def succeeded(self, seconds: float) -> Told:
+        return self.ended("succeeded", seconds, agent=os.EX_OK)
+
+    def lost(self) -> Told:
+        self.node["state"] = "lost"
+        return self

@@ -1,0 +1,219 @@
+"""The state folder, whole files, and every path and lock of a spool."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from clusterddp.bundle import bundle
+from clusterddp.remote import state
+from clusterddp.remote.spool import Spool, all_spools, create
+from clusterddp.remote.state import Refused, private_folder, read_json, state_folder, write_json, write_private
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
+
+
+def mode(path: Path | str) -> int:
+    return stat.S_IMODE(Path(path).stat().st_mode)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+class TestStateFolder:
+    def test_the_default_is_in_the_home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert state_folder(None) == str(tmp_path / ".clusterddp")
+        assert mode(tmp_path / ".clusterddp") == 0o700
+
+    def test_a_home_on_a_network_filesystem_is_avoided(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        made: list[str] = []
+        monkeypatch.setattr(state, "filesystem_type", lambda _path: "nfs4")
+        monkeypatch.setattr(state, "private_folder", made.append)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert state_folder(None) == f"/var/tmp/clusterddp-{os.getuid()}" == made[0]
+
+    def test_a_configured_one_may_begin_with_a_tilde(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert state_folder("~/deep/state") == str(tmp_path / "deep/state")
+
+    def test_a_folder_open_to_others_is_closed(self, tmp_path: Path) -> None:
+        tmp_path.chmod(0o755)
+        private_folder(str(tmp_path))
+        assert mode(tmp_path) == 0o700
+
+    @pytest.mark.parametrize("make", [lambda path: path.write_text(""), lambda path: path.symlink_to("/nowhere")])
+    def test_what_is_no_folder_is_refused(self, tmp_path: Path, make: object) -> None:
+        make(tmp_path / "state")  # type: ignore[operator]
+        with pytest.raises(Refused, match="state") as caught:
+            private_folder(str(tmp_path / "state"))
+        assert "clusterddp_state" in caught.value.remedy
+
+    def test_another_users_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "getuid", lambda: 4242)
+        with pytest.raises(Refused, match="is not a folder of this user"):
+            private_folder(str(tmp_path))
+
+    def test_the_filesystem_of_a_path(self) -> None:
+        assert state.filesystem_type("/proc/self/status") == "proc"
+        assert state.filesystem_type("/") not in ("", "proc")
+
+
+class TestWholeFiles:
+    def test_a_file_is_replaced_whole_and_private(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "value.json")
+        write_json(path, {"a": 1})
+        write_json(path, {"a": 2})
+        assert read_json(path) == {"a": 2}
+        assert (mode(path), names(tmp_path)) == (0o600, ["value.json"])
+
+    def test_a_failed_write_leaves_the_old_file_and_no_other(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = str(tmp_path / "value")
+        write_private(path, b"old")
+
+        def full(_handle: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            write_private(path, b"new")
+        assert (Path(path).read_bytes(), names(tmp_path)) == (b"old", ["value"])
+
+    def test_a_missing_file_is_none_and_a_forbidden_one_is_not(self, tmp_path: Path) -> None:
+        assert read_json(str(tmp_path / "no" / "file")) is None
+        with pytest.raises(IsADirectoryError):
+            read_json(str(tmp_path))
+
+
+PLAN = {"run": "r1", "node_rank": 0, "host": "gpu-01"}
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    """A spool as a start makes it, under a careless umask."""
+    made = Spool.of(str(tmp_path / "state"), "r1", 2, "0-gpu-01")
+    before = os.umask(0o000)
+    try:
+        assert create(made, PLAN, bundle().code)
+    finally:
+        os.umask(before)
+    return made
+
+
+class TestSpool:
+    def test_its_place_tells_run_attempt_and_host(self, spool: Spool) -> None:
+        assert (spool.run, spool.attempt, spool.host) == ("r1", 2, "gpu-01")
+        assert spool.plan()["run"] == "r1"
+
+    def test_it_is_made_once(self, spool: Spool) -> None:
+        assert create(spool, {"run": "other"}, b"") is False
+        assert spool.plan()["run"] == "r1"
+
+    def test_all_of_it_is_private(self, spool: Spool, tmp_path: Path) -> None:
+        paths = list((tmp_path / "state" / "runs").rglob("*"))
+        assert len(paths) > 8
+        wrong = [path for path in paths if mode(path) != (0o700 if path.is_dir() else 0o600)]
+        assert not wrong
+        assert mode(Path(spool.folder).parents[1]) == 0o700
+
+    def test_the_first_reason_to_stop_stands_and_the_shorter_grace(self, spool: Spool) -> None:
+        spool.write_tombstone("first", 30.0)
+        spool.write_tombstone("second", 60.0)
+        assert spool.tombstone() == {"reason": "first", "grace": 30.0}
+        spool.write_tombstone("third", 0.0)
+        assert spool.tombstone() == {"reason": "first", "grace": 0.0}
+
+    def test_the_exit_record_takes_the_secrets_away(self, spool: Spool) -> None:
+        write_private(spool.path("secrets.json"), b'{"TOKEN": "x"}')
+        spool.write_exit("failed", 3, "because", survivors=[])
+        assert not Path(spool.path("secrets.json")).exists()
+        record = spool.exit_record() or {}
+        assert (record["state"], record["exit_code"], record["reason"], record["survivors"]) == (
+            "failed",
+            3,
+            "because",
+            [],
+        )
+        assert spool.events()[-1]["event"] == "ended"
+
+    def test_a_recorded_supervisor_counts_only_while_it_is_the_same_process(self, spool: Spool) -> None:
+        from clusterddp.remote import proc  # noqa: PLC0415 - beside its use
+
+        record = {"pid": os.getpid(), "start_ticks": proc.start_ticks(os.getpid()), "boot": proc.boot_identity()}
+        for changed, expected in (({}, os.getpid()), ({"start_ticks": 1}, None), ({"boot": "another"}, None)):
+            write_json(spool.path("supervisor.json"), {**record, **changed})
+            assert spool.supervisor() == expected
+
+    def test_other_folders_among_the_spools_are_passed_over(self, spool: Spool, tmp_path: Path) -> None:
+        runs = tmp_path / "state" / "runs"
+        (runs / "r1" / ".nfs0001").mkdir()
+        (runs / "notes").write_text("")
+        assert [found.folder for found in all_spools(str(tmp_path / "state"))] == [spool.folder]
+        assert list(all_spools(str(tmp_path / "nowhere"))) == []
+
+
+class TestLock:
+    def test_it_is_held_by_one_and_ends_with_it(self, spool: Spool) -> None:
+        assert not spool.alive()
+        program = (
+            "import sys; from clusterddp.remote.spool import Spool\n"
+            "print(Spool(sys.argv[1]).take_lock() is not None, flush=True); sys.stdin.read()"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", program, spool.folder],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as holder:
+            assert holder.stdout
+            assert holder.stdout.readline() == "True\n"
+            assert spool.alive()
+            assert spool.take_lock() is None
+            holder.kill()
+        assert not spool.alive()
+
+    def test_who_only_asks_never_keeps_a_supervisor_from_its_lock(self, spool: Spool) -> None:
+        done = threading.Event()
+        Path(spool.path("lock")).touch(0o600)
+
+        def ask() -> None:
+            while not done.is_set():
+                spool.alive()
+
+        askers = [threading.Thread(target=ask) for _ in range(3)]
+        for asker in askers:
+            asker.start()
+        try:
+            for _ in range(20):
+                handle = spool.take_lock()
+                assert handle is not None
+                os.close(handle)
+        finally:
+            done.set()
+            for asker in askers:
+                asker.join()
+
+    def test_asking_needs_no_right_to_write(self, spool: Spool) -> None:
+        Path(spool.path("lock")).touch(0o400)
+        began = time.monotonic()
+        assert not spool.alive()
+        assert time.monotonic() - began < 1
+
+
+def test_an_event_of_the_spool_is_json_with_a_time(spool: Spool) -> None:
+    spool.event("agent_started", pid=7)
+    record = json.loads(Path(spool.path("events.jsonl")).read_text())
+    assert (record["event"], record["pid"]) == ("agent_started", 7)
+    assert record["time"] > 0
