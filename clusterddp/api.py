@@ -5,7 +5,7 @@
         run = cluster.run("train.py", ["--lr", "3e-4"])
         for line in run.logs(follow=True):
             print(line.rank, line.text)
-        print(run.status().verdict)
+        print(run.status()["verdict"])
 
 A Cluster keeps one connection and one helper a host, opened in parallel when first needed.
 """

@@ -185,6 +185,7 @@ def end(process: subprocess.Popen[bytes], patience: float = 0) -> None:
         if number is not None and process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
+                os.killpg(process.pid, signal.SIGCONT)  # a stopped one hears of nothing else
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(patience if number is None else TERM_PATIENCE)
             return

@@ -12,16 +12,15 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
 import sys
 import time
 from typing import Any, Dict, List, Optional, Set
 
 from . import proc, sweep
+from .children import Children
 from .control import Control
 from .index import IndexWriter
-from .reap import exit_code, reap
-from .spool import AGENT_LOG, FAIL_FAST_REASON, TIME_LIMIT, Spool
+from .spool import FAIL_FAST_REASON, TIME_LIMIT, Spool
 from .state import write_json
 from .store import clients
 
@@ -33,6 +32,7 @@ FENCE = 120.0  # seconds a node goes on without the lead: its collectives are de
 STORE_LIMIT = 330.0  # seconds the store waits for other nodes' agents: torchrun's exit barrier is 300
 CANNOT_START = 127  # what a shell says of a program that cannot be started
 FAIL_FAST_GRACE = 10.0  # seconds for the other nodes when one has failed
+FAREWELL = 5.0  # seconds to reach the lead with what a node that ends has to say
 STORE_QUIET = 0.3  # seconds without a client after which the store has no more use
 
 
@@ -42,95 +42,46 @@ class Supervisor:
     def __init__(self, spool: Spool, environment: Dict[str, str], listeners: List[int]) -> None:
         self.spool = spool
         self.plan = spool.plan()
-        self.environment = environment
-        self.listener = listeners[0] if listeners else None  # of the store
+        self.children = Children(spool, environment, listeners[0] if listeners else None)
         self.selector = selectors.DefaultSelector()
         self.done: Set[int] = set()  # ranks of nodes that have ended and said so
         # Ranks of nodes out of reach, since when; to the others only the lead's counts.
         self.missing: Dict[int, float] = {} if self.plan["node_rank"] == 0 else {0: time.monotonic()}
         self.control = self.join_control(listeners[1:])
         self.index = IndexWriter(spool.path("logs"))
-        self.agent: Optional[int] = None
-        self.store: Optional[int] = None
-        self.agent_exit: Optional[int] = None
         self.order: Optional[Dict[str, Any]] = None  # the one that ends the run
         self.heard: Optional[Dict[str, Any]] = None  # the newest; it may shorten the grace
         self.kill_at = float("inf")
         self.born = time.monotonic()
         self.terminated = False
-        self.store_again = False  # it was started a second time, the plain way
-        self.umask = os.umask(0o077)
 
     def run(self) -> None:
         """The node's whole life."""
         self.spool.event("supervisor_started", pid=os.getpid())
         try:
-            if self.listener is not None:
-                self.store = self.start_store("quick")
-            self.agent = self.start_agent()
+            self.children.start()
         except OSError as error:
             self.give_up(error)
             return
-        self.spool.event("agent_started", pid=self.agent)
         self.watch_children()
-        while self.agent_exit is None:
+        while self.children.agent_exit is None:
             self.turn(TICK)
             self.look_for_orders()
         self.tell_end()
-        survivors = sweep.end(self.leftovers, LEFTOVER_GRACE if self.order is None else 0.0)
-        if self.store:
-            self.end_store()
+        survivors = sweep.end(self.children.leftovers, LEFTOVER_GRACE if self.order is None else 0.0)
+        self.end_store()
         self.index.finish(time.time_ns())
         self.write_exit(survivors)
-        self.control.say("done")
-        self.control.close()
+        self.leave_control()
 
     def give_up(self, error: OSError) -> None:
         """Nothing of the run can be started here: no interpreter, no folder, no memory."""
-        self.agent_exit = CANNOT_START
-        if self.store:
-            self.end_store()
+        self.children.agent_exit = CANNOT_START
+        self.children.kill_store()
         reason = "cannot start %s in %s: %s" % (self.plan["python"], self.plan["cwd"], error.strerror or error)
         self.spool.write_exit("failed", 125, reason, agent_exit=None, survivors=[])
-
-    def start_store(self, *how: str) -> int:
-        """The rendezvous store, by the training interpreter, on the port already bound, which we keep open too."""
-        argv = [self.plan["python"], "-u", self.spool.path("remote.pyz"), "store", str(self.listener), *how]
-        return self.spawn(argv, "store.log", (self.listener,))
-
-    def start_agent(self) -> int:
-        """torchrun, in the folder and the environment of the plan."""
-        return self.spawn([self.plan["python"], *self.plan["argv"]], os.path.join("logs", AGENT_LOG), ())
-
-    def spawn(self, argv: List[str], log: str, keep: "tuple[Optional[int], ...]") -> int:
-        """Start a child that dies with us; both its streams go to ``log`` in the spool."""
-        out = os.open(self.spool.path(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            child = subprocess.Popen(
-                argv,
-                cwd=self.plan["cwd"],
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                pass_fds=[handle for handle in keep if handle is not None],
-                preexec_fn=self.prepare_child,  # noqa: PLW1509 - this process has one thread
-            )
-        except OSError as error:
-            os.write(out, ("clusterddp: cannot start %s: %s\n" % (argv[0], error)).encode())
-            raise
-        finally:
-            os.close(out)
-        child.returncode = 0  # we reap by pid ourselves; the object must not complain
-        return child.pid
-
-    def prepare_child(self) -> None:
-        """In the child: die with the supervisor; the user's umask, and signals as a shell would leave them."""
-        proc.set_pdeathsig(signal.SIGKILL)
-        os.setpgid(0, 0)
-        os.umask(self.umask)
-        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGHUP, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
+        self.tell_end()
+        self.leave_control()
 
     def join_control(self, listeners: List[int]) -> Control:
         """This node's side of run control: the lead listens, the others connect to it."""
@@ -164,11 +115,19 @@ class Supervisor:
 
     def tell_end(self) -> None:
         """The agent has ended: a failure ends the job of a fixed size everywhere, attached or not."""
-        if self.agent_exit and self.order is None:
+        if self.children.agent_exit and self.order is None:
             if self.plan["node_rank"] == 0:
                 self.pass_on({"reason": FAIL_FAST_REASON, "grace": FAIL_FAST_GRACE})
             else:
                 self.control.say("failed")
+
+    def leave_control(self) -> None:
+        """Say that this node is done, once what it had to say before was said."""
+        deadline = time.monotonic() + FAREWELL
+        while self.control.waiting and time.monotonic() < deadline:
+            self.turn(TICK)
+        self.control.say("done")
+        self.control.close()
 
     def watch_children(self) -> None:
         """A child's end, and any signal, wakes the loop."""
@@ -182,35 +141,9 @@ class Supervisor:
         """One turn of the loop: what descriptors and time ask for."""
         for key, _ in self.selector.select(timeout):
             key.data()
-        self.reap()
+        self.children.reap()
         self.control.turn()
         self.index.poll(time.time_ns())
-
-    def reap(self) -> None:
-        """Note the agent's end; take away whatever orphan was left to us."""
-        for pid, status in reap():
-            if pid == self.agent:
-                self.agent_exit = exit_code(status)
-                self.spool.event("agent_exited", exit_code=self.agent_exit)
-            elif pid == self.store:
-                self.spool.event("store_exited", exit_code=exit_code(status))
-                # Its quick start may not suit this torch; once it has served, a new one would know nothing.
-                again = not self.store_again and "serving" not in self.store_said()
-                self.store = self.start_store() if again else None
-                self.store_again = True
-            else:
-                self.note_orphan(pid, status)
-
-    def note_orphan(self, pid: int, status: int) -> None:
-        """An orphan of ours ended; if it was a worker whose shim was killed, nobody else records its end."""
-        events = [event for event in self.spool.events() if event.get("pid") == pid]
-        if [event["event"] for event in events] != ["worker_started"]:
-            return
-        started = {name: events[0][name] for name in ("start", "local_rank", "rank", "pid")}
-        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-        code = exit_code(status)
-        self.spool.event("worker_exited", status=status, exit_code=code, signal=number, maxrss_kib=None, **started)
-        sweep.kill_group(pid)
 
     def look_for_orders(self) -> None:
         """Carry out an order to stop: SIGTERM to the agent, SIGKILL to all after the grace."""
@@ -221,17 +154,17 @@ class Supervisor:
             if self.order is None:  # the first reason stands, whatever is ordered afterwards
                 self.order = order
                 self.spool.event("stopping", reason=order["reason"])
-                os.kill(self.agent or os.getpid(), signal.SIGTERM)
+                os.kill(self.children.agent or os.getpid(), signal.SIGTERM)
                 self.pass_on(order)
             self.kill_at = min(self.kill_at, now + float(order["grace"]))
         if now >= self.kill_at:
-            for process in self.leftovers():
+            for process in self.children.leftovers():
                 sweep.send(process, signal.SIGKILL)
 
     def own_order(self, now: float) -> Optional[Dict[str, Any]]:
         """Reasons of our own to stop: a signal to us, or a start that was never completed."""
-        if self.listener is not None and self.store is None:
-            return {"reason": "the rendezvous store died: %s" % self.store_said(), "grace": 0.0, "ours": True}
+        if self.children.store_died:
+            return {"reason": "the rendezvous store died: %s" % self.children.store_said(), "grace": 0.0, "ours": True}
         if self.terminated:
             return {"reason": "the supervisor was told to end (SIGTERM)", "grace": 10.0, "ours": True}
         if self.plan["time_limit"] and now - self.born > self.plan["time_limit"]:
@@ -247,17 +180,6 @@ class Supervisor:
             }
         return None
 
-    def store_said(self) -> str:
-        """The store's last line."""
-        with open(self.spool.path("store.log"), encoding="utf-8", errors="replace") as log:
-            return (log.read().strip().splitlines() or ["it said nothing"])[-1]
-
-    def leftovers(self) -> List[sweep.Process]:
-        """All processes of this node but the store, which other nodes still need."""
-        self.reap()
-        found = sweep.find(self.plan["run"], self.plan["host"], self.spool.folder, os.getpid())
-        return [process for process in found if process.pid != self.store]
-
     def end_store(self) -> None:
         """Wait until no agent is connected to the store, then end it.
 
@@ -266,29 +188,29 @@ class Supervisor:
         """
         deadline = time.monotonic() + STORE_LIMIT
         quiet = time.monotonic()
-        while time.monotonic() < deadline and not (
-            self.agent_exit or self.order or self.terminated or self.spool.tombstone()
-        ):
+        while self.children.store and time.monotonic() < deadline and not self.hurried():
             if clients(self.plan["store"]["port"]):
                 quiet = time.monotonic()
             elif time.monotonic() - quiet > STORE_QUIET:
                 break
             self.turn(TICK / 2)
-        store, self.store = self.store, None
-        process = sweep.describe(store) if store else None
-        if process:
-            sweep.end(lambda: [p for p in [sweep.describe(process.pid)] if p], 0.0)
+        self.children.kill_store()
+
+    def hurried(self) -> bool:
+        """Whether nothing is to be waited for any more."""
+        return bool(self.children.agent_exit or self.order or self.terminated or self.spool.tombstone())
 
     def write_exit(self, survivors: List[sweep.Process]) -> None:
         """The exit record. Its code is this node's view; the verdict over all nodes is the operator's."""
+        agent_exit = self.children.agent_exit
         left = [{"pid": process.pid, "command": process.command} for process in survivors]
-        fields = {"agent_exit": self.agent_exit, "survivors": left, "ours": bool((self.order or {}).get("ours"))}
+        fields = {"agent_exit": agent_exit, "survivors": left, "ours": bool((self.order or {}).get("ours"))}
         if self.order:
             self.spool.write_exit("stopped", 143, str(self.order["reason"]), **fields)
-        elif self.agent_exit == 0:
+        elif agent_exit == 0:
             self.spool.write_exit("succeeded", 0, "", **fields)
         else:
-            self.spool.write_exit("failed", self.agent_exit or 1, "the agent ended with %s" % self.agent_exit, **fields)
+            self.spool.write_exit("failed", agent_exit or 1, "the agent ended with %s" % agent_exit, **fields)
 
 
 def main(argv: List[str]) -> int:

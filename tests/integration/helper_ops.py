@@ -65,7 +65,7 @@ def work(request: Request) -> Any:
 
 def refuse(request: Request) -> Any:
     """An expected failure."""
-    from clusterddp_remote.state import Refused  # noqa: PLC0415
+    from clusterddp_remote.state import Refused  # type: ignore[import-not-found]  # noqa: PLC0415
 
     raise Refused("the disk is full", request.args.get("remedy", "make room"))
 

@@ -51,11 +51,11 @@ def with_test_operations() -> Bundle:
 
 
 @contextlib.contextmanager
-def opened(state: Path, code: Bundle | None = None, **variables: object) -> Iterator[Host]:
+def opened(state: Path, code: Bundle | None = None) -> Iterator[Host]:
     """A helper of its own."""
     connector = Connector()
     try:
-        with Host.open(entry(state, **variables), connector, code) as host:
+        with Host.open(entry(state), connector, code) as host:
             yield host
     finally:
         connector.close()

@@ -140,7 +140,7 @@ def test_a_run_outlives_its_killed_operator(user: User, lab: Lab) -> None:
         follower.wait_for("[0 gpu03:0] started")
         lab.host("gpu03").write(go, "")
         done = follower.end()
-    assert done.lines == ["[0 gpu03:0] started", "[0 gpu03:0] on it goes"]
+    assert [said.text for said in done.workers] == ["started", "on it goes"]
     assert done.code == 3
     assert "rank 0 (gpu03:0) failed first: exit code 3" in done.notes[-1]
 

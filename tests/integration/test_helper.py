@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterddp.connection.pipes import ChildPipe
+    from clusterddp.inventory import HostEntry
     from clusterddp.remote.wire import Frame
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
@@ -54,6 +55,23 @@ def own(state: Path) -> Iterator[Host]:
         yield host
 
 
+class Counting(Shell):
+    """A shell whose pipe counts what is sent."""
+
+    sent = 0
+
+    def open(self, entry: HostEntry, command: str = COMMAND) -> ChildPipe:
+        pipe = super().open(entry, command)
+        write = pipe.write
+
+        def counted(data: bytes) -> None:
+            self.sent += len(data)
+            write(data)
+
+        pipe.write = counted  # type: ignore[method-assign]
+        return pipe
+
+
 def resident(pid: int) -> int:
     """Bytes of memory a process holds."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -72,19 +90,11 @@ class TestStart:
         assert host.noise == ""
 
     def test_the_code_is_sent_once_and_mended_when_damaged(self, tmp_path: Path) -> None:
-        sent: list[int] = []
-
-        class Counting(Shell):
-            def open(self, entry: Any, command: str = COMMAND) -> ChildPipe:
-                pipe = super().open(entry, command)
-                write = pipe.write
-                pipe.write = lambda data: (sent.append(len(data)), write(data))[1]  # type: ignore[method-assign]
-                return pipe
-
         def start() -> int:
-            del sent[:]
-            Host.open(entry(tmp_path), Counting("/bin/sh")).close()
-            return sum(sent)
+            """How many bytes it takes."""
+            shell = Counting("/bin/sh")
+            Host.open(entry(tmp_path), shell).close()
+            return shell.sent
 
         code = bundle()
         (cached,) = [tmp_path / "helper" / f"{code.digest}.pyz"]
@@ -151,7 +161,7 @@ class TestStart:
 
     def test_a_state_folder_that_cannot_be(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
-        with pytest.raises(HelperError, match="here: cannot make .*Not a directory; set clusterddp_state"):
+        with pytest.raises(HelperError, match=r"here: cannot make .*Not a directory; set clusterddp_state"):
             Host.open(entry(tmp_path / "file" / "state"), Shell("/bin/sh"))
 
     def test_a_login_that_hangs_is_given_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,134 @@
+"""The children of a supervisor: the agent, and on the rendezvous host the store. Starting, reaping, finding them.
+
+Not here: when they are ended (supervisor.py), what a worker is (shim.py).
+"""
+
+import os
+import signal
+import subprocess
+from typing import Dict, List, Optional
+
+from . import proc, sweep
+from .reap import exit_code, reap
+from .spool import AGENT_LOG, Spool
+
+
+class Children:
+    """One node's processes.
+
+    Args:
+        spool: The node's.
+        environment: The agent's.
+        listener: The store's listening socket, on the rendezvous host; we keep it open too.
+    """
+
+    def __init__(self, spool: Spool, environment: Dict[str, str], listener: Optional[int]) -> None:
+        self.spool = spool
+        self.plan = spool.plan()
+        self.environment = environment
+        self.listener = listener
+        self.agent: Optional[int] = None
+        self.agent_exit: Optional[int] = None
+        self.store: Optional[int] = None
+        self.store_again = False  # it was started a second time, the plain way
+        self.umask = os.umask(0o077)
+
+    def start(self) -> None:
+        """Start the store, if it is this node's, and the agent.
+
+        Raises:
+            OSError: there is no such interpreter or folder, or no memory.
+        """
+        if self.listener is not None:
+            self.store = self.start_store("quick")
+        self.agent = self.start_agent()
+        self.spool.event("agent_started", pid=self.agent)
+
+    @property
+    def store_died(self) -> bool:
+        """Whether the store is gone that should be there."""
+        return self.listener is not None and self.store is None
+
+    def start_store(self, *how: str) -> int:
+        """The rendezvous store, by the training interpreter, on the port already bound, which we keep open too."""
+        argv = [self.plan["python"], "-u", self.spool.path("remote.pyz"), "store", str(self.listener), *how]
+        return self.spawn(argv, "store.log", (self.listener,))
+
+    def start_agent(self) -> int:
+        """torchrun, in the folder and the environment of the plan."""
+        return self.spawn([self.plan["python"], *self.plan["argv"]], os.path.join("logs", AGENT_LOG), ())
+
+    def spawn(self, argv: List[str], log: str, keep: "tuple[Optional[int], ...]") -> int:
+        """Start a child that dies with us; both its streams go to ``log`` in the spool."""
+        out = os.open(self.spool.path(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            child = subprocess.Popen(
+                argv,
+                cwd=self.plan["cwd"],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                pass_fds=[handle for handle in keep if handle is not None],
+                preexec_fn=self.prepare_child,  # noqa: PLW1509 - this process has one thread
+            )
+        except OSError as error:
+            os.write(out, ("clusterddp: cannot start %s: %s\n" % (argv[0], error)).encode())
+            raise
+        finally:
+            os.close(out)
+        child.returncode = 0  # we reap by pid ourselves; the object must not complain
+        return child.pid
+
+    def prepare_child(self) -> None:
+        """In the child: die with the supervisor; the user's umask, and signals as a shell would leave them."""
+        proc.set_pdeathsig(signal.SIGKILL)
+        os.setpgid(0, 0)
+        os.umask(self.umask)
+        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+
+    def reap(self) -> None:
+        """Note the agent's end; take away whatever orphan was left to us."""
+        for pid, status in reap():
+            if pid == self.agent:
+                self.agent_exit = exit_code(status)
+                self.spool.event("agent_exited", exit_code=self.agent_exit)
+            elif pid == self.store:
+                self.spool.event("store_exited", exit_code=exit_code(status))
+                # Its quick start may not suit this torch; once it has served, a new one would know nothing.
+                again = not self.store_again and "serving" not in self.store_said()
+                self.store = self.start_store() if again else None
+                self.store_again = True
+            else:
+                self.note_orphan(pid, status)
+
+    def note_orphan(self, pid: int, status: int) -> None:
+        """An orphan of ours ended; if it was a worker whose shim was killed, nobody else records its end."""
+        events = [event for event in self.spool.events() if event.get("pid") == pid]
+        if [event["event"] for event in events] != ["worker_started"]:
+            return
+        started = {name: events[0][name] for name in ("start", "local_rank", "rank", "pid")}
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = exit_code(status)
+        self.spool.event("worker_exited", status=status, exit_code=code, signal=number, maxrss_kib=None, **started)
+        sweep.kill_group(pid)
+
+    def store_said(self) -> str:
+        """The store's last line."""
+        with open(self.spool.path("store.log"), encoding="utf-8", errors="replace") as log:
+            return (log.read().strip().splitlines() or ["it said nothing"])[-1]
+
+    def leftovers(self) -> List[sweep.Process]:
+        """All processes of this node but the store, which other nodes still need."""
+        self.reap()
+        found = sweep.find(self.plan["run"], self.plan["host"], self.spool.folder, os.getpid())
+        return [process for process in found if process.pid != self.store]
+
+    def kill_store(self) -> None:
+        """End the store, if there is one."""
+        store, self.store = self.store, None
+        self.listener = None
+        process = sweep.describe(store) if store else None
+        if process:
+            sweep.end(lambda: [p for p in [sweep.describe(process.pid)] if p], 0.0)

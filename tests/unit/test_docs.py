@@ -1,0 +1,224 @@
+"""What is written about the project is true: commands, options, links, inventories, code, and no stranger's paths."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+from dataclasses import fields
+from pathlib import Path
+
+import click
+import pytest
+
+from clusterddp.api import Cluster, Run
+from clusterddp.cli.main import COMMANDS
+from clusterddp.inventory import built_in, load
+from clusterddp.inventory.names import OURS, USED
+from clusterddp.logs import LogLine
+from clusterddp.prepare import RunOptions
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("[!.]*/README.md")])
+EVERYWHERE = {"-h", "--help"}
+# Options of other programs that our pages speak of.
+FOREIGN = {"--version", "--list", "--yaml", "--output", "--steps", "--check", "--strict", "--role"}
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z_-]*[a-z]")
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def shown(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [body for name, body in _FENCE.findall(text_of(page)) if name == language]
+
+
+def command(name: str) -> click.Command:
+    found: click.Command = importlib.import_module(f"clusterddp.cli.{name}").command
+    return found
+
+
+def options(name: str) -> set[str]:
+    """Every spelling of every option of a command."""
+    found = [parameter for parameter in command(name).params if isinstance(parameter, click.Option)]
+    return EVERYWHERE.union(*({*option.opts, *option.secondary_opts} for option in found))
+
+
+ALL_OPTIONS = set[str]().union(*(options(name) for name in COMMANDS))
+
+
+def listed_options(name: str) -> set[str]:
+    """What the page's table of options has in its first column."""
+    rows = re.findall(r"^\| (`-.*?) (?<!\\)\|", text_of(ROOT / "docs" / f"{name}.md"), re.MULTILINE)
+    return {word for row in rows for word in re.findall(r"(?<=`)--?[a-z][a-z-]*", row)}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_a_page_with_exactly_its_options(name: str) -> None:
+    assert listed_options(name) == options(name)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_page_has_synopsis_options_exit_codes_and_an_example(name: str) -> None:
+    text = text_of(ROOT / "docs" / f"{name}.md")
+    assert text.startswith(f"# clusterddp {name}\n")
+    assert f"\n    clusterddp {name} [OPTIONS]" in text
+    assert re.findall(r"^## (Options|Exit codes|Example)$", text, re.MULTILINE) == ["Options", "Exit codes", "Example"]
+    assert f"clusterddp {name}" in text.split("\n## Example\n")[1]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_no_page_names_an_option_that_does_not_exist(page: Path) -> None:
+    named = {word.replace("_", "-") for word in _OPTION.findall(text_of(page))}
+    of_torchrun = {"--nnodes", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--max-restarts"}
+    assert named - ALL_OPTIONS - FOREIGN - of_torchrun == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_no_page_names_a_command_that_does_not_exist(page: Path) -> None:
+    spoken = re.findall(r"(?:`|^\$ |^    )clusterddp ([a-z]+)", text_of(page), re.MULTILINE)
+    assert set(spoken) <= set(COMMANDS)
+
+
+def test_every_command_is_linked_from_the_readme() -> None:
+    links = set(re.findall(r"\]\(docs/([\w-]+)\.md\)", text_of(ROOT / "README.md")))
+    assert links == {page.stem for page in ROOT.glob("docs/*.md")}
+    assert set(COMMANDS) <= links
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_links_between_files_lead_somewhere(page: Path) -> None:
+    dead = []
+    for link in re.findall(r"\[[^]]*\]\(([^)\s]+)\)", text_of(page)):
+        target, _, anchor = link.partition("#")
+        if not link.startswith(("http://", "https://")):
+            file = page.parent / target if target else page
+            if not file.exists() or (anchor and anchor not in anchors(file)):
+                dead.append(link)
+    assert dead == []
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("inventories/*.yaml")), ids=shown)
+def test_an_inventory_to_copy_loads(path: Path) -> None:
+    assert load(path).nodes
+
+
+def test_the_built_in_inventory_is_the_one_to_read() -> None:
+    assert [host.name for host in built_in().hosts] == [
+        host.name for host in load(ROOT / "inventories/local.yaml").hosts
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_an_inventory_on_a_page_loads(page: Path, tmp_path: Path) -> None:
+    for number, body in enumerate(blocks(page, "yaml")):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(body, encoding="utf-8")
+        assert load(path).nodes
+
+
+def test_the_inventory_of_the_readme_has_the_six_lines_it_claims() -> None:
+    (inventory,) = blocks(ROOT / "README.md", "yaml")
+    assert "in six lines" in text_of(ROOT / "README.md")
+    assert len(inventory.splitlines()) == 6
+
+
+def test_the_readme_shows_the_main_job_in_its_order() -> None:
+    text = text_of(ROOT / "README.md")
+    steps = ["pip install", "$ clusterddp up", "$ clusterddp run", "detached;", "logs --follow", "$ clusterddp stop"]
+    places = [text.index(step) for step in steps]
+    assert places == sorted(places)
+    assert text.index("make demo") < text.index("make test")
+
+
+def test_every_variable_of_an_inventory_is_described() -> None:
+    text = text_of(ROOT / "docs/inventory.md")
+    described = set(re.findall(r"`((?:clusterddp|ansible|ssh)_\w+)`", text))
+    assert described >= USED
+    reserved_or_unread = {"clusterddp_links", "clusterddp_sync", "clusterddp_requirements", "clusterddp_container"}
+    assert {name for name in described if name.startswith("clusterddp_")} - OURS == reserved_or_unread
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_python_on_a_page_compiles_and_imports_what_exists(page: Path) -> None:
+    for body in blocks(page, "python"):
+        tree = ast.parse(body)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("clusterddp"):
+                module = importlib.import_module(node.module or "")
+                submodules = {path.stem for path in Path(inspect.getfile(module)).parent.glob("*.py")}
+                assert all(hasattr(module, alias.name) or alias.name in submodules for alias in node.names)
+
+
+@pytest.mark.parametrize("offered", [Cluster, Run])
+def test_every_public_method_is_on_the_page_of_the_api(offered: type) -> None:
+    text = text_of(ROOT / "docs/python-api.md")
+    names = [name for name, value in vars(offered).items() if not name.startswith("_") and callable(value)]
+    names += [name for name, value in vars(offered).items() if isinstance(value, classmethod)]
+    assert [name for name in names if not re.search(rf"`(?:{offered.__name__}\.)?{name}\(", text)] == []
+
+
+def test_every_method_on_the_page_of_the_api_exists() -> None:
+    text = text_of(ROOT / "docs/python-api.md")
+    used = set(re.findall(r"\bcluster\.(\w+)\(", text)), set(re.findall(r"\brun\.(\w+)\(", text))
+    assert [name for name in used[0] if not hasattr(Cluster, name)] == []
+    assert [name for name in used[1] if not hasattr(Run, name)] == []
+
+
+def test_every_option_of_a_run_is_on_the_page_of_the_api() -> None:
+    text = text_of(ROOT / "docs/python-api.md")
+    assert [field.name for field in fields(RunOptions) if f"`{field.name}`" not in text] == []
+
+
+def test_every_field_of_a_log_line_is_described() -> None:
+    text = text_of(ROOT / "docs/labels-and-json.md")
+    assert [field.name for field in fields(LogLine) if f"`{field.name}`" not in text] == []
+
+
+def test_every_example_is_described() -> None:
+    text = text_of(ROOT / "examples/README.md")
+    assert [path.name for path in ROOT.glob("examples/*.py") if f"`{path.name}`" not in text] == []
+
+
+def test_every_room_is_on_the_map() -> None:
+    text = text_of(ROOT / "ARCHITECTURE.md")
+    files = [path.name for path in (ROOT / "clusterddp").glob("*.py") if not path.name.startswith("__")]
+    folders = [f"{path.parent.name}/" for path in (ROOT / "clusterddp").glob("*/__init__.py")]
+    assert [name for name in files + folders if f"`{name}`" not in text] == []
+
+
+def files_of_the_project() -> list[Path]:
+    """What is or would be in the repository; every file where there is no git."""
+    argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return [path for path in ROOT.rglob("*") if path.is_file() and path.relative_to(ROOT).parts[0][0] != "."]
+    return [path for name in done.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_no_file_holds_a_path_of_a_developers_machine() -> None:
+    invented = ("alice", "bob", "trainer", "u", "me")  # users in examples, and the lab's
+    homes = rb"/(?:home|Users)/(?!(?:" + "|".join(invented).encode() + rb")\b)[a-z][\w.-]*|/root/\w|C:\\Users"
+    mine = re.escape(f"{ROOT}/".encode())
+    pattern = re.compile(mine + b"|" + homes if len(ROOT.parts) > 2 else homes)
+    this = Path(__file__).resolve()
+    found = [
+        f"{shown(path)}: {hit.group().decode()}"
+        for path in files_of_the_project()
+        if path != this and (hit := pattern.search(path.read_bytes()))
+    ]
+    assert found == []
