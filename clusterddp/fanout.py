@@ -330,8 +330,11 @@ def each(items: Iterable[Any], work: Callable[[Any], T]) -> list[Outcome[T]]:
     todo = list(items)
     if not todo:
         return []
-    with ThreadPoolExecutor(max_workers=min(POOL, len(todo))) as pool:
+    pool = ThreadPoolExecutor(max_workers=min(POOL, len(todo)))
+    try:
         return list(pool.map(one, todo))
+    finally:  # map has waited for all; after Ctrl-C nobody waits for a host that may never answer
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def values(outcomes: Iterable[Outcome[T]]) -> list[T]:

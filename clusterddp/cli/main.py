@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -14,6 +15,7 @@ from clusterddp.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_NOT_THE_SCRIPT,
+    EXIT_STOPPED,
     EXIT_USAGE,
     ClusterddpError,
     HostsError,
@@ -49,12 +51,14 @@ class Commands(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; when the reader of stdout has seen enough (``logs | head``), end as other programs do."""
+        """Run the command; Ctrl-C and a reader of stdout who has seen enough end it before click has its own say."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # click's own answer would be 1
+        except BrokenPipeError:  # `clusterddp logs | head`
             _no_output()
             raise click.exceptions.Exit(EXIT_NO_READER) from None
+        except KeyboardInterrupt as interrupt:
+            _leave(EXIT_STOPPED if interrupt.args else EXIT_INTERRUPTED)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -90,8 +94,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
         _say_error(error)
         code = EXIT_NOT_THE_SCRIPT if _is_job(words) else error.exit_code
     except KeyboardInterrupt:
-        say("interrupted")
-        code = EXIT_INTERRUPTED
+        _leave(EXIT_INTERRUPTED)
     except OSError as error:  # a full disk under stdout, a file of ours that cannot be read
         _no_output()
         say(f"{error.filename or 'cannot write or read'}: {error.strerror or error}")
@@ -107,6 +110,14 @@ def _have_streams() -> None:
             if handle != number:
                 os.dup2(handle, number)
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+
+
+def _leave(code: int) -> NoReturn:
+    """After Ctrl-C or SIGTERM: at once, though threads may still wait for hosts."""
+    say("interrupted")
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    os._exit(code)
 
 
 def _no_output() -> None:

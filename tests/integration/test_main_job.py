@@ -98,7 +98,7 @@ def test_a_run_says_what_it_uses_and_how_it_ended(told: Done) -> None:
     assert first == "cluster: 4 hosts from inventory.yaml"
     assert notice.startswith("--name stands after the script, so it goes to the script")
     assert started.startswith(f"run {told.run}: 5 ranks on 4 hosts; Ctrl-C stops it")
-    assert ended.startswith(f"run {told.run} succeeded in ") or ended.startswith(f"run {told.run}: succeeded in ")
+    assert ended.startswith((f"run {told.run} succeeded in ", f"run {told.run}: succeeded in "))
 
 
 def test_status_tells_the_run_by_the_contract(user: User, told: Done) -> None:

@@ -34,6 +34,12 @@ def user(tmp_path: Path) -> User:
     return user
 
 
+@pytest.fixture
+def _with_inventory(user: User) -> None:
+    """No `up`: each command finds out all that it needs."""
+    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
+
+
 def told(done: Done) -> dict[tuple[int, str, int], Any]:
     """What each worker told: (rank, host, local rank) → hostname, addresses; the arguments have arrived."""
     assert done.code == 0, done.out + done.err
@@ -61,11 +67,11 @@ def test_on_this_machine_with_nothing_set_up(user: User) -> None:
     wait_until("nothing of it is left", lambda: not local_processes(str(user.home)))
 
 
+@pytest.mark.usefixtures("_with_inventory")
 def test_hosts_with_other_login_shells_that_chatter(make_lab: MakeLab, user: User) -> None:
     shells = {f"gpu0{number}": HostOptions(shell=shell, noisy=True) for number, shell in enumerate(("csh", "fish"))}
     lab = make_lab(2, host=shells)
     lab.write_inventory(user.folder / "inventory.yaml")
-    user.up(user.folder / "inventory.yaml")
     with nothing_left(lab):
         done = user.run("run", "tells.py", *ARGUMENTS)
     assert set(told(done)) == TWO
@@ -73,10 +79,10 @@ def test_hosts_with_other_login_shells_that_chatter(make_lab: MakeLab, user: Use
         assert any(note.startswith(f"{host}: its login shell prints ") for note in done.notes), done.err
 
 
+@pytest.mark.usefixtures("_with_inventory")
 def test_hosts_that_share_a_home_and_one_that_is_two_nodes(make_lab: MakeLab, user: User) -> None:
     lab = make_lab(2, shared_home=True)
     lab.write_inventory(user.folder / "inventory.yaml", twice=["gpu01"])
-    user.up(user.folder / "inventory.yaml")
     with nothing_left(lab):
         done = user.run("run", "tells.py", *ARGUMENTS)
     found = told(done)
@@ -89,14 +95,16 @@ def test_hosts_that_share_a_home_and_one_that_is_two_nodes(make_lab: MakeLab, us
     assert sorted(said.rank for said in again.workers) == [0, 1, 2]
 
 
+@pytest.mark.usefixtures("_with_inventory")
 def test_the_network_that_all_nodes_share_carries_the_job(make_lab: MakeLab, user: User) -> None:
     lab = make_lab(2, two_networks=True)
-    inventory = user.folder / "inventory.yaml"
-    lab.write_inventory(inventory)
     first, second = ([nic.address for nic in host.nics] for host in lab.hosts)
-    assert [row.split()[1:3] for row in user.up(inventory).lines[1:]] == [[first[0], "eth0"], [second[0], "eth0"]]
-    lab.write_inventory(inventory, more={"all": {"clusterddp_interface": "eth1"}})
-    assert [row.split()[1:3] for row in user.up(inventory).lines[1:]] == [[first[1], "eth1"], [second[1], "eth1"]]
+    lab.write_inventory(user.folder / "inventory.yaml")
+    planned = user.run("run", "--dry-run", "tells.py").lines
+    assert [line for line in planned if "PET_LOCAL_ADDR" in line] == [
+        f"export PET_LOCAL_ADDR={address}" for address in (first[0], second[0])
+    ]
+    lab.write_inventory(user.folder / "inventory.yaml", more={"all": {"clusterddp_interface": "eth1"}})
     with nothing_left(lab):
         found = told(user.run("run", "tells.py", *ARGUMENTS))
     addresses = [first[1], "eth1", "=eth1"]
