@@ -69,6 +69,7 @@ class Cluster:
         project: Whose code; the current folder's project by default.
         accept_new_host_keys: Record unknown host keys instead of refusing them; a changed one is always refused.
         notify: Takes notices, a line each.
+        ask: Asks the user for a passphrase or a second factor, one prompt at a time; None: nobody is there to ask.
         progress: Takes what is being done right now, a few words each.
     """
 
@@ -80,12 +81,13 @@ class Cluster:
         accept_new_host_keys: bool = False,
         notify: Callable[[str], None] = _quiet,
         progress: Callable[[str], None] = _quiet,
+        ask: Callable[[str], str] | None = None,
     ) -> None:
         self.inventory = _with_own_python(inventory)
         self.project = project or find()
         self.notify = notify
         self.progress = progress
-        self._connector = Connector(accept_new_host_keys=accept_new_host_keys)
+        self._connector = Connector(accept_new_host_keys=accept_new_host_keys, ask=ask)
         self._hosts: dict[str, Host] = {}
         self._lock = threading.Lock()
 

@@ -104,13 +104,9 @@ class HostsError(ClusterddpError):
 
     def __init__(self, errors: Sequence[ClusterddpError]) -> None:
         first, *rest = errors
-        more = f" (and {len(rest)} more: {', '.join(_name(e) for e in rest)})" if rest else ""
+        more = f" (and {len(rest)} more)" if rest else ""
         super().__init__(first.message + more, remedy=first.remedy)
         self.errors = tuple(errors)
-
-
-def _name(error: ClusterddpError) -> str:
-    return error.host if isinstance(error, HostError) else error.message
 
 
 class SyncError(ClusterddpError):

@@ -142,13 +142,20 @@ class LaunchPlan:
         return node_environment(policy, facts)
 
     def render(self) -> str:
-        """The plan as commands that could be pasted, one block a host; secrets by name only."""
-        return "\n".join(self._render_node(rank) for rank in range(len(self.nodes)))
+        """The plan as commands that could be pasted, one block a host; secrets by name only.
+
+        By hand there is no store beside the agents: the first one holds it, on the first port of the range.
+        """
+        plan = self.with_ports(self.nodes[0].ports[0])
+        return "\n".join(plan._render_node(rank) for rank in range(len(self.nodes)))  # noqa: SLF001 - our own class
 
     def _render_node(self, rank: int) -> str:
         node = self.nodes[rank]
         hidden = sorted({*self.options.secrets, *node.secrets})
-        exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(self.environment(rank).items())]
+        values = self.environment(rank)
+        if rank == 0:
+            values["PET_RDZV_CONF"] = values["PET_RDZV_CONF"].replace("is_host=false", "is_host=true")
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(values.items())]
         exports += [f"export {name}={SECRET}" for name in hidden]
         command = " ".join(shlex.quote(word) for word in (node.python, *self.argv))
         lines = [f"# node {rank}: {node.host}", f"cd {shlex.quote(node.cwd)}", *node.setup, *exports, command]

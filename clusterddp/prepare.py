@@ -59,6 +59,7 @@ class RunOptions:
         rdzv_backend: torchrun's.
         torchrun_args: More options for torchrun.
         debug_comm: Let NCCL and torch tell what they do.
+        no_doctor: Do not refuse hosts whose GPUs are not what they seem.
         no_sync: Use what is on the hosts.
         sync_limit: Bytes that a sync may hold; None is the default.
         limit: The host pattern that chose the hosts, for the record.
@@ -79,6 +80,7 @@ class RunOptions:
     rdzv_backend: str = "c10d"
     torchrun_args: tuple[str, ...] = ()
     debug_comm: bool = False
+    no_doctor: bool = False
     no_sync: bool = False
     sync_limit: int | None = None
     limit: str | None = None
@@ -130,6 +132,11 @@ def take(outcomes: Sequence[Outcome[Host]], options: RunOptions, notify: Callabl
     """
     failed = [outcome for outcome in outcomes if outcome.error]
     answering = [outcome.get() for outcome in outcomes if not outcome.error]
+    slurm = next(
+        (outcome.name for outcome in outcomes if outcome.value and outcome.value.entry.launcher == "slurm"), None
+    )
+    if slurm:
+        raise UsageError(f"{slurm}: clusterddp_launcher: slurm is not there yet", remedy="leave it out: ssh serves")
     if options.nnodes is None:
         if failed:
             raise _without(failed)
@@ -185,7 +192,7 @@ def prepare(
     progress(f"checking {len(hosts)} hosts")
     with ThreadPoolExecutor(2) as pool:
         scanning = pool.submit(scan, project, options.sync_limit)
-        facts = _facts(hosts, fresh=False, stated=options.nproc is not None)
+        facts = _facts(hosts, fresh=False, stated=options.nproc is not None or options.no_doctor)
         tree = scanning.result()
         _check_in_tree(wanted, options, project, tree)
         networking = pool.submit(probe_network, hosts, facts)

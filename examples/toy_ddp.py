@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def main() -> None:
+    """Train, and print what a worker would."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=10)
     args, rest = parser.parse_known_args()

@@ -33,7 +33,8 @@ class DetachedError(BaseException):
 
 
 def heed_signals() -> None:
-    """SIGTERM acts as Ctrl-C, with a code of its own; SIGQUIT detaches once a run is attached."""
+    """SIGTERM acts as Ctrl-C, with a code of its own; so does SIGQUIT until there is a run to detach from."""
+    signal.signal(signal.SIGQUIT, _interrupt)
     signal.signal(signal.SIGTERM, _interrupt)
 
 

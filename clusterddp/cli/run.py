@@ -108,6 +108,8 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
     for name, message in _LATER.items():
         if given[name] not in {0, "keep", "ssh"}:
             raise UsageError(message)
+    if given["skip"]:
+        raise UsageError("--skip is not there yet", remedy="--no-doctor leaves out what is checked before a start")
     if given["rdzv_backend"] == "static":
         raise UsageError("--rdzv-backend static is not there yet", remedy="leave it out: c10d serves")
     return RunOptions(
@@ -125,6 +127,7 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
         max_restarts=given["max_restarts"],
         torchrun_args=given["torchrun_args"],
         debug_comm=given["debug_comm"],
+        no_doctor=given["no_doctor"],
         no_sync=given["no_sync"],
         sync_limit=given["sync_limit"],
         limit=limit,

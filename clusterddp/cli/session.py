@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,7 +46,8 @@ def open_cluster(inventory: Path | None, limit: str | None, *, quiet: bool = Fal
         say(f"cluster: {_describe(loaded, chosen.path)}")
     for notice in loaded.notices:
         say(notice)
-    return Cluster(loaded, project=project, accept_new_host_keys=accept, notify=say)
+    ask = getpass.getpass if sys.stdin.isatty() and sys.stderr.isatty() else None
+    return Cluster(loaded, project=project, accept_new_host_keys=accept, notify=say, ask=ask)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -29,11 +29,14 @@ HOST_LIST = "inventory.yaml"  # in .clusterddp/: hosts that were given as a list
 def command(inventory: str, limit: str | None, *, accept_new_host_keys: bool) -> int:
     """Reach every host, check that it can train, show it, and remember the inventory for this project."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+    from clusterddp.inventory import ansible_cfg_notices  # noqa: PLC0415
     from clusterddp.project import find  # noqa: PLC0415
     from clusterddp.terminal import print_up  # noqa: PLC0415
 
     project = find()
     with inventory_path(inventory, project) as path, open_cluster(path, limit, accept=accept_new_host_keys) as cluster:
+        for notice in ansible_cfg_notices():
+            say(notice)
         _trust(cluster)
         reports = cluster.up()
         print_up(reports)

@@ -6,6 +6,7 @@ come out. From file to value: yamlfile (places) → tree (groups, hosts) + varsf
 
 from __future__ import annotations
 
+from .ansiblecfg import ansible_cfg_notices
 from .hostlist import from_host_list
 from .load import built_in, load
 from .values import DEFAULT_PORTS, HostEntry, Inventory, Role, Transport
@@ -16,6 +17,7 @@ __all__ = [
     "Inventory",
     "Role",
     "Transport",
+    "ansible_cfg_notices",
     "built_in",
     "from_host_list",
     "load",

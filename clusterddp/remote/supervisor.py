@@ -66,7 +66,8 @@ class Supervisor:
         self.watch_children()
         while self.children.agent_exit is None:
             self.turn(TICK)
-            self.look_for_orders()
+            if self.children.agent_exit is None:  # else its pid may be another process's by now
+                self.look_for_orders()
         self.tell_end()
         survivors = sweep.end(self.children.leftovers, LEFTOVER_GRACE if self.order is None else 0.0)
         self.end_store()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.spool import TIME_LIMIT
-from clusterddp.verdict import ENDED, FAIL_FAST_REASON, LOST_PEER, OWN, Verdict, judge
+from clusterddp.remote.spool import FAIL_FAST_REASON, TIME_LIMIT
+from clusterddp.verdict import ENDED, LOST_PEER, OWN, Verdict, judge
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:

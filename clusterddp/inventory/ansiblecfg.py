@@ -1,0 +1,47 @@
+"""Settings of ``ansible.cfg`` that would change a connection: we do not read them, but say so.
+
+Not here: reading them. The inventory and ~/.ssh/config say how to connect; a third place would hide it.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+from pathlib import Path
+
+# Setting → what says the same in the inventory.
+_MATTER = {
+    ("defaults", "remote_user"): "ansible_user",
+    ("defaults", "remote_port"): "ansible_port",
+    ("defaults", "private_key_file"): "ansible_ssh_private_key_file",
+    ("defaults", "interpreter_python"): "ansible_python_interpreter",
+    ("defaults", "transport"): "ansible_connection",
+    ("defaults", "host_key_checking"): "-o StrictHostKeyChecking in ansible_ssh_common_args",
+    ("ssh_connection", "ssh_args"): "ansible_ssh_common_args",
+    ("ssh_connection", "ssh_common_args"): "ansible_ssh_common_args",
+    ("ssh_connection", "ssh_extra_args"): "ansible_ssh_extra_args",
+}
+
+
+def ansible_cfg_notices() -> list[str]:
+    """One line for each setting that Ansible would obey here and we do not; none where there is no ansible.cfg."""
+    path = _found()
+    if path is None:
+        return []
+    config = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        config.read(path, encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError):
+        return [f"{path}: is not read, and cannot be"]
+    return [
+        f"{path}: {name} is not read; set {ours} in the inventory"
+        for (section, name), ours in _MATTER.items()
+        if config.has_option(section, name)
+    ]
+
+
+def _found() -> Path | None:
+    """The one that Ansible would take, in its order."""
+    places = [os.environ.get("ANSIBLE_CONFIG") or "", "ansible.cfg", "~/.ansible.cfg", "/etc/ansible/ansible.cfg"]
+    paths = [Path(place).expanduser() for place in places if place]
+    return next((path for path in paths if path.is_file()), None)

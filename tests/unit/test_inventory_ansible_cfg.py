@@ -1,0 +1,43 @@
+"""ansible.cfg is not read, and what it would have changed is named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.inventory import ansible_cfg_notices
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("ANSIBLE_CONFIG", raising=False)
+
+
+def test_a_setting_that_would_change_a_connection_is_named_with_what_replaces_it(tmp_path: Path) -> None:
+    (tmp_path / "ansible.cfg").write_text("[defaults]\nremote_user = alice\nforks = 9\n")
+    assert ansible_cfg_notices() == ["ansible.cfg: remote_user is not read; set ansible_user in the inventory"]
+
+
+def test_nothing_is_said_where_nothing_would_change(tmp_path: Path) -> None:
+    assert ansible_cfg_notices() == []
+    (tmp_path / "ansible.cfg").write_text("[defaults]\nforks = 9\n")
+    assert ansible_cfg_notices() == []
+
+
+def test_the_file_of_the_environment_stands_before_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ansible.cfg").write_text("[defaults]\nremote_user = alice\n")
+    other = tmp_path / "other.cfg"
+    other.write_text("[ssh_connection]\nssh_args = -C\n")
+    monkeypatch.setenv("ANSIBLE_CONFIG", str(other))
+    assert ansible_cfg_notices() == [f"{other}: ssh_args is not read; set ansible_ssh_common_args in the inventory"]
+
+
+def test_a_broken_file_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "ansible.cfg").write_text("no section\n")
+    assert ansible_cfg_notices() == ["ansible.cfg: is not read, and cannot be"]
