@@ -161,6 +161,7 @@ class Cluster:
         Raises:
             HostsError: hosts cannot be reached or cannot train; names each.
         """
+        prepare.nodes(self.inventory)
         return prepare.report(values(self.connect()), fresh=fresh)
 
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
@@ -169,7 +170,7 @@ class Cluster:
         Raises:
             ClusterddpError: a host cannot take part, or the code cannot be synced.
         """
-        entries = self.inventory.nodes
+        entries = prepare.nodes(self.inventory)
         hosts = prepare.take(self.connect(entries), options, self.notify)
         plan = prepare.prepare(hosts, self.project, self.inventory, options, self.notify, self.progress, dry=dry)
         return plan, hosts

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import PlanError, UsageError
 from clusterddp.remote.launch import PORT_TO_COME
-from clusterddp.remote.nodeenv import node_environment
+from clusterddp.remote.nodeenv import PROBED, node_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,6 +112,7 @@ class LaunchPlan:
             "python": node.python,
             "setup": list(node.setup),
             "env": self.environment(rank),
+            "yielding": sorted(PROBED - set(self.options.env) - set(node.env)),
             "workdir": node.workdir,
             "cwd": node.cwd,
             "run_dir": node.run_dir,

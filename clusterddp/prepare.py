@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import clusterddp
 from clusterddp import sync
-from clusterddp.errors import ClusterddpError, HostsError, PlanError, SyncError, UsageError
+from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanError, SyncError, UsageError
 from clusterddp.facts import assign_gpus, check_gpus, check_torch, workers
 from clusterddp.fanout import values
 from clusterddp.plan import LaunchOptions, Node, make_plan, predicted_ranks
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from clusterddp.facts import Facts
     from clusterddp.fanout import Host, Outcome
-    from clusterddp.inventory import Inventory
+    from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.plan import LaunchPlan
     from clusterddp.project import Project
     from clusterddp.tree import Tree
@@ -123,6 +123,18 @@ def report(hosts: Sequence[Host], *, fresh: bool) -> list[HostReport]:
     ]
 
 
+def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
+    """The hosts that a run takes.
+
+    Raises:
+        InventoryError: there is none.
+    """
+    if not inventory.nodes:
+        message = "no host takes part: each has a clusterddp_role other than node"
+        raise InventoryError(message, where=str(inventory.path or ""), remedy="give one clusterddp_role: node")
+    return inventory.nodes
+
+
 def take(outcomes: Sequence[Outcome[Host]], options: RunOptions, notify: Callable[[str], None]) -> list[Host]:
     """The hosts that take part: all, or with ``nnodes`` the first so many that answer.
 
@@ -189,6 +201,7 @@ def prepare(
         debug_comm=options.debug_comm,
         time_limit=options.time_limit,
     )
+    _ = project.id  # made at the first use: a folder that cannot be written is known before hosts are asked
     progress(f"checking {len(hosts)} hosts")
     with ThreadPoolExecutor(2) as pool:
         scanning = pool.submit(scan, project, options.sync_limit)
@@ -276,12 +289,15 @@ def _script(options: RunOptions, project: Project) -> str:
     Raises:
         UsageError: it is not there, not readable, or outside the project.
     """
+    if options.module and (not options.script or "/" in options.script or options.script.endswith(".py")):
+        raise UsageError(f"-m {options.script!r} is no module's name", remedy="write it as pkg.train, or leave -m out")
     if options.module or options.no_sync:
         return options.script
     cwd = project.root / project.subfolder
     path = cwd / options.script
     if not path.is_file():
-        raise UsageError(f"script {options.script} is not there", remedy=f"paths are relative to {cwd}")
+        what = "is a folder" if options.script and path.is_dir() else "is not there"
+        raise UsageError(f"script {options.script or repr('')} {what}", remedy=f"paths are relative to {cwd}")
     if not os.access(path, os.R_OK):
         raise UsageError(f"script {options.script} cannot be read", remedy="chmod u+r it")
     absolute = Path(os.path.abspath(path))  # noqa: PTH100 - a link stays the name the user gave

@@ -142,8 +142,11 @@ class Project:
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError) as error:
-            raise UsageError(f"{path}: cannot be read ({error})", remedy="remove it or mend it") from error
-        return data if isinstance(data, dict) else {}
+            reason = (isinstance(error, OSError) and error.strerror) or str(error)
+            raise UsageError(f"{path}: cannot be read ({reason})", remedy="remove it or mend it") from error
+        if not _is_ours(data):
+            raise UsageError(f"{path}: holds something else than a project's id", remedy="remove it or mend it")
+        return dict(data)
 
     def _create(self) -> dict[str, Any]:
         """Make project.json; of two commands at once the first one's id stands, for both."""
@@ -205,6 +208,12 @@ def _is_root(folder: Path) -> bool:
     return (folder / FOLDER / "project.json").is_file() or (folder / ".git").exists()
 
 
+def _is_ours(data: object) -> bool:
+    if not isinstance(data, dict) or not _VALID_ID.fullmatch(str(data.get("id") or "")):
+        return False
+    return all(isinstance(data.get(key) or "", str) for key in ("id", "inventory", "limit"))
+
+
 def _checked_id(value: object, where: str) -> str | None:
     if value is None or value == "":
         return None
@@ -223,7 +232,8 @@ def _options(path: Path) -> Mapping[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({error})") from error
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        raise UsageError(f"{path}: cannot be read ({reason})", remedy="make it readable") from error
     if "clusterddp" not in text:
         return {}
     try:

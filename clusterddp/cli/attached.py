@@ -52,6 +52,8 @@ def attach(run: Run, progress: Progress, *, shown: tuple[int, ...] | None, grace
     world = run.record["world_size"]
     size = f"{world} rank{'' if world == 1 else 's'} on {len(run.spools)} host{'' if len(run.spools) == 1 else 's'}"
     progress.say(f"run {run.id}: {size}; Ctrl-C stops it, Ctrl-\\ detaches")
+    if shown and min(shown) >= world:
+        progress.say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
     progress.watch(run)
     started = time.monotonic()
     try:
@@ -60,6 +62,10 @@ def attach(run: Run, progress: Progress, *, shown: tuple[int, ...] | None, grace
         progress.end()
         say(f"detached; `clusterddp logs --follow {run.id}` shows it again, `clusterddp stop {run.id}` ends it")
         return 0
+    except BrokenPipeError:
+        progress.end()
+        say(f"the reader of the output is gone; run {run.id} goes on, `clusterddp logs --follow {run.id}` shows it")
+        raise
     except KeyboardInterrupt as interrupt:
         progress.end()
         code = _stop(run, grace, EXIT_STOPPED if interrupt.args else EXIT_INTERRUPTED)

@@ -11,7 +11,7 @@ import click
 
 from clusterddp.cli.main import say
 from clusterddp.cli.options import MOMENT, RANKS, Number, cluster_options
-from clusterddp.errors import EXIT_NOT_THE_SCRIPT
+from clusterddp.errors import EXIT_NOT_THE_SCRIPT, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,9 +68,15 @@ def command(
     )
     with open_cluster(inventory, limit) as cluster:
         found = cluster.find(run)
+        if rank and min(rank) >= found.record["world_size"]:
+            last = found.record["world_size"] - 1
+            raise RunError(f"run {found.id} has no rank {min(rank)}", remedy=f"its ranks are 0-{last}")
         if host:
+            run_hosts = list(found.spools)
             names = {entry.name for entry in cluster.inventory.limit(host).hosts}
             found = replace(found, spools={name: spool for name, spool in found.spools.items() if name in names})
+            if not found.spools:
+                raise RunError(f"run {found.id} has no part on {host}", remedy=f"its hosts: {', '.join(run_hosts)}")
         with writer(renderer) as show:
             verdict = Follower(found, selection, show).follow()
     if not follow:

@@ -144,7 +144,7 @@ def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
     inventory = setting(
         "-i",
         "--inventory",
-        type=click.Path(path_type=Path),
+        type=click.Path(path_type=Path, readable=False),
         metavar="FILE",
         help="The inventory, for this command only.",
     )

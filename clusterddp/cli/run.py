@@ -35,7 +35,9 @@ _LATER = {
 @setting("--gpus", type=Checked(words.gpus), metavar="all|free[:N]|0,3", help="Which GPUs of each host.")
 @setting("--share-gpus", is_flag=True, help="Nodes may take the same GPUs.")
 @click.option("--env", "env", multiple=True, metavar="K[=V]", help="A variable for all workers; K alone takes ours.")
-@click.option("--env-file", type=click.Path(path_type=Path), metavar="FILE", help="K=V lines for all workers.")
+@click.option(
+    "--env-file", type=click.Path(path_type=Path, readable=False), metavar="FILE", help="K=V lines for all workers."
+)
 @click.option(
     "--secret",
     "secrets",

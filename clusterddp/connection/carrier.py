@@ -58,7 +58,9 @@ def tcp(target: Target) -> socket.socket:
         found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as error:
         raise UnreachableError(
-            target.name, f"cannot resolve {target.host}: {error}", remedy="correct ansible_host or the name service"
+            target.name,
+            f"cannot resolve {target.host}: {getattr(error, 'strerror', error)}",
+            remedy="correct ansible_host or the name service",
         ) from error
     failure: OSError = TimeoutError()
     for family, kind, protocol, _, address in found:

@@ -128,6 +128,8 @@ class Children:
     def kill_store(self) -> None:
         """End the store, if there is one."""
         store, self.store = self.store, None
+        if self.listener is not None:
+            os.close(self.listener)  # else who calls now would wait for an answer instead of being refused
         self.listener = None
         process = sweep.describe(store) if store else None
         if process:

@@ -107,7 +107,11 @@ def agent_environment(plan: Dict[str, Any], spool: Spool) -> Dict[str, str]:
     for name in list(environment):
         if name in STALE or name.startswith(STALE_PREFIXES):
             del environment[name]
-    environment.update(plan["env"])
+    values = dict(plan["env"])
+    for name in plan["yielding"]:  # probed; what the host's user or a setup line has set stands above it
+        if name in environment:
+            values.pop(name, None)
+    environment.update(values)
     environment.update(spool_environment(spool.folder))
     if "PYTHONPATH" in environment:
         environment["CLUSTERDDP_USER_PYTHONPATH"] = environment["PYTHONPATH"]  # the shim gives it back to the worker

@@ -10,13 +10,16 @@ JOIN_TIMEOUT = 300  # seconds an agent waits for the other nodes
 READ_TIMEOUT = 60  # seconds an agent waits for the store to answer
 
 
+PROBED = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}  # unless the user set them
+
+
 def node_environment(policy: Mapping[str, Any], node: Mapping[str, Any]) -> Dict[str, str]:
     """The variables of one node.
 
     Args:
         policy: ``run``, ``env`` (the user's, for all hosts), ``debug_comm``.
-        node: ``host``, ``nproc``, ``address``, ``interface`` or None, ``spool`` or None, ``worker`` (the shim's
-            path), ``run_dir``, ``env`` (the host's from the inventory), ``devices`` (CUDA_VISIBLE_DEVICES) or None.
+        node: ``host``, ``nproc``, ``address``, ``interface`` or None, ``run_dir``, ``env`` (the host's from the
+            inventory), ``devices`` (CUDA_VISIBLE_DEVICES) or None.
 
     Returns:
         Name → value; what the user set wins over all but what makes the run ours.

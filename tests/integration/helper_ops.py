@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,23 +33,29 @@ def early(request: Request) -> Any:
 
 def flood(request: Request) -> Any:
     """Sends so many bytes in full frames; writes into a file how many it could."""
-    left, sent, note = int(request.args["bytes"]), 0, Path(request.args.get("note") or os.devnull)
+    from clusterddp_remote.state import write_private  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    left, sent, note = int(request.args["bytes"]), 0, request.args.get("note")
     while left > 0:
         piece = min(left, 60 * 1024)
         request.send(b"x" * piece)
         left, sent = left - piece, sent + piece
-        note.write_text(str(sent))
+        if note:
+            write_private(note, str(sent).encode())
     return {"sent": sent}
 
 
 def hold(request: Request) -> Any:
     """Says its pid and its child's, then never ends."""
+    from clusterddp_remote.proc import set_pdeathsig  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    ready, tell = os.pipe()
     child = os.fork()
     if not child:
-        from clusterddp_remote.proc import set_pdeathsig  # type: ignore[import-not-found]  # noqa: PLC0415
-
         set_pdeathsig(signal.SIGKILL)
+        os.write(tell, b"!")
         time.sleep(600)
+    os.read(ready, 1)
     request.send(b"", pid=os.getpid(), child=child)
     time.sleep(600)
 
@@ -65,7 +70,7 @@ def work(request: Request) -> Any:
 
 def refuse(request: Request) -> Any:
     """An expected failure."""
-    from clusterddp_remote.state import Refused  # type: ignore[import-not-found]  # noqa: PLC0415
+    from clusterddp_remote.state import Refused  # noqa: PLC0415
 
     raise Refused("the disk is full", request.args.get("remedy", "make room"))
 

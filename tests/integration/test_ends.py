@@ -29,6 +29,9 @@ if how == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 if how.isdigit():
     sys.exit(int(how))
+if how == "ignores":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("deaf", flush=True)
 time.sleep(600)
 """
 WAITS = f"""{WAIT}
@@ -100,6 +103,29 @@ def test_ctrl_c_stops_the_run_on_every_host(user: User, lab: Lab) -> None:
     assert all(note.endswith("proved empty") for note in done.notes[-2:])
     status = user.status(done.run)
     assert (status["state"], status["exit_code"]) == ("stopped", 143)
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_stop_finishes(user: User, lab: Lab) -> None:
+    with user.start("run", *ONE, "ends.py", "ignores") as live:
+        live.wait_for("deaf")
+        live.interrupt()
+        live.wait_for("stopping run", stream="err")
+        live.interrupt()
+        done = live.end()
+    assert done.code == 130
+    assert f"`clusterddp stop {done.run}` finishes it" in done.notes[-1]
+    assert user.run("stop", done.run, "--grace", "0").code == 0
+    assert_nothing_left(lab.hosts, done.run)
+
+
+def test_ctrl_c_before_the_start_leaves_nothing(user: User) -> None:
+    before = user.run("runs", "--json").json
+    with user.start("run", *ONE, "ends.py", "never") as live:
+        live.wait_for("cluster: ", stream="err")
+        live.interrupt()
+        done = live.end()
+    assert done.code == 130
+    assert [view["state"] for view in user.run("runs", "--json").json[len(before) :]] in ([], ["stopped"])
 
 
 def test_sigterm_acts_as_ctrl_c(user: User, lab: Lab) -> None:

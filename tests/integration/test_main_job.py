@@ -136,6 +136,17 @@ def test_ddp_trains_over_gloo(user: User, up: Done) -> None:
         assert [said.text.split(" loss ")[0] for said in mine[1:]] == ["step 0", "step 1"]
 
 
+def test_options_say_how_many_and_what_is_shown(user: User, up: Done) -> None:
+    assert up.code == 0
+    result = user.folder / "result.json"
+    words = ("--nnodes", "1", "--nproc_per_node", "3", "--show", "1-2", "--result", str(result))
+    done = user.run("run", *words, "tells.py")
+    assert done.code == 0, done.out + done.err
+    assert "not used: gpu01, gpu02, gpu03" in done.notes
+    assert {said.rank: (said.host, said.local_rank) for said in done.workers} == {1: ("gpu00", 1), 2: ("gpu00", 2)}
+    assert json.loads(result.read_text()) == user.status(done.run)
+
+
 def test_a_killed_worker_comes_back_when_restarts_are_allowed(user: User, up: Done) -> None:
     assert up.code == 0
     done = user.run("run", "--limit", "gpu01,gpu02", "--max-restarts", "1", "dies_once.py")

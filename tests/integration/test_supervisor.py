@@ -198,6 +198,21 @@ class TestEnd:
             assert node.ended()["state"] == "succeeded"
             assert gone(*node.pids("left"))
 
+    def test_an_order_that_comes_with_the_agents_end_changes_nothing(self, host: Host, folder: Path) -> None:
+        program = """
+            import os, time
+            print("agent", os.getpid())
+            while not os.path.exists("go"): time.sleep(0.01)
+        """
+        with running(host, folder, program) as node:
+            (agent,) = node.pids("agent")
+            os.kill(node.supervisor, signal.SIGSTOP)
+            (folder / "work" / "go").touch()
+            wait_for(lambda: gone(agent), "the agent's end")
+            node.spool.write_tombstone("too late", 0.0)
+            os.kill(node.supervisor, signal.SIGCONT)
+            assert node.ended()["state"] == "succeeded"
+
     def test_the_time_limit(self, host: Host, folder: Path) -> None:
         with running(host, folder, WAITS, time_limit=0.3) as node:
             record = node.ended()

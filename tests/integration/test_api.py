@@ -1,0 +1,90 @@
+"""`from clusterddp import Cluster`: everything the command line does, as plain calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp import Cluster
+from clusterddp.errors import UsageError
+from clusterddp.logs import Selection
+from clusterddp.project import find
+from tests.integration.cli import WAIT, User, assert_nothing_left, nothing_left, wait_until_nothing_is_left
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.lab import Lab
+
+pytest.importorskip("torch", reason="torchrun is part of torch")
+pytestmark = pytest.mark.torch
+
+TELLS = f"""{WAIT}
+print("rank", os.environ["RANK"], os.environ.get("MODE"), *sys.argv[2:], flush=True)
+print("an error", file=sys.stderr, flush=True)
+wait_for(sys.argv[1])
+"""
+HERE = "/etc/hostname"  # an event that has happened
+
+
+@pytest.fixture
+def cluster(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    user = User(tmp_path)
+    monkeypatch.setenv("HOME", str(user.home))
+    user.write("tells.py", TELLS)
+    inventory = lab.write_inventory(user.folder / "inventory.yaml", more={"gpu00": {"clusterddp_nproc": 2}})
+    with (
+        nothing_left(lab),
+        Cluster.from_inventory(inventory, limit="gpu00,gpu02", project=find(user.folder)) as cluster,
+    ):
+        yield cluster
+
+
+def test_up_run_logs_and_status(cluster: Cluster, lab: Lab) -> None:
+    reports = cluster.up()
+    assert [(report.host, report.nproc, report.ranks) for report in reports] == [
+        ("gpu00", 2, (0, 1)),
+        ("gpu02", 1, (2, 2)),
+    ]
+    assert [report.address for report in reports] == [lab.hosts[0].address, lab.hosts[2].address]
+    run = cluster.run("tells.py", [HERE, "a b"], name="by hand", env={"MODE": "fast"})
+    lines = [line for line in run.logs(follow=True) if line.rank is not None]
+    assert sorted((line.rank, line.host, line.local_rank, line.text) for line in lines if line.stream == "out") == [
+        (0, "gpu00", 0, "rank 0 fast a b"),
+        (1, "gpu00", 1, "rank 1 fast a b"),
+        (2, "gpu02", 0, "rank 2 fast a b"),
+    ]
+    errors = list(run.logs(Selection(stream="err", ranks=(2,))))
+    assert [(line.rank, line.text, line.run) for line in errors] == [(2, "an error", run.id)]
+    wait_until_nothing_is_left(lab.hosts, run.id)
+    verdict = run.verdict()
+    assert verdict
+    assert (verdict.state, verdict.exit_code) == ("succeeded", 0)
+    assert cluster.find("by hand").status() == run.status()
+    assert run.status()["state"] == "succeeded"
+
+
+def test_a_stopped_run_is_proved_empty_on_every_host(cluster: Cluster, lab: Lab) -> None:
+    run = cluster.run("tells.py", ["/tmp/never"])
+    for line in run.logs(follow=True):
+        if line.text.startswith("rank 2"):
+            break
+    status = run.status()
+    assert (status["state"], run.verdict()) == ("running", None)
+    assert all(host["pids"] for host in status["hosts"])
+    proofs = run.stop(grace=5)
+    assert_nothing_left(lab.hosts, run.id)
+    assert [(proof.host, proof.proved_empty, proof.survivors) for proof in proofs] == [
+        ("gpu00", True, ()),
+        ("gpu02", True, ()),
+    ]
+    assert all(proof.found for proof in proofs)
+    assert (run.status()["state"], run.status()["exit_code"]) == ("stopped", 143)
+
+
+def test_a_wrong_script_is_an_error_before_anything_starts(cluster: Cluster) -> None:
+    with pytest.raises(UsageError, match=r"nowhere\.py"):
+        cluster.run("nowhere.py")
+    assert [view.run for view in cluster.list_runs() if view.record["project"] == cluster.project.id] == []

@@ -1,0 +1,226 @@
+"""Hosts that cannot be used, through the real command line: one clear line, the contract's code, nothing left there.
+
+Not here: input that needs no host (test_bad_input.py), disconnects while a run starts (test_bad_start.py).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.cli import CLUSTERDDP, Done, User, nothing_left
+from tests.integration.complaint import one_line, shell, under
+from tests.integration.throwaway_sshd import make_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tests.conftest import MakeLab
+    from tests.lab import Lab
+
+torch_needed = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> User:
+    made = User(tmp_path_factory.mktemp("user"))
+    made.write("train.py", "print('hi')\n")
+    return made
+
+
+@pytest.fixture
+def two(lab: Lab) -> Iterator[Lab]:
+    """Two of the shared hosts, as before when the test ends."""
+    with nothing_left(lab):
+        yield lab
+
+
+def on(lab: Lab, user: User, more: Mapping[str, Mapping[str, object]], *argv: str) -> Done:
+    """A command with an inventory of two hosts that says ``more`` of them."""
+    lab.write_inventory(user.folder / "i.yaml", hosts=["gpu00", "gpu01"], more=more)
+    return user.run(*argv)
+
+
+# (what the inventory says of gpu01, what is said, the code of `up`)
+UNREACHABLE: list[tuple[dict[str, object], tuple[str, ...], int]] = [
+    ({"ansible_ssh_private_key_file": "/nope/key"}, ("key file /nope/key of gpu01", "No such file"), 2),
+    ({"ansible_user": "nobody-here"}, ("gpu01: nobody-here@", "refused", "ssh-copy-id -i "), 1),
+    ({"ansible_port": 23}, ("gpu01: connection refused by ", ":23", "start sshd there"), 1),
+    ({"ansible_python_interpreter": "/nope/python"}, ("gpu01: no /nope/python on the host", "3.8 or newer"), 1),
+    ({"clusterddp_state": "/etc/hostname/x"}, ("gpu01: cannot make /etc/hostname/x", "clusterddp_state"), 1),
+    ({"clusterddp_state": "/usr/state"}, ("gpu01: cannot make /usr/state: Permission denied", "clusterddp_state"), 1),
+    ({"clusterddp_state": "/usr"}, ("gpu01: /usr is not a folder of this user", "a folder of your own"), 1),
+]
+
+
+@pytest.mark.parametrize(("gpu01", "holds", "code"), UNREACHABLE, ids=[str(gpu01) for gpu01, _, _ in UNREACHABLE])
+def test_a_host_that_cannot_be_opened_is_named_with_the_remedy(
+    two: Lab, user: User, gpu01: dict[str, object], holds: tuple[str, ...], code: int
+) -> None:
+    one_line(on(two, user, {"gpu01": gpu01}, "up", "i.yaml"), code, *holds)
+    said = one_line(user.run("run", "-i", "i.yaml", "train.py"), 125, *holds)
+    assert said.endswith("go on without: --limit 'all:!gpu01'")
+
+
+def test_a_key_that_is_refused_or_no_key_is_named(two: Lab, user: User, tmp_path: Path) -> None:
+    key = make_key(tmp_path / "stranger")
+    refused = on(two, user, {"gpu01": {"ansible_ssh_private_key_file": str(key)}}, "run", "-i", "i.yaml", "train.py")
+    one_line(refused, 125, f"refused {key}", f"ssh-copy-id -i {key}", "--limit 'all:!gpu01'")
+    wrong = on(two, user, {"gpu01": {"ansible_ssh_private_key_file": f"{key}.pub"}}, "up", "i.yaml")
+    one_line(wrong, 2, f"gpu01: key file {key}.pub holds no private key", "not the .pub file")
+
+
+def test_an_operator_without_network_is_told(two: Lab, user: User) -> None:
+    two.write_inventory(user.folder / "i.yaml", hosts=["gpu00"])
+    done = under(user, ("unshare", "--net"), "run", "-i", "i.yaml", "train.py")
+    one_line(done, 125, "gpu00: ", "Network is unreachable")
+
+
+@pytest.fixture(scope="module")
+def ready(lab: Lab, user: User) -> User:
+    """Torch's answer is known on the hosts, so that the commands of this file are quick."""
+    pytest.importorskip("torch", reason="torchrun is part of torch")
+    lab.write_inventory(user.folder / "good.yaml", hosts=["gpu00", "gpu01"])
+    user.up(user.folder / "good.yaml")
+    lab.host("gpu01").write("bare", f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n', mode=0o755)
+    return user
+
+
+# (what the inventory says of gpu01, words of `run`, what is said)
+UNFIT: list[tuple[dict[str, object], tuple[str, ...], tuple[str, ...]]] = [
+    ({"clusterddp_python": "/nope/python"}, (), ("gpu01: no /nope/python", "clusterddp_python")),
+    ({"clusterddp_python": "~/bare"}, (), ("gpu01: /home/trainer/bare has no working torch", "set clusterddp_python")),
+    ({"clusterddp_setup": ["true", "false # here"]}, (), ("gpu01: setup line `false # here` failed", "status 1")),
+    ({"clusterddp_workdir": "/usr/w"}, (), ("gpu01: cannot sync to /usr/w: Permission denied",)),
+    ({"clusterddp_workdir": "/etc/hostname"}, (), ("gpu01: the workdir /etc/hostname is not a folder",)),
+    ({"clusterddp_interface": "eth9"}, (), ("gpu01: clusterddp_interface eth9 has no address", "eth0")),
+    ({"clusterddp_address": "10.9.8.7"}, (), ("gpu01: clusterddp_address 10.9.8.7 is on none of its interfaces",)),
+    ({}, ("--gpus", "7"), ("gpu00: --gpus names GPU 7, but the host has: none", "correct --gpus")),
+    ({}, ("--nnodes", "9"), ("--nnodes 9: the inventory has 2 nodes", "ask for fewer")),
+]
+
+
+@torch_needed
+@pytest.mark.parametrize(("gpu01", "argv", "holds"), UNFIT, ids=[f"{gpu01} {argv}" for gpu01, argv, _ in UNFIT])
+def test_a_host_that_cannot_take_part_is_named_with_the_remedy(
+    two: Lab, ready: User, gpu01: dict[str, object], argv: tuple[str, ...], holds: tuple[str, ...]
+) -> None:
+    one_line(on(two, ready, {"gpu01": gpu01}, "run", "-i", "i.yaml", *argv, "train.py"), 125, *holds)
+
+
+@torch_needed
+def test_a_port_range_without_a_free_port_is_named(two: Lab, ready: User) -> None:
+    script = "import socket, time\ns = socket.create_server(('', 29777))\nprint('ok', flush=True)\ntime.sleep(600)"
+    argv = two.host("gpu00").argv([sys.executable, "-c", script])
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        holder.stdout.readline()
+        ports = {"all": {"clusterddp_ports": "29777-29777"}}
+        done = on(two, ready, ports, "run", "-i", "i.yaml", "train.py")
+        holder.kill()
+    one_line(done, 125, "gpu00: no free port in 29777-29777", "clusterddp_ports")
+
+
+@torch_needed
+@pytest.mark.usefixtures("two")
+def test_references_to_runs_that_mean_none_or_several_are_refused(ready: User) -> None:
+    ready.write("many.py", "import time\nfor i in range(20000): print(i)\ntime.sleep(600)\n")
+    start = ("run", "--limit", "gpu00", "--detach", "--name")
+    first, second = (ready.run(*start, name, "many.py") for name in ("one", "two"))
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    ids = [done.out.strip() for done in (first, second)]
+    one_line(ready.run("stop"), 1, "several runs are live", f"{ids[0]} (one)", f"{ids[1]} (two)", "--all")
+    one_line(ready.run("stop", ""), 1, "'' is the beginning of several runs", "write more of it")
+    one_line(ready.run("status", "three"), 1, "no run 'three' on these hosts", "runs --all")
+    one_line(ready.run("logs", "--follow", "three"), 125, "no run 'three' on these hosts")
+    one_line(ready.run("logs", "one", "--rank", "3,4"), 1, f"run {ids[0]} has no rank 3", "its ranks are 0-0")
+    one_line(ready.run("logs", "one", "--host", "gpu01"), 1, f"run {ids[0]} has no part on gpu01", "gpu00")
+    one_line(ready.run("logs", "-f", "one", "--host", "gpu99"), 125, "'gpu99' selects no host")
+    out, said = shell(ready, f"{CLUSTERDDP} logs --follow one | head -1; echo ${{PIPESTATUS[0]}}")
+    assert (out, said) == ("[0 gpu00:0] 0\n141\n", [])
+    assert ready.run("stop", "--all").code == 0
+    one_line(ready.run("stop", "--all"), 1, "no run of this project is live")
+
+
+@torch_needed
+@pytest.mark.usefixtures("two")
+def test_a_reader_that_leaves_does_not_take_the_run_along(ready: User) -> None:
+    ready.write("many.py", "import time\nfor i in range(20000): print(i)\ntime.sleep(600)\n")
+    out, said = shell(ready, f"{CLUSTERDDP} run --limit gpu00 many.py | head -1; echo ${{PIPESTATUS[0]}}")
+    assert out == "[0 gpu00:0] 0\n141\n"
+    assert "the reader of the output is gone" in said[-1]
+    assert "goes on" in said[-1]
+    assert ready.run("stop").code == 0
+
+
+@torch_needed
+@pytest.mark.usefixtures("two")
+def test_an_option_that_torchrun_does_not_know_is_its_verdict(ready: User) -> None:
+    done = ready.run("run", "--torchrun-arg", "--no-such-thing", "train.py")
+    assert done.code == 125, done.err
+    assert "torchrun failed on gpu0" in done.notes[-1]
+    assert "--no-such-thing" in done.notes[-1]
+
+
+def test_a_host_without_an_answer_is_named(make_lab: MakeLab, user: User) -> None:
+    lab = make_lab(2)
+    known = f"-o UserKnownHostsFile={lab.folder}/known_hosts -o ConnectTimeout=1"
+    lab.write_inventory(user.folder / "i.yaml", more={"all": {"ansible_ssh_common_args": known}})
+    lab.host("gpu01").cut()
+    holds = (f"gpu01: no answer from {lab.host('gpu01').address}:22 within 1 s", "a firewall drops the port")
+    one_line(user.run("up", "i.yaml"), 1, *holds)
+    one_line(user.run("run", "-i", "i.yaml", "train.py"), 125, *holds, "--limit 'all:!gpu01'")
+    for host in lab.hosts:
+        host.cut()
+    for command, code in (("runs", 1), ("status", 1), ("stop", 1), ("logs", 1)):
+        done = user.run(command, "-i", "i.yaml")
+        assert done.code == code
+        assert all("no answer from" in note for note in done.notes[1:]), done.err
+
+
+def test_unknown_and_changed_host_keys_are_refused(make_lab: MakeLab, user: User) -> None:
+    lab = make_lab(2, known=False)
+    lab.write_inventory(user.folder / "i.yaml")
+    done = user.run("up", "i.yaml")
+    assert done.code == 1
+    assert done.notes[1].split() == ["host", "key"]
+    assert [note.split()[:2] for note in done.notes[2:4]] == [["gpu00", "ssh-ed25519"], ["gpu01", "ssh-ed25519"]]
+    assert done.notes[4].startswith("unknown host keys: gpu00, gpu01; compare the fingerprints, then add --accept-new")
+    run = user.run("run", "-i", "i.yaml", "train.py")
+    assert (run.code, "clusterddp up … --accept-new-host-keys" in run.err) == (125, True)
+    assert (lab.folder / "known_hosts").read_text() == ""
+    assert user.run("runs", "-i", "i.yaml").code == 1
+    if user.run("up", "i.yaml", "--accept-new-host-keys").code:  # no torch here: the keys are recorded all the same
+        assert "ssh-ed25519" in (lab.folder / "known_hosts").read_text()
+    lab.host("gpu01").new_host_key()
+    for argv in (("up", "i.yaml"), ("up", "i.yaml", "--accept-new-host-keys")):
+        one_line(user.run(*argv), 1, "gpu01: the host key of", "has changed", "known_hosts:2", "ssh-keygen -f")
+
+
+@torch_needed
+def test_a_full_disk_is_named_wherever_it_is(make_lab: MakeLab, ready: User) -> None:
+    lab = make_lab(1)
+    (host,) = lab.hosts
+    host.small_disk("/var/tmp/full", "1m")
+    host.fill_disk("/var/tmp/full")
+    host.small_disk("/var/tmp/state", "4m")
+    run = ("run", "-i", "i.yaml", "train.py")
+
+    def said(**variables: Any) -> Done:
+        named = {f"clusterddp_{name}": value for name, value in variables.items()}
+        lab.write_inventory(ready.folder / "i.yaml", more={"all": named})
+        return ready.run(*run)
+
+    with nothing_left(lab):
+        one_line(said(workdir="/var/tmp/full/w"), 125, "gpu00: cannot sync to /var/tmp/full/w: No space left")
+        one_line(said(state="/var/tmp/full/s"), 125, "gpu00: cannot keep the helper in /var/tmp/full/s", "make room")
+        assert said(state="/var/tmp/state/s").code == 0
+        host.fill_disk("/var/tmp/state")
+        ready.write("train.py", "print('changed')\n")
+        done = said(state="/var/tmp/state/s")
+        assert (done.code, "No space left on device" in done.notes[-1]) == (125, True), done.err
+        assert "/var/tmp/state/s" in done.notes[-1]

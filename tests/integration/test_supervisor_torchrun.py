@@ -1,0 +1,167 @@
+"""Two nodes under real torchrun on this machine, started as a launch starts them; their scripts import no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.connection import Connector
+from clusterddp.fanout import Host, each, values
+from clusterddp.launchers.ssh import launch
+from clusterddp.prepare import new_run_id
+from clusterddp.remote.spool import Spool
+from clusterddp.runs import RunView, views
+from tests.integration.real_helper import alive, entry, wait_for
+from tests.integration.runs_started import Started, gone, modes, node, plan_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clusterddp.plan import LaunchPlan
+
+pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux"),
+]
+
+PORTS = (29310, 29330)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("torchrun")
+
+
+@pytest.fixture(scope="module")
+def hosts(folder: Path) -> Iterator[list[Host]]:
+    connector = Connector()
+    try:
+        entries = [entry(folder / "state", name) for name in ("one", "two")]
+        with contextlib.ExitStack() as stack:
+            opened = values(each(entries, lambda wanted: Host.open(wanted, connector)))
+            yield [stack.enter_context(host) for host in opened]
+    finally:
+        connector.close()
+
+
+@contextlib.contextmanager
+def launched(hosts: list[Host], folder: Path, script: str) -> Iterator[tuple[LaunchPlan, list[Started]]]:
+    """The script on both hosts, one worker on the first, two on the second; stopped when the test leaves it."""
+    run = new_run_id()
+    nodes = [node(host, folder, run, nproc=count, ports=PORTS) for host, count in zip(hosts, (1, 2), strict=True)]
+    (folder / "work" / f"{run}.py").write_text(textwrap.dedent(script))
+    plan = plan_of(nodes, run, script=f"{run}.py", args=("a b", "$(x)\n'"), secrets=("TOKEN",))
+    plan, spools = launch(hosts, plan, {"TOKEN": "hush"})
+    started = [Started(host=host, run=run, spool=Spool(spools[host.name])) for host in hosts]
+    try:
+        yield plan, started
+    finally:
+        values(each(hosts, lambda host: started[hosts.index(host)].stop()))
+
+
+def told(started: list[Started]) -> RunView:
+    (view,) = views([one.status() for one in started])
+    return view
+
+
+def listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_two_nodes_meet_work_and_end(hosts: list[Host], folder: Path) -> None:
+    script = """
+        import os, sys, time
+        while os.environ["RANK"] != "0" and not os.path.exists("first is done"): time.sleep(0.01)
+        print(os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["TOKEN"], sys.argv[1:], flush=True)
+    """
+    with contextlib.ExitStack() as taken:
+        for port in (PORTS[0], PORTS[0] + 2):
+            other = taken.enter_context(socket.create_server(("127.0.0.1", port)))
+            other.listen()
+        with launched(hosts, folder, script) as (plan, (one, two)):
+            endpoint = plan.argv[plan.argv.index("--rdzv-endpoint") + 1]
+            assert endpoint == f"127.0.1.100:{PORTS[0] + 1}"
+            assert plan.control_port == PORTS[0] + 3
+            wait_for(lambda: one.events("worker_exited"), "the first node's worker")
+            assert Path(one.spool.path("secrets.json")).stat().st_mode & 0o777 == 0o600
+            assert listening(PORTS[0] + 1)  # the second node still needs the store
+            assert told([one, two]).live
+            (folder / "work" / "first is done").touch()
+            records = [one.ended(), two.ended()]
+            assert not listening(PORTS[0] + 1)
+            view = told([one, two])
+    assert [record["state"] for record in records] == ["succeeded", "succeeded"]
+    assert [record["survivors"] for record in records] == [[], []]
+    assert (view.state(), [host["ranks"] for host in view.to_json()["hosts"]]) == ("succeeded", [[0], [1, 2]])
+    arguments = ["a b", "$(x)\n'"]
+    assert one.said("0.0.out") == f"0 3 hush {arguments}\n"
+    assert sorted(two.said(f"0.{local}.out") for local in (0, 1)) == [f"{rank} 3 hush {arguments}\n" for rank in (1, 2)]
+    wrong = {path: oct(mode) for path, mode in modes(folder / "state" / "runs" / one.run).items() if mode & 0o077}
+    assert not wrong
+    for started in (one, two):
+        assert not Path(started.spool.path("secrets.json")).exists()
+        assert b"hush" not in b"".join(
+            path.read_bytes()
+            for path in Path(started.spool.folder).rglob("*")
+            if path.is_file() and not path.name.endswith(".out")
+        )
+
+
+def test_a_failure_on_one_node_ends_the_other_with_nobody_attached(hosts: list[Host], folder: Path) -> None:
+    script = """
+        import os, time
+        if os.environ["RANK"] == "2":
+            while not os.path.exists("all are there"): time.sleep(0.01)
+            raise ValueError("loss is NaN")
+        time.sleep(600)
+    """
+    with launched(hosts, folder, script) as (_, (one, two)):
+        wait_for(lambda: len(one.events("worker_started") + two.events("worker_started")) == 3, "all workers")
+        (folder / "work" / "all are there").touch()
+        two.ended()
+        one.ended()
+        verdict = told([one, two]).verdict()
+    assert verdict
+    assert (verdict.state, verdict.exit_code) == ("failed", 1)
+    local = next(event["local_rank"] for event in two.events("worker_started") if event["rank"] == 2)
+    assert verdict.line.startswith(f"rank 2 (two:{local}) failed first: ValueError: loss is NaN ({two.run}.py:5)")
+
+
+def test_a_stop_ends_deaf_workers_and_proves_it(hosts: list[Host], folder: Path) -> None:
+    script = """
+        import signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print("deaf", flush=True)
+        time.sleep(600)
+    """
+    with launched(hosts, folder, script) as (_, (one, two)):
+        outs = [(one, "0.0.out"), (two, "0.0.out"), (two, "0.1.out")]
+        wait_for(lambda: all(at.said(name) == "deaf\n" for at, name in outs), "all workers")
+        workers = [event["pid"] for at in (one, two) for event in at.events("worker_started")]
+        agents = [event["pid"] for at in (one, two) for event in at.events("agent_started")]
+        assert all(alive(pid) for pid in workers + agents)
+        proofs = values(each(hosts, lambda host: (one, two)[hosts.index(host)].stop(grace=0.5)))
+        assert gone(*workers, *agents, one.supervisor, two.supervisor)
+        verdict = told([one, two]).verdict()
+    assert all(proof["proved_empty"] for proof in proofs)
+    assert verdict
+    assert (verdict.state, verdict.exit_code, verdict.line) == ("stopped", 143, "stopped: by a test")
+
+
+def test_a_killed_supervisor_is_lost_and_its_workers_are_gone(hosts: list[Host], folder: Path) -> None:
+    with launched(hosts, folder, "import time; time.sleep(600)") as (_, (one, two)):
+        wait_for(lambda: len(two.events("worker_started")) == 2, "the workers")
+        workers = [event["pid"] for event in two.events("worker_started")]
+        os.kill(two.supervisor, 9)
+        wait_for(lambda: gone(two.event("agent_started")["pid"], *workers), "the end of all")
+        assert two.status()["state"] == "lost"
+        assert one.status()["state"] == "running"

@@ -1,0 +1,189 @@
+"""The command line's words: what each may be, and what is said when one is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.cli import words
+from clusterddp.cli.options import Duration, Moment, Number, Ranks, Size
+from clusterddp.errors import UsageError
+from tests.unit.cli_help import folder, said
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import click
+
+__all__ = ["folder"]  # fixture
+
+pytestmark = pytest.mark.usefixtures("folder")
+HEAVY = ("paramiko", "fabric", "invoke", "rich", "yaml", "asyncio", "torch", "clusterddp.api", "clusterddp.project")
+IMPORTED = f"""
+import sys
+from clusterddp.cli.main import main
+try:
+    main(["--help"])
+finally:
+    print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
+"""
+
+
+# (words after `run`, what the line begins with, what it holds)
+WRONG_RUN = [
+    ([], "Missing argument 'SCRIPT'", "run --help"),
+    (["--bogus", "train.py"], "no such option --bogus", "--torchrun-arg"),
+    (["--gpu", "0", "train.py"], "no such option --gpu", "did you mean --gpus?"),
+    (["--monitor_interval", "1", "train.py"], "no such option --monitor-interval", "--torchrun-arg"),
+    (["--rdzv_endpoint", "x", "train.py"], "--rdzv-endpoint is set by clusterddp itself", "leave it out"),
+    (["--node-rank", "0", "train.py"], "--node-rank is set by clusterddp itself", "leave it out"),
+    (["--master_addr=x", "train.py"], "--master-addr is set by clusterddp itself", "leave it out"),
+    (["--standalone", "train.py"], "--standalone is set by clusterddp itself", "leave it out"),
+    (["--nnodes", "0", "train.py"], "--nnodes: '0'", "at least 1"),
+    (["--nnodes", "1:4", "train.py"], "--nnodes: '1:4'", "elastic size is not there yet; give one number"),
+    (["--nnodes", "\u0663", "train.py"], "--nnodes: ", "no number"),
+    (["--nproc_per_node", "0", "train.py"], "--nproc-per-node: '0'", "neither auto nor a number of at least 1"),
+    (["--nproc-per-node", "gpu", "train.py"], "--nproc-per-node: 'gpu'", "neither auto nor a number"),
+    (["--gpus", "first", "train.py"], "--gpus: first", "use all, free, free:2 or 0,3"),
+    (["--gpus", "free:0", "train.py"], "--gpus: free:0", "not a number of GPUs"),
+    (["--env", "1A=2", "train.py"], "--env 1A=2: '1A' is no name of a variable", "letters"),
+    (["--env", "=2", "train.py"], "--env =2: '' is no name of a variable", "letters"),
+    (["--env", "NOT_SET_HERE", "train.py"], "--env NOT_SET_HERE: it is not set", "NOT_SET_HERE=VALUE"),
+    (["--env", "RANK=0", "train.py"], "--env RANK=0: RANK is set by torchrun", "leave it out"),
+    (["--secret", "NOT_SET_HERE", "train.py"], "--secret: NOT_SET_HERE is not set", "export NOT_SET_HERE first"),
+    (["--secret", "A=hunter2", "train.py"], "--secret: takes a name alone", "export the value"),
+    (["--env-file", "nothing", "train.py"], "--env-file nothing: No such file", "K=V lines"),
+    (["--env-file", ".", "train.py"], "--env-file .: Is a directory", "K=V lines"),
+    (["--time-limit", "5x", "train.py"], "--time-limit: '5x' is no duration", "5m"),
+    (["--time-limit", "0", "train.py"], "--time-limit: '0' is no time at all", "leave it out"),
+    (["--grace", "-1", "train.py"], "--grace: '-1' is no duration", "5m"),
+    (["--max-restarts", "-1", "train.py"], "--max-restarts: '-1'", "at least 0"),
+    (["--sync-limit", "lots", "train.py"], "--sync-limit: 'lots' is no size", "500MB"),
+    (["--show", "1-", "train.py"], "--show: '1-' is no list of ranks", "0,2-5"),
+    (["--name", " ", "train.py"], "--name: ' ' is no name", "letters"),
+    (["--name", "a\nb", "train.py"], "--name: 'a\\nb' is no name", "letters"),
+    (["--result", "nowhere/x.json", "train.py"], "--result: nowhere/x.json: there is no folder nowhere", "make it"),
+    (["--result", ".", "train.py"], "--result: . is a folder", "name a file"),
+    (["--torchrun-arg", "--nnodes=2", "train.py"], "--torchrun-arg: --nnodes=2: --nnodes is set by", "leave it out"),
+    (["--launcher", "pbs", "train.py"], "--launcher: 'pbs' is not one of", "slurm"),
+    (["--relaunch", "2", "train.py"], "--relaunch is not there yet", ""),
+    (["-i", "none.yaml", "train.py"], "none.yaml: there is no such inventory file", "check the path"),
+    (["--limit", "gpu99", "train.py"], "limit 'gpu99' selects no host", "local0"),
+]
+
+
+@pytest.mark.parametrize(("argv", "begin", "holds"), WRONG_RUN, ids=[" ".join(argv) for argv, _, _ in WRONG_RUN])
+def test_a_wrong_word_of_run_is_one_line_and_125(
+    capsys: pytest.CaptureFixture[str], argv: list[str], begin: str, holds: str
+) -> None:
+    code, lines = said(capsys, "run", *argv)
+    assert (code, len(lines)) == (125, 1), lines
+    assert lines[0].startswith(begin)
+    assert holds in lines[0]
+
+
+# (the command, its exit code, what the line begins with)
+WRONG = [
+    ([], 2, "no command given; one of up, run, logs"),
+    (["trian"], 2, "No such command 'trian'"),
+    (["--bogus"], 2, "no such option --bogus; see clusterddp --help"),
+    (["up"], 2, "Missing argument 'INVENTORY|HOST,HOST…'"),
+    (["up", "none.yaml"], 2, "none.yaml: there is no such inventory"),
+    (["up", "a/b"], 2, "a/b: there is no such inventory"),
+    (["up", ""], 2, "host list '' names no host"),
+    (["up", "."], 2, ".: is a folder, not an inventory file"),
+    (["up", "gpu[1:"], 2, "host list item 'gpu[1:'"),
+    (["up", "a,-b"], 2, "host list item '-b'"),
+    (["up", "-x"], 2, "no such option -x; see clusterddp up --help"),
+    (["logs", "--rank", "5-2"], 2, "--rank: '5-2' is no list of ranks"),
+    (["logs", "--since", "yesterday"], 2, "--since: 'yesterday' is no time"),
+    (["logs", "--tail", "-1"], 2, "--tail: '-1' is no number of at least 0"),
+    (["logs", "--grep", "("], 2, "--grep (: "),
+    (["logs", "a", "b"], 2, "Got unexpected extra argument (b); see clusterddp logs --help"),
+    (["logs", "--follow", "--stream", "x"], 125, "--stream: 'x' is not one of"),
+    (["logs", "-tf", "--tail", "x"], 125, "--tail: 'x'"),
+    (["logs", "-f", "-i", "none.yaml"], 125, "none.yaml: there is no such inventory file"),
+    (["status", "a", "b"], 2, "Got unexpected extra argument (b)"),
+    (["runs", "a"], 2, "Got unexpected extra argument (a)"),
+    (["stop", "--grace", "soon"], 2, "--grace: 'soon' is no duration"),
+    (["hosts", "--limit", "gpu99"], 2, "limit 'gpu99' selects no host"),
+    (["hosts", "-i", "none.yaml"], 2, "none.yaml: there is no such inventory file"),
+]
+
+
+@pytest.mark.parametrize(("argv", "code", "begin"), WRONG, ids=[" ".join(argv) or "nothing" for argv, _, _ in WRONG])
+def test_a_wrong_word_is_one_line_and_the_contracts_code(
+    capsys: pytest.CaptureFixture[str], argv: list[str], code: int, begin: str
+) -> None:
+    found, lines = said(capsys, *argv)
+    assert (found, len(lines)) == (code, 1), lines
+    assert lines[0].startswith(begin)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("GRACE", "x"), ("NNODES", "0"), ("SHARE_GPUS", "maybe"), ("GPUS", "z"), ("LIMIT", "gpu99"), ("INVENTORY", "n.y")],
+)
+def test_a_wrong_variable_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"CLUSTERDDP_{name}", value)
+    code, lines = said(capsys, "run", "train.py")
+    assert (code, len(lines)) == (125, 1)
+    assert lines[0].startswith(f"CLUSTERDDP_{name}: ")
+    assert value in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said_of_it"),
+    [
+        (b"A=1\n\nnonsense\n", "e:3: nonsense has no value; write it as K=V"),
+        (b"A=1\n1B=2\n", "e:2: '1B' is no name of a variable; use letters, digits and _"),
+        (b"# \xc3\xa4\nA=1\nB=\xff\n", "e:3: not UTF-8; save it as UTF-8"),
+        (b"A=1\nexport B\n", "e:2: B has no value; write it as K=V"),
+        (b"A=x\0y\n", "e:1: A has no value; write it as K=V"),
+        (b"WORLD_SIZE=4\n", "e:1: WORLD_SIZE is set by torchrun for each worker; leave it out"),
+    ],
+)
+def test_an_env_files_error_names_its_line(folder: Path, text: bytes, said_of_it: str) -> None:
+    file = folder / "e"
+    file.write_bytes(text)
+    with pytest.raises(UsageError) as caught:
+        words.environment((), file)
+    assert str(caught.value) == said_of_it.replace("e:", f"{file}:", 1)
+
+
+def test_an_env_file_is_read_and_the_lines_words_stand_above_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAKEN", "ours")
+    file = folder / "e"
+    file.write_bytes(b"# comment\n\nA=1\r\nexport B = two words\nC=a=b\nTAKEN=file\n")
+    found = words.environment(("A=9", "TAKEN", "EMPTY="), file)
+    assert found == {"A": "9", "B": " two words", "C": "a=b", "TAKEN": "ours", "EMPTY": ""}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Duration(), "90", 90.0),
+        (Duration(), "1.5m", 90.0),
+        (Duration(), "3d", 259200.0),
+        (Moment(), "1970-01-01T00:00:01+00:00", 10**9),
+        (Size(), "500MB", 500_000_000),
+        (Size(), "2g", 2_000_000_000),
+        (Number(1, auto=True), "auto", None),
+        (Number(0), "0", 0),
+        (Ranks(), "0,2-4", (0, 2, 3, 4)),
+        (Ranks(), "all", None),
+    ],
+)
+def test_words_are_taken_apart(kind: click.ParamType[object], text: str, value: object) -> None:
+    assert kind.convert(text, None, None) == value
+
+
+def test_help_imports_nothing_heavy() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+    assert "Usage: clusterddp" in done.stdout

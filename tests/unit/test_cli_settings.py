@@ -1,0 +1,140 @@
+"""``[tool.clusterddp]``: whose word counts, and what is said when a key is wrong."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.cli import defaults
+from clusterddp.cli.main import COMMANDS, main
+from clusterddp.inventory import HostEntry, Inventory
+from clusterddp.project import find
+from tests.unit.cli_help import folder, project, said
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["folder"]  # fixture
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+# (a line of [tool.clusterddp], its key, what is said)
+WRONG_KEYS = [
+    ('graze = "3s"', "graze", "no such option; did you mean grace?"),
+    ("zzz = 1", "zzz", "known are debug-comm, "),
+    ('grace = "soon"', "grace", "'soon' is no duration"),
+    ("grace = true", "grace", "'true' is no duration"),
+    ("grace = [3]", "grace", "[3] is not one value"),
+    ("max-restarts = 1.5", "max-restarts", "'1.5' is no number"),
+    ("share_gpus = 7", "share_gpus", "'7' is not a valid boolean"),
+    ("nproc-per-node = 0", "nproc-per-node", "'0' is neither auto nor a number"),
+    ('gpus = "first"', "gpus", "not a choice of GPUs"),
+    ('gpus = "free:2"', "gpus", "give --gpus free:2 on the line"),
+    ('limit = "gpu99"', "limit", "limit 'gpu99' selects no host"),
+    ('inventory = "none.yaml"', "inventory", "there is no such inventory file"),
+]
+
+
+@pytest.mark.parametrize(("text", "key", "words_said"), WRONG_KEYS, ids=[text for text, _, _ in WRONG_KEYS])
+def test_a_wrong_key_of_the_project_is_named(
+    capsys: pytest.CaptureFixture[str], folder: Path, text: str, key: str, words_said: str
+) -> None:
+    project(folder, text)
+    code, lines = said(capsys, "run", "train.py")
+    assert (code, len(lines)) == (125, 1), lines
+    assert lines[0].startswith(f"{folder}/pyproject.toml:tool.clusterddp.{key}: ")
+    assert words_said in lines[0]
+
+
+def test_help_works_beside_a_wrong_project_file(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    project(folder, "zzz = 1")
+    for argv in (["--help"], ["run", "--help"], ["stop", "-h"]):
+        with pytest.raises(SystemExit) as ended:
+            main(argv)
+        assert not ended.value.code
+    assert "Usage: clusterddp run [OPTIONS] SCRIPT" in capsys.readouterr().out
+
+
+def test_the_projects_keys_are_the_options_that_variables_set_too() -> None:
+    names = {
+        parameter.name
+        for command in COMMANDS
+        for parameter in importlib.import_module(f"clusterddp.cli.{command}").command.params
+        if getattr(parameter, "envvar", None)
+    }
+    assert names == set(defaults.KEYS)
+
+
+def test_the_line_comes_before_the_variable_and_that_before_the_project(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = importlib.import_module("clusterddp.cli.stop").command
+
+    def grace(*argv: str) -> object:
+        return stop.make_context("stop", list(argv), default_map=defaults.Defaults("stop")).params["grace"]
+
+    assert grace() == 30
+    project(folder, 'grace = "3m"\nno-sync = true\nlimit = "x"')
+    assert grace() == 180
+    monkeypatch.setenv("CLUSTERDDP_GRACE", "2m")
+    assert grace() == 120
+    assert grace("--grace", "1m") == 60
+
+
+def test_what_the_inventory_says_of_a_host_stands_above_the_project(folder: Path) -> None:
+    project(folder, 'nproc_per_node = 3\ngpus = "0,1"')
+    hosts = (
+        HostEntry(name="silent", address="silent"),
+        HostEntry(name="told", address="told", nproc=2, gpus=4, vars={"clusterddp_nproc": 2, "clusterddp_gpus": 4}),
+        HostEntry(name="auto", address="auto", vars={"clusterddp_nproc": "auto"}),
+    )
+    found = defaults.with_defaults(Inventory(path=None, hosts=hosts, groups={}), find()).hosts
+    assert [(host.nproc, host.gpus) for host in found] == [(3, ("0", "1")), (2, 4), (None, ("0", "1"))]
+
+
+def hosts_shown(capsys: pytest.CaptureFixture[str], *argv: str) -> list[str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["hosts", "--json", *argv])
+    assert not ended.value.code
+    return [host["name"] for host in json.loads(capsys.readouterr().out)]
+
+
+def test_the_projects_inventory_and_limit_stand_below_what_up_remembers(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    (folder / "lab").mkdir()
+    for name, first in (("lab/all.yaml", "a"), ("mine.yaml", "m")):
+        (folder / name).write_text(f"all: {{hosts: {{'{first}[1:3]': }}}}\n")
+    project(folder, 'inventory = "lab/all.yaml"\nlimit = "a2"')
+    assert hosts_shown(capsys) == ["a2"]
+    assert hosts_shown(capsys, "--limit", "all:!a2") == ["a1", "a3"]
+    find().remember(folder / "mine.yaml", "m1:m3")
+    assert hosts_shown(capsys) == ["m1", "m3"]
+    assert hosts_shown(capsys, "--limit", "m2") == ["m2"]
+
+
+def test_a_remembered_limit_that_selects_nothing_says_whose_it_is(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    (folder / "mine.yaml").write_text("all: {hosts: {a: }}\n")
+    find().remember(folder / "mine.yaml", "b")
+    code, lines = said(capsys, "hosts")
+    assert (code, len(lines)) == (2, 1)
+    assert lines[0].startswith("remembered by up: limit 'b' selects no host")
+    (folder / "mine.yaml").unlink()
+    code, lines = said(capsys, "hosts")
+    assert (code, lines[0].startswith(f"{folder}/mine.yaml: the remembered inventory is gone")) == (2, True)
+
+
+def test_no_host_that_takes_part_is_an_error_of_the_inventory(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "i.yaml").write_text("all: {hosts: {a: {clusterddp_role: login}}}\n")
+    for argv, code in ((["up", "i.yaml"], 2), (["run", "-i", "i.yaml", "train.py"], 125)):
+        found, lines = said(capsys, *argv)
+        assert (found, lines[-1].partition(";")[0]) == (
+            code,
+            "i.yaml: no host takes part: each has a clusterddp_role other than node",
+        )
