@@ -201,7 +201,6 @@ def prepare(
         debug_comm=options.debug_comm,
         time_limit=options.time_limit,
     )
-    _ = project.id  # made at the first use: a folder that cannot be written is known before hosts are asked
     progress(f"checking {len(hosts)} hosts")
     with ThreadPoolExecutor(2) as pool:
         scanning = pool.submit(scan, project, options.sync_limit)

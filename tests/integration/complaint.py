@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.integration.cli import CLUSTERDDP, Done, User
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 # A root that may not pass over permissions, so that they mean something to it.
 PLAIN = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
@@ -43,13 +43,15 @@ def under(user: User, prefix: Sequence[str], *argv: str) -> Done:
     """A command that another program starts."""
     if shutil.which(prefix[0]) is None:
         pytest.skip(f"{prefix[0]} (util-linux) is not installed")
-    command = [*prefix, CLUSTERDDP, *argv]
-    done = subprocess.run(
-        command, check=False, cwd=user.folder, env=user.env, stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
+    done = _run(user, [*prefix, CLUSTERDDP, *argv])
     return Done(code=done.returncode, out=done.stdout, err=done.stderr)
 
 
 def by_plain(user: User, *argv: str) -> Done:
     """A command by somebody whom permissions stop."""
     return under(user, PLAIN, *argv)
+
+
+def _run(user: User, argv: list[str]) -> subprocess.CompletedProcess[str]:
+    where: Mapping[str, Any] = {"cwd": user.folder, "env": user.env, "stdin": subprocess.DEVNULL}
+    return subprocess.run(argv, check=False, capture_output=True, text=True, **where)
