@@ -51,12 +51,12 @@ def attach(run: Run, progress: Progress, *, shown: tuple[int, ...] | None, grace
     signal.signal(signal.SIGQUIT, _detach)
     world = run.record["world_size"]
     size = f"{world} rank{'' if world == 1 else 's'} on {len(run.spools)} host{'' if len(run.spools) == 1 else 's'}"
-    progress.say(f"run {run.id}: {size}; Ctrl-C stops it, Ctrl-\\ detaches")
-    if shown and min(shown) >= world:
-        progress.say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
-    progress.watch(run)
     started = time.monotonic()
     try:
+        progress.say(f"run {run.id}: {size}; Ctrl-C stops it, Ctrl-\\ detaches")
+        if shown and min(shown) >= world:
+            progress.say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
+        progress.watch(run)
         code = _ended(run, _follow(run, progress, shown), time.monotonic() - started)
     except DetachedError:
         progress.end()
@@ -112,8 +112,8 @@ def _ended(run: Run, verdict: Verdict | None, seconds: float) -> int:
 
 def _stop(run: Run, grace: float, code: int) -> int:
     """The first Ctrl-C: stop everywhere and report the proof. A second one leaves at once."""
-    say(f"stopping run {run.id}; Ctrl-C again leaves the rest to `clusterddp stop {run.id}`")
     try:
+        say(f"stopping run {run.id}; Ctrl-C again leaves the rest to `clusterddp stop {run.id}`")
         report(run, run.stop(grace=grace, reason="Ctrl-C" if code == EXIT_INTERRUPTED else "SIGTERM to its operator"))
     except KeyboardInterrupt:
         say(f"left in the middle of the stop; `clusterddp stop {run.id}` finishes it")

@@ -30,7 +30,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
         ("nope.py", ("script nope.py is not there", "paths are relative to")),
         ("", ("script '' is not there",)),
         (".", ("script . is a folder",)),
-        ("../home/x.py", ("script ../home/x.py is not there",)),
+        ("../x.py", ("script ../x.py is not there",)),
         ("/etc/hostname", ("outside the project", "start from the folder it is in")),
     ],
 )
