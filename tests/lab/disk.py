@@ -115,10 +115,14 @@ def needed_paths() -> list[Path]:
 
 
 def foreign_mounts() -> list[str]:
-    """Interpreter folders on another file system than `/`, which an overlay of `/` lacks."""
+    """Interpreter folders that an overlay of `/` lacks: on another file system, or where a host has its own folder."""
     device = Path("/").stat().st_dev
     folders = {path if path.is_dir() else path.parent for path in needed_paths()}
-    return sorted(str(folder) for folder in folders if folder.stat().st_dev != device)
+    return sorted(str(folder) for folder in folders if folder.stat().st_dev != device or _covered(folder))
+
+
+def _covered(folder: Path) -> bool:
+    return any(folder.is_relative_to(own) for own in ("/tmp", "/run", "/home"))
 
 
 def lay_out(disk: Disk, name: str, users: Sequence[User], options: HostOptions, names: Mapping[str, str]) -> None:

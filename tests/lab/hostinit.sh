@@ -25,14 +25,15 @@ if [ -d /sys/fs/cgroup ]; then mount --rbind /sys/fs/cgroup "$root/sys/fs/cgroup
 mount --rbind /dev "$root/dev"
 mount -t devpts -o newinstance,ptmxmode=0666,mode=0620,gid=5 devpts "$root/dev/pts"
 mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
-printf '%s' "$binds" | while IFS= read -r bind; do
-    mkdir -p "$root$bind"
-    mount --rbind "$bind" "$root$bind"
-done
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 mount -t tmpfs -o mode=0755 tmpfs "$root/run"
 mkdir -m 0755 "$root/run/sshd" "$root/run/lock"
 if [ -n "$home" ]; then mount --bind "$home" "$root/home"; fi
+# After the above, which may cover them: a checkout may lie in /tmp or in a home.
+printf '%s' "$binds" | while IFS= read -r bind; do
+    mkdir -p "$root$bind"
+    mount --rbind "$bind" "$root$bind"
+done
 
 cd "$root"
 mkdir -p .operator
