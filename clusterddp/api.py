@@ -15,50 +15,33 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterddp import prepare, runs
 from clusterddp.connection import Connector, append_known_hosts
-from clusterddp.errors import RunError, UnreachableError
+from clusterddp.errors import UnreachableError
 from clusterddp.fanout import Host, Outcome, each, values
 from clusterddp.inventory import Inventory, built_in, load
 from clusterddp.launchers import ssh
-from clusterddp.logs import LogLine, Merge, Position, Selection, lines
 from clusterddp.project import Project, find
+from clusterddp.run import Proof, Run
+from clusterddp.wanted import RunOptions
+
+__all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from clusterddp.errors import HostKeyError
     from clusterddp.inventory import HostEntry
     from clusterddp.plan import LaunchPlan
-    from clusterddp.prepare import HostReport, RunOptions
-    from clusterddp.remote.wire import Frame
-    from clusterddp.verdict import Verdict
-
-GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped
-STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
+    from clusterddp.prepare import HostReport
 
 
 def _quiet(_line: str) -> None:
     """Notices go nowhere unless the caller wants them."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Proof:
-    """What a stop found on one host: ``found`` processes, ``survivors`` as (pid, command line)."""
-
-    host: str
-    found: int
-    survivors: tuple[tuple[int, str], ...]
-    error: str = ""
-
-    @property
-    def proved_empty(self) -> bool:
-        """Whether nothing of the run is left on the host."""
-        return not self.survivors and not self.error
 
 
 class Cluster:
@@ -186,7 +169,7 @@ class Cluster:
         Raises:
             ClusterddpError: it could not be started; nothing is left running on hosts that answer.
         """
-        return self.start(prepare.RunOptions(script=script, args=tuple(args), **options))
+        return self.start(RunOptions(script=script, args=tuple(args), **options))
 
     def start(self, options: RunOptions) -> Run:
         """``run`` with its options as one value."""
@@ -199,7 +182,7 @@ class Cluster:
 
     def list_runs(self) -> list[runs.RunView]:
         """Every run the reachable hosts know of, oldest first."""
-        nodes, silent = self._gather("")
+        nodes, silent = self.gather("")
         return runs.views(nodes, silent)
 
     def find(self, reference: str | None = None, *, reading: bool = True) -> Run:
@@ -224,7 +207,7 @@ class Cluster:
         spools = {node["host"]: node["spool"] for node in view.nodes}
         return Run(self, view.run, view.attempt, spools, dict(view.record))
 
-    def _gather(self, run: str, hosts: Container[str] | None = None) -> tuple[list[dict[str, Any]], list[str]]:
+    def gather(self, run: str, hosts: Container[str] | None = None) -> tuple[list[dict[str, Any]], list[str]]:
         """Every node of every run on the hosts that answer, and the names of those that do not.
 
         Raises:
@@ -248,78 +231,6 @@ class Cluster:
         )
 
 
-@dataclass
-class Run:
-    """One run, live or past. The hosts hold its truth; this holds how to ask them."""
-
-    cluster: Cluster
-    id: str
-    attempt: int
-    spools: Mapping[str, str]
-    record: Mapping[str, Any] = field(repr=False)
-
-    def view(self) -> runs.RunView:
-        """The run as its hosts tell it now.
-
-        Raises:
-            RunError: no host that answers knows it.
-            HostError, HostsError: none of its hosts answers.
-        """
-        own = {*self.spools, *self.record.get("hosts", ())}
-        nodes, silent = self.cluster._gather(self.id, own)  # noqa: SLF001 - one room
-        for view in runs.views(nodes, silent):
-            if view.run == self.id:
-                return view
-        raise RunError(f"run {self.id} is on no host that answers")
-
-    def status(self) -> dict[str, Any]:
-        """The contract's status object."""
-        return self.view().to_json()
-
-    def verdict(self) -> Verdict | None:
-        """How it ended; None while it lives."""
-        return self.view().verdict()
-
-    def logs(self, selection: Selection | None = None, *, follow: bool = False) -> Iterator[LogLine]:
-        """Its lines: the past in order of time, then, with ``follow``, as they come until it ends.
-
-        Args:
-            selection: Which lines; all by default.
-            follow: Go on while it runs (in place of ``selection.follow``).
-        """
-        chosen = replace(selection or Selection(), follow=follow, timed=True)
-
-        def opened(host: str, position: Position) -> Iterator[Frame]:
-            return self.cluster.host(host).stream("tail", chosen.args(self.spools[host], position))
-
-        with Merge(self.spools, opened, follow=follow) as merge:
-            yield from lines(merge)
-
-    def stop(
-        self, *, grace: float = GRACE, reason: str = "by another command", hosts: Iterable[str] = ()
-    ) -> list[Proof]:
-        """End the run on every host (or on ``hosts``), and prove that nothing of it is left.
-
-        Args:
-            grace: Seconds between SIGTERM and SIGKILL.
-            reason: What the run's record will say.
-            hosts: Only these.
-        """
-        names = set(hosts) or set(self.spools)
-        entries = [entry for entry in self.cluster.inventory.hosts if entry.name in names]
-        outcomes = each(entries, lambda entry: self._stop_on(entry.name, grace, reason))
-        missing = [Proof(host=name, found=0, survivors=(), error="not in the inventory") for name in names]
-        missing = [proof for proof in missing if proof.host not in {entry.name for entry in entries}]
-        return [outcome.value or _unproved(outcome) for outcome in outcomes] + missing
-
-    def _stop_on(self, name: str, grace: float, reason: str) -> Proof:
-        order = {"run": self.id, "hosts": [name], "grace": grace, "reason": reason}
-        answer = self.cluster.host(name).call("stop", order, timeout=grace + STOP_SLACK)
-        survivors = [(left["pid"], left["command"]) for node in answer["nodes"] for left in node["survivors"]]
-        found = sum(node["found"] for node in answer["nodes"])
-        return Proof(host=name, found=found, survivors=tuple(survivors))
-
-
 def _with_own_python(inventory: Inventory) -> Inventory:
     """The built-in nodes train with the interpreter that runs us, unless something else was said."""
     if inventory.path:
@@ -327,7 +238,3 @@ def _with_own_python(inventory: Inventory) -> Inventory:
     return replace(
         inventory, hosts=tuple(replace(host, python=host.python or sys.executable) for host in inventory.hosts)
     )
-
-
-def _unproved(outcome: Outcome[Proof]) -> Proof:
-    return Proof(host=outcome.name, found=0, survivors=(), error=str(outcome.error))

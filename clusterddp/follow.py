@@ -15,10 +15,10 @@ from clusterddp.logs.merge import Merge, backoff
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from clusterddp.api import Run
     from clusterddp.logs.merge import Event
     from clusterddp.logs.selection import Position, Selection
     from clusterddp.remote.wire import Frame
+    from clusterddp.run import Run
     from clusterddp.verdict import Verdict
 
 LOST_AFTER = 30.0  # seconds a host is still looked for when all others have ended

@@ -184,7 +184,7 @@ def find(start: Path | None = None, environ: Mapping[str, str] | None = None) ->
         UsageError: pyproject.toml is no TOML, or the id it sets cannot be used in a path.
     """
     start = (start or _current()).resolve()
-    root = next((folder for folder in (start, *start.parents) if _is_root(folder)), start)
+    root = next((folder for folder in (start, *start.parents) if _is_root(folder, start)), start)
     options = _options(root / "pyproject.toml")
     subfolder = start.relative_to(root).as_posix()
     chosen = (os.environ if environ is None else environ).get("CLUSTERDDP_PROJECT")
@@ -204,8 +204,12 @@ def _current() -> Path:
         raise UsageError("the current folder is gone", remedy="cd to the project's folder") from None
 
 
-def _is_root(folder: Path) -> bool:
-    return (folder / FOLDER / "project.json").is_file() or (folder / ".git").exists()
+def _is_root(folder: Path, start: Path) -> bool:
+    """Whether ``folder`` is a project's. What `up` wrote into a home or ``/`` holds there only, not for all below."""
+    if (folder / ".git").exists():
+        return True
+    too_wide = folder != start and folder in {Path(folder.anchor), Path("~").expanduser().resolve()}
+    return not too_wide and (folder / FOLDER / "project.json").is_file()
 
 
 def _is_ours(data: object) -> bool:

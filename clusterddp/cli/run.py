@@ -13,7 +13,7 @@ from clusterddp.cli.options import DURATION, RANKS, SIZE, Checked, Duration, Num
 from clusterddp.errors import UsageError
 
 if TYPE_CHECKING:
-    from clusterddp.prepare import RunOptions
+    from clusterddp.wanted import RunOptions
 
 GRACE = 30.0
 _LATER = {
@@ -105,7 +105,7 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
     Raises:
         UsageError: one cannot be meant.
     """
-    from clusterddp.prepare import RunOptions  # noqa: PLC0415 - start-up
+    from clusterddp.wanted import RunOptions  # noqa: PLC0415 - start-up
 
     for name, message in _LATER.items():
         if given[name] not in {0, "keep", "ssh"}:

@@ -18,7 +18,7 @@ from clusterddp.cli.main import COMMANDS
 from clusterddp.inventory import built_in, load
 from clusterddp.inventory.names import OURS, USED
 from clusterddp.logs import LogLine
-from clusterddp.prepare import RunOptions
+from clusterddp.wanted import RunOptions
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("[!.]*/README.md")])

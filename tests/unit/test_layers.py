@@ -35,8 +35,8 @@ LAYERS = (
     ("probe", "upload", "sync"),
     ("launchers",),
     ("logs", "verdict", "runs"),
-    ("prepare",),
-    ("api", "follow"),
+    ("wanted", "prepare"),
+    ("run", "api", "follow"),
     ("tasks", "terminal"),
     ("cli",),
 )

@@ -121,3 +121,17 @@ def test_a_project_that_cannot_be_written_is_one_line_with_the_remedy(tmp_path: 
     (tmp_path / ".clusterddp").write_text("a file in the way")
     with pytest.raises(UsageError, match="CLUSTERDDP_PROJECT"):
         _ = find(tmp_path, {}).id
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_home_that_up_was_given_in_is_no_project_of_the_folders_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, marked: bool
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    find(tmp_path).remember(None, None)
+    work = tmp_path / "work" / "deep"
+    work.mkdir(parents=True)
+    if marked:
+        find(tmp_path / "work").remember(None, None)
+    assert find(work).root == (tmp_path / "work" if marked else work)
+    assert find(tmp_path).root == tmp_path
