@@ -16,7 +16,7 @@ from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from . import proc
 from .events import append_event
-from .workerenv import recorded, worker_environment
+from .workerenv import given_environment, recorded, worker_environment
 
 # torchrun ends a worker by killpg on the shim. The worker has a group of its own, so its whole group gets the
 # signal, DataLoader workers and all, as it would without us.
@@ -64,7 +64,7 @@ def main(argv: List[str]) -> int:
     spool, args = os.path.abspath(argv[0]), argv[1:]
     if not _follow_agent(spool):
         return CANNOT_EXEC
-    environment = dict(os.environ)
+    environment = given_environment(dict(os.environ))
     local_rank = int(environment.get("LOCAL_RANK") or 0)
     try:
         python = _read_json(spool, "plan.json")["python"]

@@ -39,6 +39,19 @@ def program(interpreter: str, code: str, spool: str) -> str:
     return line + "import sys\nsys.path.insert(0, %a)\n" % code + call
 
 
+def given_environment(environ: Dict[str, str]) -> Dict[str, str]:
+    """This process's environment as it was given: where no locale is set, Python adds LC_CTYPE to its own.
+
+    Handed on, it would turn the worker's UTF-8 mode off.
+    """
+    try:
+        with open("/proc/self/environ", "rb") as stream:
+            given = {entry.partition(b"=")[0] for entry in stream.read().split(b"\0")}
+    except OSError:
+        return environ
+    return {name: value for name, value in environ.items() if name != "LC_CTYPE" or b"LC_CTYPE" in given}
+
+
 def worker_environment(environ: Dict[str, str], spool: str, key: str) -> Dict[str, str]:
     """The worker's environment: what torchrun gave, without what is ours, with the way to the hook.
 
