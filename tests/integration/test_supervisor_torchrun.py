@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import sys
 import textwrap
@@ -19,7 +20,7 @@ from clusterddp.prepare import new_run_id
 from clusterddp.remote.spool import Spool
 from clusterddp.runs import RunView, views
 from tests.integration.real_helper import alive, entry, wait_for
-from tests.integration.runs_started import Started, gone, modes, node, plan_of
+from tests.integration.runs_started import Started, agent_plan, gone, modes, node, plan_of, start, with_constant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,3 +166,22 @@ def test_a_killed_supervisor_is_lost_and_its_workers_are_gone(hosts: list[Host],
         wait_for(lambda: gone(two.event("agent_started")["pid"], *workers), "the end of all")
         assert two.status()["state"] == "lost"
         assert one.status()["state"] == "running"
+
+
+def test_a_torch_that_cannot_be_taken_apart_gets_its_store_the_plain_way(folder: Path) -> None:
+    broken = with_constant(
+        "store", 'importlib.import_module("torch._C")._c10d_init()', "signal.raise_signal(signal.SIGABRT)"
+    )
+    connector = Connector()
+    with contextlib.closing(connector), Host.open(entry(folder / "state", "three"), connector, broken) as host:
+        plan = agent_plan(host, folder, "import time\ntime.sleep(600)")
+        plan["argv"] += ["--rdzv-endpoint", "127.0.0.1:{port}"]
+        plan["store"] = {"address": "127.0.0.1", "ports": list(PORTS)}
+        started = start(host, plan)
+        try:
+            started.commit()
+            wait_for(lambda: "serving on port" in started.said("../store.log"), "the second store")
+            assert started.event("store_exited")["exit_code"] == 128 + signal.SIGABRT
+            assert started.spool.alive()
+        finally:
+            assert started.stop()["proved_empty"]
