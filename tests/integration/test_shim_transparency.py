@@ -77,6 +77,12 @@ def test_buffered_output_looks_the_same_without_u(spool: ShimSpool, python: str)
     assert shim == plain
 
 
+def test_without_any_locale_python_makes_its_own_choice_as_ever(spool: ShimSpool, python: str) -> None:
+    bare = {name: value for name, value in environment().items() if name != "LANG" and not name.startswith("LC_")}
+    plain, shim = seen(spool, python, "-u", "looks.py", "report.json", env=bare)
+    assert shim == plain
+
+
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8", "POSIX"])
 def test_locales_and_their_encodings_are_the_same(spool: ShimSpool, python: str, locale: str) -> None:
     plain, shim = seen(spool, python, "-u", "looks.py", "report.json", "\udcff", env=environment(LC_ALL=locale))
