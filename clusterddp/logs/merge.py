@@ -192,16 +192,19 @@ class Merge:
     # A host's thread
 
     def _read(self, feed: _Feed) -> None:
-        attempt = 0
+        attempt, told = 0, False
         try:
             while not self._closed.is_set():
                 before = feed.read
                 error = self._read_once(feed)
                 if error is None:
                     return
-                attempt = 0 if feed.read is not before else attempt + 1
+                came = feed.read is not before
+                attempt = 0 if came else attempt + 1
                 delay = self._retry(attempt, error)
-                self._put(feed, Broken(host=feed.host, error=error, retry=delay), done=delay is None)
+                if came or not told or delay is None:  # a break is told once, not with every attempt to mend it
+                    self._put(feed, Broken(host=feed.host, error=error, retry=delay), done=delay is None)
+                told = True
                 if delay is None or self._closed.wait(delay):
                     return
         except BaseException as bug:  # noqa: BLE001 - raised again in the thread that shows

@@ -141,6 +141,22 @@ def test_a_host_given_up_ends_and_the_error_is_told() -> None:
         list(lines(Merge(["bad", "good"], open_stream)))
 
 
+def test_a_break_is_told_once_however_often_it_is_tried_to_mend_it() -> None:
+    tries: list[int] = []
+
+    def open_stream(_: str, __: Position) -> Iterator[Frame]:
+        tries.append(1)
+        if len(tries) < 5:
+            raise UnreachableError("h", "no answer")
+        yield line("x", 0)
+        yield end()
+
+    merge = Merge(["h"], open_stream, retry=lambda *_: 0.001)
+    events = [event for batch in merge for event in batch]
+    assert texts(events) == ["x"]
+    assert sum(isinstance(event, Broken) for event in events) == 1
+
+
 def test_a_stream_without_an_end_is_a_break() -> None:
     merge = Merge(["h"], fixed({"h": [line("x", 0)]}), retry=lambda *_: None)
     assert isinstance([event for batch in merge for event in batch][-1], Broken)
