@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXIT_OK = 0
 EXIT_FAILED = 1  # a check, host or command failed
 EXIT_USAGE = 2  # usage or inventory error, everywhere but in run and logs --follow
 EXIT_TIME_LIMIT = 124

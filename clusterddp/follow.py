@@ -13,11 +13,10 @@ from clusterddp.errors import ClusterddpError, UnreachableError
 from clusterddp.logs.merge import Merge, backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from clusterddp.logs.merge import Event
-    from clusterddp.logs.selection import Position, Selection
-    from clusterddp.remote.wire import Frame
+    from clusterddp.logs.selection import Selection
     from clusterddp.run import Run
     from clusterddp.verdict import Verdict
 
@@ -40,15 +39,12 @@ class Follower:
         self._alone_since: float | None = None
 
     def follow(self) -> Verdict | None:
-        """Until every host has ended or is lost; then the verdict, or None while the run goes on."""
-        with Merge(self.run.spools, self._open, follow=self.selection.follow, retry=self._retry) as self._merge:
+        """Until every host has ended or is lost; then the verdict, or None while the run goes on or was only read."""
+        stream = self.run.tail(self.selection)
+        with Merge(self.run.spools, stream, follow=self.selection.follow, retry=self._retry) as self._merge:
             for events in self._merge:
                 self.show(events)
-        return self._verdict()
-
-    def _open(self, host: str, position: Position) -> Iterator[Frame]:
-        connection = self.run.cluster.host(host)
-        return connection.stream("tail", self.selection.args(self.run.spools[host], position))
+        return self._verdict() if self.selection.follow else None
 
     def _retry(self, attempt: int, error: ClusterddpError) -> float | None:
         """Look for a lost host for ever while others live; for a while when they have ended."""
@@ -63,7 +59,7 @@ class Follower:
 
     def _verdict(self) -> Verdict | None:
         """The hosts' logs have ended; their exit records are there, or come at once."""
-        deadline = time.monotonic() + (SETTLE if self.selection.follow else 0)
+        deadline = time.monotonic() + SETTLE
         while True:
             verdict = self.run.view().verdict()
             if verdict or time.monotonic() > deadline:

@@ -14,7 +14,7 @@ from clusterddp.fanout import Outcome, each
 from clusterddp.logs import LogLine, Merge, Position, Selection, lines
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from clusterddp.fanout import Host
     from clusterddp.inventory import Inventory
@@ -92,12 +92,12 @@ class Run:
             follow: Go on while it runs (in place of ``selection.follow``).
         """
         chosen = replace(selection or Selection(), follow=follow, timed=True)
-
-        def opened(host: str, position: Position) -> Iterator[Frame]:
-            return self.cluster.host(host).stream("tail", chosen.args(self.spools[host], position))
-
-        with Merge(self.spools, opened, follow=follow) as merge:
+        with Merge(self.spools, self.tail(chosen), follow=follow) as merge:
             yield from lines(merge)
+
+    def tail(self, selection: Selection) -> Callable[[str, Position], Iterator[Frame]]:
+        """What opens a host's stream of the selected lines at a position; a Merge calls it, again after a break."""
+        return lambda host, at: self.cluster.host(host).stream("tail", selection.args(self.spools[host], at))
 
     def stop(
         self, *, grace: float = GRACE, reason: str = "by another command", hosts: Iterable[str] = ()

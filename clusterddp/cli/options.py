@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 class Duration(click.ParamType[Any]):
@@ -67,10 +66,12 @@ class Size(click.ParamType[Any]):
         """The bytes."""
         if isinstance(value, int):
             return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)b?", str(value).strip().lower())
-        if not found:
+        from clusterddp.tree import parse_size  # noqa: PLC0415 - start-up
+
+        try:
+            return parse_size(str(value))
+        except UsageError:
             self.fail(f"{value!r} is no size; write 500MB or 2G", param, ctx)
-        return int(float(found[1]) * _SIZES[found[2]])
 
 
 class Number(click.ParamType[Any]):
