@@ -134,7 +134,7 @@ class Login:
         try:
             return paramiko.PKey.from_path(path)
         except (TypeError, paramiko.PasswordRequiredException):
-            pass
+            pass  # it has a passphrase: asked for below
         except (ValueError, paramiko.SSHException, paramiko.pkey.UnknownKeyType) as error:
             raise UsageError(
                 f"{self.target.name}: key file {path} holds no private key we can read",

@@ -232,7 +232,7 @@ class _Fields:
             if meant(value):
                 return value
         except ValueError:
-            pass
+            pass  # as wrong as what gives nothing true
         raise self._wrong(name, value, what)
 
     def _items(self, name: str, read: Callable[[_Fields], T]) -> tuple[T, ...]:

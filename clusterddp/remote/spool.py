@@ -133,7 +133,7 @@ class Spool:
             try:
                 os.unlink(self.path(name))
             except FileNotFoundError:
-                pass
+                pass  # there were no secrets, or an earlier end has removed them
 
     def write_exit(self, state: str, exit_code: int, reason: str, **fields: Any) -> None:
         """Write the exit record, whole, and say it as an event."""

@@ -25,7 +25,7 @@ class Watch:
             try:
                 os.read(self._handle, 1 << 16)
             except BlockingIOError:
-                pass
+                pass  # woken for nothing
 
     def close(self) -> None:
         """Let the kernel's watch go."""
