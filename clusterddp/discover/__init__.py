@@ -1,0 +1,191 @@
+"""Machines on one network segment find rank 0 with no address known beforehand, by UDP multicast.
+
+    found = discover(DiscoverOptions(id="job7", rank=2, world_size=4))
+    found.master_addr, found.master_port, found.local_addr
+
+Who says what when is pure: announcer.py (rank 0), seeker.py (the others), message.py (the wire). segment.py has the
+sockets. Nothing here knows inventories or SSH.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.discover.announcer import Announcer
+from clusterddp.discover.message import MOST_ID, MOST_WORLD, SHORTEST_KEY, Codec, Message
+from clusterddp.discover.outcome import Failed
+from clusterddp.discover.port import free_port
+from clusterddp.discover.seeker import Seeker
+from clusterddp.discover.segment import Segment, place
+from clusterddp.errors import DiscoverError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterddp.discover.segment import Place
+
+__all__ = ["DiscoverOptions", "Found", "discover", "torchrun_env"]
+
+TIMEOUT = 600.0  # seconds; torchrun waits as long for its own rendezvous
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiscoverOptions:
+    """What a machine is told.
+
+    Attributes:
+        id: The job's name: 1 to 64 bytes, the same on all its machines, and no other job's meanwhile.
+        rank: This machine's, from 0.
+        world_size: Machines in all.
+        timeout: Seconds to wait for the others.
+        interface: Name or address of the network interface; None: the only one, else the one multicast goes out by.
+        port: MASTER_PORT that rank 0 announces; None: a free one of 29400-29499, else any. Not used on others.
+        key: At least 16 bytes that all machines share and others do not know; None: all on the segment are believed.
+
+    Raises:
+        UsageError: a value that cannot be meant.
+    """
+
+    id: str
+    rank: int
+    world_size: int
+    timeout: float = TIMEOUT
+    interface: str | None = None
+    port: int | None = None
+    key: bytes | None = None
+
+    def __post_init__(self) -> None:
+        size = len(self.id.encode(errors="replace"))
+        if size > MOST_ID:
+            raise UsageError(f"--id: {self.id[:16]}… has {size} bytes", remedy=f"{MOST_ID} are the most")
+        if not self.id or not self.id.isprintable():
+            raise UsageError(f"--id: {self.id!r} is no name", remedy="use letters and digits, such as job7")
+        if not 1 <= self.world_size <= MOST_WORLD:
+            raise UsageError(f"--world-size {self.world_size}: not 1 to {MOST_WORLD} machines", remedy="count them")
+        if not 0 <= self.rank < self.world_size:
+            last = self.world_size - 1
+            raise UsageError(f"--rank {self.rank} of {self.world_size}: no such rank", remedy=f"they are 0 to {last}")
+        if not 0 < self.timeout < float("inf"):
+            raise UsageError(f"--timeout {self.timeout:g}: no time to meet in", remedy="give 60s or 10m")
+        if self.port is not None and not 1 <= self.port <= 65535:
+            raise UsageError(f"--port {self.port}: no TCP port", remedy="give one from 1024 to 65535")
+        if self.key is not None and len(self.key) < SHORTEST_KEY:
+            remedy = f"{SHORTEST_KEY} are the fewest; `openssl rand -hex 32` makes a good one"
+            raise UsageError(f"the key has {len(self.key)} bytes", remedy=remedy)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What all machines know now.
+
+    Attributes:
+        master_addr: Rank 0's address.
+        master_port: A TCP port that was free there a moment ago.
+        local_addr: This machine's address on the same interface.
+    """
+
+    master_addr: str
+    master_port: int
+    local_addr: str
+
+
+def discover(options: DiscoverOptions, notify: Callable[[str], None] = lambda _: None) -> Found:
+    """Meet the other machines; returns on each when rank 0 has heard all of them.
+
+    Args:
+        options: What this machine is told.
+        notify: Takes notices, a line each.
+
+    Raises:
+        UsageError: there is no such interface.
+        DiscoverError: they did not meet: ranks are missing, rank 0 is, or a second machine has this rank.
+    """
+    where = place(options.interface)
+    notify(f"rank {options.rank} of {options.world_size} of {options.id} on {where.interface} ({where.address})")
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(free_port(options.port, where.family)) if options.rank == 0 else 0
+        conversation = _Conversation(options, where, stack.enter_context(contextlib.closing(Segment(where))), notify)
+        return conversation.hold(_part(options, where, port))
+
+
+def torchrun_env(options: DiscoverOptions, found: Found) -> dict[str, str]:
+    """What torchrun reads for its own options: one node a machine, node ranks as given, rank 0's store."""
+    address = f"[{found.master_addr}]" if ":" in found.master_addr else found.master_addr
+    return {
+        "PET_NNODES": str(options.world_size),
+        "PET_NODE_RANK": str(options.rank),
+        "PET_RDZV_ID": options.id,
+        "PET_RDZV_ENDPOINT": f"{address}:{found.master_port}",
+        "PET_RDZV_CONF": f"is_host={str(options.rank == 0).lower()}",  # its own guess compares names of hosts
+        "PET_LOCAL_ADDR": found.local_addr,
+    }
+
+
+def _part(options: DiscoverOptions, where: Place, port: int) -> Announcer | Seeker:
+    nonce, now = secrets.token_hex(8), time.monotonic()
+    size, timeout = options.world_size, options.timeout
+    if options.rank == 0:
+        return Announcer(nonce=nonce, world_size=size, address=where.address, port=port, now=now, timeout=timeout)
+    return Seeker(
+        nonce=nonce,
+        rank=options.rank,
+        world_size=size,
+        address=where.address,
+        now=now,
+        timeout=timeout,
+        chance=random.random,
+    )
+
+
+class _Conversation:
+    """One part played on a segment."""
+
+    def __init__(self, options: DiscoverOptions, where: Place, segment: Segment, notify: Callable[[str], None]) -> None:
+        self._options, self._where, self._segment, self._notify = options, where, segment, notify
+        self._codec = Codec(id=options.id, key=options.key)
+        self._unbelieved: dict[str, str] = {}  # sender's address → why
+
+    def hold(self, part: Announcer | Seeker) -> Found:
+        """Until it has ended.
+
+        Raises:
+            DiscoverError: it ended badly.
+        """
+        try:
+            while part.outcome is None:
+                self._turn(part)
+        finally:
+            if part.outcome is None:  # Ctrl-C
+                self._say(part.leave())
+        if isinstance(part.outcome, Failed):
+            raise self._error(part.outcome)
+        return Found(master_addr=part.outcome.address, master_port=part.outcome.port, local_addr=self._where.address)
+
+    def _turn(self, part: Announcer | Seeker) -> None:
+        self._say(part.tick(time.monotonic()))
+        for datagram, source in self._segment.receive(part.due - time.monotonic()):
+            message = self._codec.decode(datagram)
+            if isinstance(message, Message):
+                self._say(part.receive(message, time.monotonic()))
+            elif message and source not in self._unbelieved and len(self._unbelieved) < 8:
+                self._unbelieved[source] = message.reason
+                self._notify(f"{source} also speaks of {self._options.id}, but is not believed: {message.reason}")
+        for notice in part.notices:
+            self._notify(notice)
+        part.notices.clear()
+
+    def _say(self, messages: list[Message]) -> None:
+        for message in messages:
+            self._segment.send(self._codec.encode(message))
+
+    def _error(self, failed: Failed) -> DiscoverError:
+        where = f"{self._options.id} on {self._where.interface} ({self._where.address})"
+        more = [f"{source} was not believed: {reason}" for source, reason in self._unbelieved.items()]
+        more += [f"sending failed: {self._segment.trouble}"] if self._segment.trouble else []
+        message = "; ".join([f"{where}: {failed.message}", *more])
+        return DiscoverError(message, remedy=failed.remedy)
