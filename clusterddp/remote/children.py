@@ -5,12 +5,16 @@ Not here: when they are ended (supervisor.py), what a worker is (shim.py).
 
 import os
 import signal
+import socket
 import subprocess
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Set, Tuple
 
-from . import proc, sweep
+from . import proc, processes, sweep
+from .kin import Kin
+from .nodeenv import STATIC
 from .reap import exit_code, reap
-from .spool import AGENT_LOG, Spool
+from .roll import Roll
+from .spool import AGENT_LOG, PORT_TO_COME, Spool
 
 
 class Children:
@@ -20,43 +24,56 @@ class Children:
         spool: The node's.
         environment: The agent's.
         listener: The store's listening socket, on the rendezvous host; we keep it open too.
+        umask: The user's, for what we start; our own files need none of it.
     """
 
-    def __init__(self, spool: Spool, environment: Dict[str, str], listener: Optional[int]) -> None:
+    def __init__(self, spool: Spool, environment: Dict[str, str], listener: Optional[int], umask: int) -> None:
         self.spool = spool
         self.plan = spool.plan()
         self.environment = environment
         self.listener = listener
+        self.serves = listener is not None and self.plan["rdzv_backend"] != STATIC
+        if listener is not None and not self.serves:
+            reserve(listener)
         self.agent: Optional[int] = None
         self.agent_exit: Optional[int] = None
         self.store: Optional[int] = None
         self.store_again = False  # it was started a second time, the plain way
-        self.umask = os.umask(0o077)
-
-    def start(self) -> None:
-        """Start the store, if it is this node's, and the agent.
-
-        Raises:
-            OSError: there is no such interpreter or folder, or no memory.
-        """
-        if self.listener is not None:
-            self.store = self.start_store("quick")
-        self.agent = self.start_agent()
-        self.spool.event("agent_started", pid=self.agent)
+        self.umask = umask
+        self.kin = Kin.of(spool, os.getpid())
+        self.roll = Roll(spool)
+        self.killed: Set[Tuple[int, int]] = set()  # pid and start time of each that needed SIGKILL
 
     @property
     def store_died(self) -> bool:
         """Whether the store is gone that should be there."""
-        return self.listener is not None and self.store is None
+        return self.serves and self.store is None
 
-    def start_store(self, *how: str) -> int:
-        """The rendezvous store, by the training interpreter, on the port already bound, which we keep open too."""
-        argv = [self.plan["python"], "-u", self.spool.path("remote.pyz"), "store", str(self.listener), *how]
-        return self.spawn(argv, "store.log", (self.listener,))
+    def start_store(self, how: str = "quick") -> None:
+        """The rendezvous store, if it is this node's: by the training interpreter, on the port already bound.
 
-    def start_agent(self) -> int:
-        """torchrun, in the folder and the environment of the plan."""
-        return self.spawn([self.plan["python"], *self.plan["argv"]], os.path.join("logs", AGENT_LOG), ())
+        That it cannot be started is seen, and said, when the agent is.
+        """
+        if not self.serves:
+            return
+        argv = [self.plan["python"], "-u", self.spool.path("remote.pyz"), "store", str(self.listener), how]
+        try:
+            self.store = self.spawn(argv, "store.log", (self.listener,))
+        except OSError:  # on record in its log; the agent has the same interpreter
+            self.store = None
+
+    def start_agent(self) -> None:
+        """torchrun, in the folder and the environment of the plan.
+
+        Raises:
+            OSError: there is no such interpreter or folder, or no memory.
+        """
+        argv = list(self.plan["argv"])
+        if "--rdzv-endpoint" in argv:
+            place = argv.index("--rdzv-endpoint") + 1
+            argv[place] = argv[place].replace(PORT_TO_COME, str(self.spool.store_port()))
+        self.agent = self.spawn([self.plan["python"], *argv], os.path.join("logs", AGENT_LOG), ())
+        self.spool.event("agent_started", pid=self.agent)
 
     def spawn(self, argv: List[str], log: str, keep: "tuple[Optional[int], ...]") -> int:
         """Start a child that dies with us; both its streams go to ``log`` in the spool."""
@@ -98,8 +115,10 @@ class Children:
                 self.spool.event("store_exited", exit_code=exit_code(status))
                 # Its quick start may not suit this torch; once it has served, a new one would know nothing.
                 again = not self.store_again and "serving" not in self.store_said()
-                self.store = self.start_store() if again else None
+                self.store = None
                 self.store_again = True
+                if again:
+                    self.start_store("plain")
             else:
                 self.note_orphan(pid, status)
 
@@ -122,8 +141,30 @@ class Children:
     def leftovers(self) -> List[sweep.Process]:
         """All processes of this node but the store, which other nodes still need."""
         self.reap()
-        found = sweep.find(self.plan["run"], self.plan["host"], self.spool.folder, os.getpid())
-        return [process for process in found if process.pid != self.store]
+        return [sweep.of(seen) for seen in self.kin.find() if seen.pid != self.store]
+
+    def kill(self) -> None:
+        """SIGKILL to all processes of this node but the store."""
+        for process in self.leftovers():
+            sweep.kill(process, self.killed)
+
+    def end(self, grace: float) -> List[sweep.Process]:
+        """End all processes of this node but the store; returns the survivors, which stay on the roll."""
+        survivors = sweep.end(self.leftovers, grace, killed=self.killed)
+        self.roll.take()
+        return survivors
+
+    def unseen(self) -> List[int]:
+        """The children that /proc does not show: another user's, where those are hidden.
+
+        All that descends from us is in the end our child, so with none left there is no process of this node at all.
+        """
+        hidden = None
+        for _ in range(3):  # one that ends or comes between two looks is not in all of them
+            self.reap()
+            now = set(processes.own_children()) - set(processes.table())
+            hidden = now if hidden is None else hidden & now
+        return sorted(hidden or ())
 
     def kill_store(self) -> None:
         """End the store, if there is one."""
@@ -134,3 +175,9 @@ class Children:
         process = sweep.describe(store) if store else None
         if process:
             sweep.end(lambda: [p for p in [sweep.describe(process.pid)] if p], 0.0)
+
+
+def reserve(listener: int) -> None:
+    """Keep the port of a listening socket without listening, so that the agent, and hardly anyone else, can take it."""
+    with socket.socket(fileno=os.dup(listener)) as held:
+        held.shutdown(socket.SHUT_RDWR)

@@ -1,115 +1,123 @@
-"""Run control: the supervisors of one run connected in a star around the lead, the rendezvous host's.
+"""Run control: the supervisors of one run connected in a star around the one that leads.
 
-Each side of a connection proves the run's key (HMAC over both sides' nonces; the key itself came inside SSH and
-never goes on this wire). Then the frames of wire.py, without bodies:
+A node's place is its number in the run's first plan, spares last; it never changes. The first leads. When it is
+lost, the next in order does, if it reaches a majority of the places; one that reaches fewer goes on leading those
+it reaches (an order to stop needs no majority) and looks for the others. Over the connections go:
 
-    beat                    both ways, every BEAT seconds
-    stop    reason, grace   both ways: the run is to end; the lead passes it on to all
-    failed  reason          to the lead: this node's agent has failed, which ends a job of a fixed size
-    done                    to the lead: this node has ended and needs the store no more
+    beat    majority         both ways, every BEAT seconds
+    stop    reason, grace …  both ways: the run is to end; the lead passes it on to all
+    …                        whatever else the supervisor says (supervisor.py)
 
-Not here: what an order does (supervisor.py); a new lead when the lead is lost.
+Not here: proving the key (link.py), what an order does (supervisor.py).
 """
 
-import hashlib
-import hmac
-import os
 import selectors
 import socket
 import time
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
-from .wire import Decoder, ProtocolError, encode
+from .link import Link
+from .wire import ProtocolError
 
-BEAT = 2.0  # seconds between heartbeats
-SILENCE = 15.0  # seconds without a word after which a connection is given up
-RETRY = 1.0  # seconds between attempts to reach the lead
+BEAT = 1.0  # seconds between heartbeats
+SILENCE = 6.0  # seconds without a word after which a connection is given up
+RETRY = 0.5  # seconds between attempts to reach somebody
+PATIENCE = 2.5  # seconds without a lead, or without a majority, after which others are asked
+DIAL_LIMIT = 2.0  # seconds for a connection and its proofs
 MOST_STRANGERS = 64  # connections that have not proved the key yet
-NONCE = 16  # bytes
 
 Handler = Callable[[Dict[str, Any]], None]
-
-
-def proof(key: bytes, role: str, theirs: str, ours: str, rank: int) -> str:
-    """What shows that one side knows the key: HMAC-SHA256 over its role, both nonces and the node's rank."""
-    return hmac.new(key, "|".join((role, theirs, ours, str(rank))).encode(), hashlib.sha256).hexdigest()
-
-
-class Link:
-    """One connection: bytes in and out, and whether the other side has proved itself."""
-
-    def __init__(self, connection: socket.socket, nonce: str) -> None:
-        connection.setblocking(False)
-        self.socket = connection
-        self.nonce = nonce  # ours
-        self.lead_nonce = ""
-        self.rank: Optional[int] = None  # the other side's, once proved
-        self.decoder = Decoder()
-        self.unsent = bytearray()
-        self.heard = time.monotonic()
-        self.beat = self.heard
+Address = Tuple[str, int]
 
 
 class Control:
     """One supervisor's side of the star.
 
     Args:
-        rank: This node's rank in the plan.
+        place: This node's.
         key: The run's.
         selector: The supervisor's loop; callbacks stand in its keys' data.
-        handle: Called with each message but ``beat``, with the sender's ``rank`` in it; and with the kinds
-            ``joined`` and ``lost`` when a link has proved itself or ends.
-        listener: The lead's listening socket; None on the others.
-        lead: The lead's (address, port) on the others.
+        handle: Called with each message but ``beat``, with the sender's ``place`` in it; and with the kinds
+            ``joined`` and ``lost`` when a link has proved itself or ends (``heard``: when it was last heard,
+            by the monotonic clock).
+        listener: A listening socket; None where there is only one node.
     """
 
     def __init__(
         self,
-        rank: int,
+        place: int,
         key: bytes,
         selector: selectors.BaseSelector,
         handle: Handler,
-        *,
         listener: Optional[socket.socket] = None,
-        lead: "Optional[tuple[str, int]]" = None,
     ) -> None:
-        self.rank, self.key, self.selector, self.handle = rank, key, selector, handle
-        self.listener, self.lead = listener, lead
+        self.place, self.key, self.selector, self.handle = place, key, selector, handle
+        self.listener = listener
+        self.addresses: List[Address] = []
+        self.lead = 0
         self.links: List[Link] = []
-        self.last_try = 0.0
-        self.waiting: List[Dict[str, Any]] = []  # said before the lead was reached
+        self.call: Optional[Link] = None  # our own, being proved
+        self.called = 0.0  # when we last tried to reach somebody
+        self.asked = place  # the place that was tried last when looking for others
+        self.since = time.monotonic()  # since when this way to find a lead is tried
+        self.unsettled = self.since  # since when there was no lead with a majority
+        self.lead_has_majority = True
+        self.waiting: List[Dict[str, Any]] = []  # said before a lead was reached
         self.closed = False
         if listener:
             listener.setblocking(False)
             selector.register(listener, selectors.EVENT_READ, self._accept)
 
+    def begin(self, addresses: Sequence[Address]) -> None:
+        """The addresses of all places are known: who is not the first calls it."""
+        self.addresses = list(addresses)
+        self.since = self.unsettled = time.monotonic()
+
+    @property
+    def leading(self) -> bool:
+        """Whether nobody else leads us."""
+        return self._upstream() is None and self.lead == self.place
+
     @property
     def connected(self) -> Set[int]:
-        """The ranks on the other ends."""
-        return {link.rank for link in self.links if link.rank is not None}
+        """The places on the other ends."""
+        return {link.place for link in self.links if link.place is not None}
+
+    @property
+    def majority(self) -> bool:
+        """Whether we and who is connected to us are more than half of all."""
+        if self.listener is None:  # there is no other node
+            return True
+        return bool(self.addresses) and 2 * (len(self.connected) + 1) > len(self.addresses)
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is a lead with a majority, as far as is known here."""
+        return self.lead_has_majority if self._upstream() else self.lead == self.place and self.majority
 
     def say(self, kind: str, but: Optional[int] = None, **fields: Any) -> None:
-        """Send a message to everyone connected (on the others: to the lead, now or when it is reached)."""
+        """Send a message: the lead to everyone but ``but``, the others to the lead, now or when there is one."""
         message = dict(fields, kind=kind)
-        proved = [link for link in self.links if link.rank is not None]
-        if self.lead and not proved:
+        proved = [link for link in self.links if link.place is not None]
+        if not proved and self.lead != self.place:
             self.waiting.append(message)
         for link in proved:
-            if link.rank != but:
+            if link.place != but:
                 self._send(link, message)
 
     def turn(self) -> None:
-        """What time asks for: connect, beat, give up the silent. Called by every tick of the loop."""
+        """What time asks for: call, beat, give up the silent. Called by every tick of the loop."""
         now = time.monotonic()
-        if self.lead and not self.links and not self.closed and now - self.last_try > RETRY:
-            self.last_try = now
-            self._connect(self.lead)
         for link in list(self.links):
-            if now - link.heard > SILENCE:
+            if now - link.heard > (SILENCE if link.place is not None else DIAL_LIMIT):
                 self._drop(link)
-            elif link.rank is not None and now - link.beat > BEAT:
+            elif link.place is not None and now - link.beat > BEAT:
                 link.beat = now
-                self._send(link, {"kind": "beat"})
+                self._send(link, {"kind": "beat", "majority": self.settled})
+        if self.settled:
+            self.since = self.unsettled = now
+        elif self.addresses and not self.closed and not self._upstream():
+            self._look_around(now)
 
     def close(self, patience: float = 2.0) -> None:
         """Send what waits, for at most ``patience`` seconds; then end all connections."""
@@ -117,7 +125,8 @@ class Control:
         deadline = time.monotonic() + patience
         while any(link.unsent for link in self.links) and time.monotonic() < deadline:
             for link in list(self.links):
-                self._flush(link)
+                if not link.flush():
+                    self._drop(link, quiet=True)
             time.sleep(0.01)
         for link in list(self.links):
             self._drop(link, quiet=True)
@@ -125,102 +134,133 @@ class Control:
             self.selector.unregister(self.listener)
             self.listener.close()
 
+    # Who leads
+
+    def _upstream(self) -> Optional[Link]:
+        """The connection to our lead."""
+        return next((link for link in self.links if link.target is not None and link.place is not None), None)
+
+    def _look_around(self, now: float) -> None:
+        """Call the lead; after a while without one be it; without a majority for a while call the missing in turn."""
+        patient = now - self.since < PATIENCE
+        if self.lead != self.place and not patient:
+            self._turn_to_next()
+            if self.call:
+                self._drop(self.call)  # it took our call, or its host did, and says nothing
+        if self.call or now - self.called < RETRY:
+            return
+        if self.lead != self.place:
+            self._call(self.lead, now)
+        elif not patient:
+            missing = [place for place in range(len(self.addresses)) if place not in {self.place, *self.connected}]
+            self.asked = next((place for place in missing if place > self.asked), min(missing, default=self.place))
+            self._call(self.asked, now)
+
+    def _turn_to_next(self) -> None:
+        self.lead, self.since = (self.lead + 1) % len(self.addresses), time.monotonic()
+
+    def _call(self, place: int, now: float) -> None:
+        self.called = now
+        try:
+            self.call = self._add(Link.to(self.addresses[place], self.key, place))
+        except OSError:
+            return  # tried again by a later turn
+
+    def _answered(self, link: Link, message: Dict[str, Any]) -> None:
+        """The answer of whom we called; too late if we lead a majority by now."""
+        if self.settled:
+            self._drop(link)
+            return
+        if message["kind"] == "hello":
+            link.introduce(message, self.place)
+            return
+        link.check_answer(message, self.place)
+        if message["kind"] == "elsewhere":
+            self._drop(link)
+            if int(message["place"]) != self.lead:
+                self.lead, self.since = int(message["place"]) % len(self.addresses), time.monotonic()
+            return
+        for follower in [other for other in self.links if other is not link]:
+            self._drop(follower)  # they call again, and are sent on
+        self.call = None
+        self.lead = link.place = link.target or 0
+        self.lead_has_majority = True
+        for said in self.waiting:
+            self._send(link, said)
+        self.waiting.clear()
+        self.handle({"kind": "joined", "place": self.lead})
+
+    def _calls(self, link: Link, message: Dict[str, Any]) -> None:
+        """Somebody calls us: take him in, send him on, or let him lead."""
+        place = link.check_node(message)
+        for old in [old for old in self.links if old.place == place]:
+            self._drop(old)  # it has noticed the end of its connection before we did
+        if self._upstream() or (place < self.place and not self.majority):
+            if not self._upstream():
+                self.lead = place
+            link.send_elsewhere(self.lead)
+            self._drop(link)
+            return
+        self.lead = self.place
+        link.welcome(place)
+        self.handle({"kind": "joined", "place": place})
+
+    # Bytes
+
     def _accept(self) -> None:
         try:
             connection, _ = (self.listener or socket.socket()).accept()
         except OSError:
             return
-        if sum(link.rank is None for link in self.links) >= MOST_STRANGERS:
+        if sum(link.place is None for link in self.links) >= MOST_STRANGERS:
             connection.close()
             return
-        link = self._add(connection)
-        self._send(link, {"kind": "hello", "nonce": link.nonce})
+        self._add(Link(connection, self.key)).greet()
 
-    def _connect(self, lead: "tuple[str, int]") -> None:
-        try:
-            connection = socket.create_connection(lead, timeout=RETRY)
-        except OSError:
-            return  # tried again by a later turn
-        self._add(connection)
-
-    def _add(self, connection: socket.socket) -> Link:
-        link = Link(connection, os.urandom(NONCE).hex())
+    def _add(self, link: Link) -> Link:
         self.links.append(link)
-        self.selector.register(connection, selectors.EVENT_READ, lambda: self._read(link))
+        self.selector.register(link.socket, selectors.EVENT_READ, lambda: self._read(link))
         return link
 
     def _read(self, link: Link) -> None:
         if link not in self.links:
             return
         try:
-            data = link.socket.recv(1 << 16)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._drop(link)
-            return
-        link.heard = time.monotonic()
-        try:
-            for frame in link.decoder.feed(data):
-                self._take(link, frame.header)
+            messages = link.receive()
+            for message in messages or ():
+                if link in self.links:
+                    self._take(link, message)
         except (ProtocolError, KeyError, TypeError, ValueError):
-            self._drop(link)  # a stranger, or a broken stream; ours connect again
+            messages = None  # a stranger, or a broken stream; ours connect again
+        if messages is None:
+            self._drop(link)
 
     def _take(self, link: Link, message: Dict[str, Any]) -> None:
-        if link.rank is not None:
-            if message["kind"] != "beat":
-                self.handle(dict(message, rank=link.rank))
-        elif self.lead:
-            self._prove_to_lead(link, message)
+        if link.place is None:
+            (self._calls if link.target is None else self._answered)(link, message)
+        elif message["kind"] == "beat":
+            if link.target is not None:
+                self.lead_has_majority = bool(message["majority"])
         else:
-            self._check(link, message)
-
-    def _prove_to_lead(self, link: Link, message: Dict[str, Any]) -> None:
-        """On the others: answer the lead's nonce, then check its answer to ours."""
-        if message["kind"] == "hello":
-            link.lead_nonce = str(message["nonce"])
-            mine = proof(self.key, "node", link.lead_nonce, link.nonce, self.rank)
-            self._send(link, {"kind": "node", "rank": self.rank, "nonce": link.nonce, "proof": mine})
-            return
-        expected = proof(self.key, "lead", link.nonce, link.lead_nonce, self.rank)
-        if message["kind"] != "lead" or not hmac.compare_digest(expected, str(message["proof"])):
-            raise ProtocolError("the lead does not know the key")
-        link.rank = 0
-        for said in self.waiting:
-            self._send(link, said)
-        self.waiting.clear()
-        self.handle({"kind": "joined", "rank": 0})
-
-    def _check(self, link: Link, message: Dict[str, Any]) -> None:
-        """On the lead: does the node know the key?"""
-        rank, theirs = int(message["rank"]), str(message["nonce"])
-        expected = proof(self.key, "node", link.nonce, theirs, rank)
-        if message["kind"] != "node" or not hmac.compare_digest(expected, str(message["proof"])):
-            raise ProtocolError("a stranger")
-        link.rank = rank
-        self._send(link, {"kind": "lead", "proof": proof(self.key, "lead", theirs, link.nonce, rank)})
-        self.handle({"kind": "joined", "rank": rank})
+            self.handle(dict(message, place=link.place))
 
     def _send(self, link: Link, message: Dict[str, Any]) -> None:
-        link.unsent += encode(message)
-        self._flush(link)
-
-    def _flush(self, link: Link) -> None:
-        try:
-            sent = link.socket.send(link.unsent) if link.unsent else 0
-            del link.unsent[:sent]
-        except BlockingIOError:
-            return  # the next beat or message tries again
-        except OSError:
+        if not link.send(message):
             self._drop(link)
 
     def _drop(self, link: Link, *, quiet: bool = False) -> None:
         if link not in self.links:
             return
+        settled = self.settled
         self.links.remove(link)
         self.selector.unregister(link.socket)
         link.socket.close()
-        if link.rank is not None and not quiet:
-            self.handle({"kind": "lost", "rank": link.rank})
+        if link is self.call:
+            self.call = None
+            if link.refused and link.target == self.lead:  # its supervisor is gone: on to the next at once
+                self.called = 0.0
+                self._turn_to_next()
+        if settled and not self.settled:
+            self.unsettled = link.heard
+        if link.place is not None and not quiet:
+            self.handle({"kind": "lost", "place": link.place, "heard": link.heard})

@@ -197,8 +197,9 @@ class Helper:
                 continue
             self.ending.remove(job)
             if status and not job.cancelled:
-                message = "the operation ended with status %d" % exit_code(status)
-                answer = encode({"id": job.ident, "kind": "error", "message": message})
+                code = exit_code(status)
+                message = "the operation ended with status %d" % code
+                answer = encode({"id": job.ident, "kind": "error", "message": message, "killed": code > 128})
                 self.data.append(answer)
                 self.waiting += len(answer)
 
@@ -284,7 +285,10 @@ def _close(handle: int) -> None:
 def main(argv: List[str]) -> int:
     """Serve the connection on stdin and stdout. ``argv``: the configured state folder or an empty string."""
     state = state_folder(argv[0] or None)
+    # Held open for life: so others see that it is in use (clean.py).
+    code = os.open(sys.argv[0], os.O_RDONLY | os.O_CLOEXEC)
     source, sink = os.dup(0), os.dup(1)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     Helper(source, sink, state).run()
+    os.close(code)
     return 0

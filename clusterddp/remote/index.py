@@ -118,6 +118,27 @@ def _parse(data: bytes) -> Iterator[Entry]:
             yield int(fields[0]), int(fields[1])
 
 
+def last_growth(path: str) -> Optional[int]:
+    """When a log file grew last (ns, by this host's clock); None while it is empty.
+
+    Its own time of change says the same until its head is punched out, or where no supervisor notes anything.
+    """
+    try:
+        with open(path + SUFFIX, "rb") as source:
+            source.seek(max(0, os.fstat(source.fileno()).st_size - 128))
+            noted = source.read()
+    except OSError:
+        noted = b""
+    entries = list(_parse(noted[: noted.rfind(b"\n") + 1]))
+    if entries:
+        return entries[-1][0]
+    try:
+        info = os.stat(path)
+    except OSError:
+        return None
+    return info.st_mtime_ns if info.st_size else None
+
+
 class IndexReader:
     """One file's index, as far as it was read."""
 

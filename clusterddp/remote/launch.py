@@ -1,23 +1,27 @@
 """start and commit: from a node's plan to a running supervisor, at most once.
 
-``start`` makes the spool, brings up the environment that the setup lines leave, takes the rendezvous port on
-the host that has the store, and lets go of a supervisor that no longer needs this connection. ``commit``
-says that every node has started; a supervisor that never hears it ends by itself, so an operator lost in the
-middle of a start leaves nothing behind.
+``start`` makes the spool, brings up the environment that the setup lines leave, takes the ports, and lets go of a
+supervisor that no longer needs this connection. ``commit`` says that every node is ready: only then the agents
+start, all at once. A supervisor that never hears it ends by itself, so an operator lost in the middle of a start
+leaves nothing behind. ``renew`` keeps the lease of a run that is to end with its terminal.
 """
 
 import json
 import os
+import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from . import prune
 from .nodeenv import spool_environment
+from .peers import boot_clock
+from .plugin import BACKEND
 from .request import Request
 from .setupenv import setup_environment
 from .spool import Spool, all_spools, create, write_worker
-from .state import Refused, private_folder, write_private
+from .state import Refused, private_folder, read_json, write_json, write_private
 from .workdir import confirm
 
 # Left over from another launcher or torchrun on this host, these would steer ours.
@@ -27,14 +31,13 @@ STALE = {
 }  # fmt: skip
 STALE_PREFIXES = ("PET_", "TORCHELASTIC_", "CLUSTERDDP_")
 OTHER_START = 10.0  # seconds that another start of the same node gets to bring its supervisor up
-PORT_TO_COME = "{port}"  # in a plan's --rdzv-endpoint, until the rendezvous host has bound one
 
 
 def start(request: Request) -> Dict[str, Any]:
     """Start the node's supervisor; ask again and the same one answers.
 
-    The operator's data is JSON ``{plan, secrets, key}``. Returns ``{started, spool, ports}``: on the rendezvous
-    host the ports of the store and of run control, else an empty list.
+    The operator's data is JSON ``{plan, secrets, key}``. Returns ``{started, spool, store, control}``, the last two
+    the ports that were bound here, or 0. The agent starts only when all nodes are ready (``commit``).
 
     Raises:
         Refused: the run was stopped already, its port range is taken, the setup lines fail, …
@@ -52,10 +55,10 @@ def start(request: Request) -> Dict[str, Any]:
     private_folder(plan["run_dir"])
     if not os.path.isdir(plan["cwd"]):
         raise Refused("the working folder %s is not there" % plan["cwd"], "run again without --no-sync")
-    listeners = bind_ports(plan) if plan.get("store") else []
-    ports = [listener.getsockname()[1] for listener in listeners]
-    if ports:
-        fill_ports(plan, ports)
+    wanted = [bool(plan["store"]), len(plan["peers"]) > 1 or plan["elastic"]]
+    bound = bind_ports(plan["ports"], sum(wanted), plan["peers"][plan["place"]]["address"])
+    listeners = [bound.pop() if one else None for one in wanted]
+    plan["bound"] = [listener.getsockname()[1] if listener else 0 for listener in listeners]
     with open(sys.argv[0], "rb") as own:  # the zipapp this helper runs from
         code = own.read()
     if not create(spool, plan, code):
@@ -71,7 +74,8 @@ def start(request: Request) -> Dict[str, Any]:
             spool.write_exit("failed", 125, reason)
         raise Refused(reason)
     confirm_code(spool, plan, request.args["state"])
-    return {"started": True, "spool": spool.folder, "ports": ports}
+    prune.at_start(request.args["state"], [plan["host"]])
+    return {"started": True, "spool": spool.folder, "store": plan["bound"][0], "control": plan["bound"][1]}
 
 
 def confirm_code(spool: Spool, plan: Dict[str, Any], state: str) -> None:
@@ -86,10 +90,48 @@ def confirm_code(spool: Spool, plan: Dict[str, Any], state: str) -> None:
 
 
 def commit(request: Request) -> Dict[str, Any]:
-    """Tell the supervisor of ``spool`` that all nodes have started; its result says whether it lives."""
-    spool = Spool(request.args["spool"])
-    write_private(spool.path("committed"), b"")
+    """Tell the supervisor of ``spool`` that all nodes are ready; the result says whether it lives.
+
+    Args of the request: ``store`` (the store's port), ``peers`` ([address, port] of run control, by place).
+    """
+    args = request.args
+    spool = Spool(args["spool"])
+    write_json(spool.path("committed"), {"store": args.get("store", 0), "peers": args.get("peers", [])})
+    wake(spool)
     return {"alive": spool.alive(), "exit": spool.exit_record()}
+
+
+def invite(request: Request) -> Dict[str, Any]:
+    """What another host needs to join the run of ``spool``: a node's plan, the key, the secrets, the nodes' ports.
+
+    Raises:
+        Refused: the run has ended here.
+    """
+    spool = Spool(request.args["spool"])
+    if not spool.alive() or spool.tombstone():
+        raise Refused("run %s has ended" % spool.run)
+    ready = spool.committed() or {"store": 0, "peers": []}
+    known = (read_json(spool.path("peers.json")) or {}).get("addresses")
+    return {
+        "plan": spool.plan(),
+        "key": spool.control_key().decode(),
+        "secrets": read_json(spool.path("secrets.json")) or {},
+        "ready": dict(ready, peers=known or ready["peers"]),
+    }
+
+
+def renew(request: Request) -> None:
+    """The operator who is attached to ``run`` is there: its lease on ``host`` begins anew."""
+    for spool in all_spools(request.args["state"], request.args["run"]):
+        if spool.host == request.args["host"] and spool.alive():
+            write_json(spool.path("lease"), boot_clock())
+
+
+def wake(spool: Spool) -> None:
+    """Let the supervisor look at its files now, not at its next tick."""
+    supervisor = spool.supervisor()
+    if supervisor:
+        os.kill(supervisor, signal.SIGUSR1)
 
 
 def _existing(spool: Spool) -> Dict[str, Any]:
@@ -98,7 +140,8 @@ def _existing(spool: Spool) -> Dict[str, Any]:
         if time.monotonic() > deadline:
             raise Refused("an earlier start of this node was cut short", "start a new run")
         time.sleep(0.05)
-    return {"started": False, "spool": spool.folder, "ports": (spool.plan().get("store") or {}).get("bound", [])}
+    store, control = spool.plan()["bound"]
+    return {"started": False, "spool": spool.folder, "store": store, "control": control}
 
 
 def agent_environment(plan: Dict[str, Any], spool: Spool) -> Dict[str, str]:
@@ -112,26 +155,30 @@ def agent_environment(plan: Dict[str, Any], spool: Spool) -> Dict[str, str]:
         if name in environment:
             values.pop(name, None)
     environment.update(values)
-    environment.update(spool_environment(spool.folder))
-    if "PYTHONPATH" in environment:
-        environment["CLUSTERDDP_USER_PYTHONPATH"] = environment["PYTHONPATH"]  # the shim gives it back to the worker
+    environment.update(spool_environment(spool.folder, plan))
+    user = environment.get("PYTHONPATH")
+    if user is not None:
+        environment["CLUSTERDDP_USER_PYTHONPATH"] = user  # the shim gives it back to the worker
+    if plan["rdzv_backend"] == BACKEND:  # torch finds the plugin there
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (spool.path("remote.pyz"), user)))
     return environment
 
 
-def bind_ports(plan: Dict[str, Any]) -> List[socket.socket]:
-    """Listen on the first free ports of the plan's range: for the store and, among several nodes, for run control.
+def bind_ports(ports: Sequence[int], wanted: int, address: str) -> List[socket.socket]:
+    """Listen on the first free ports of a range, so that nobody takes them between a test and their use.
 
     Raises:
         Refused: the range has too few free ports.
     """
-    first, last = plan["store"]["ports"]
-    wanted = 2 if plan["nnodes"] > 1 else 1
+    first, last = ports
     bound: List[socket.socket] = []
     for port in range(first, last + 1):
-        listener = _listen(port, ipv6=":" in plan["store"]["address"])
-        bound += [listener] if listener else []
         if len(bound) == wanted:
             return bound
+        listener = _listen(port, ipv6=":" in address)
+        bound += [listener] if listener else []
+    if len(bound) == wanted:
+        return bound
     for listener in bound:
         listener.close()
     raise Refused(
@@ -152,7 +199,7 @@ def _listen(port: int, *, ipv6: bool) -> Optional[socket.socket]:
     return listener
 
 
-def spawn(spool: Spool, environment: Dict[str, str], listeners: List[socket.socket]) -> bytes:
+def spawn(spool: Spool, environment: Dict[str, str], listeners: Sequence[Optional[socket.socket]]) -> bytes:
     """Start the supervisor from the spool's own copy of the code, detached; returns its first line.
 
     It gets the agent's environment on stdin rather than as its own: a setup line may set LD_LIBRARY_PATH,
@@ -161,8 +208,9 @@ def spawn(spool: Spool, environment: Dict[str, str], listeners: List[socket.sock
     to_supervisor, from_supervisor = os.pipe(), os.pipe()
     argv = [sys.executable, "-I", "-S", spool.path("remote.pyz"), "supervisor", spool.folder]
     for listener in listeners:
-        os.set_inheritable(listener.fileno(), True)
-        argv.append(str(listener.fileno()))
+        if listener:
+            os.set_inheritable(listener.fileno(), True)
+        argv.append(str(listener.fileno()) if listener else "-")
     pid = os.fork()
     if not pid:
         _detach(argv, to_supervisor, from_supervisor)
@@ -189,13 +237,7 @@ def _detach(argv: List[str], stdin: Tuple[int, int], stdout: Tuple[int, int]) ->
         os.dup2(stdout[1], 1)
         log = os.open(os.path.join(argv[5], "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 2)
-        os.execve(argv[0], argv, dict(os.environ))
+        spool = Spool(argv[5])  # a worker that starts a run of its own hands its marks on: this one has others
+        os.execve(argv[0], argv, dict(os.environ, CLUSTERDDP_RUN_ID=spool.run, CLUSTERDDP_HOST=spool.host))
     finally:
         os._exit(127)
-
-
-def fill_ports(plan: Dict[str, Any], ports: List[int]) -> None:
-    """Put the ports that were bound into the rendezvous host's plan; the others get theirs already filled."""
-    place = plan["argv"].index("--rdzv-endpoint") + 1
-    plan["argv"][place] = plan["argv"][place].replace(PORT_TO_COME, str(ports[0]))
-    plan["store"].update(port=ports[0], bound=ports)

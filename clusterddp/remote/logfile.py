@@ -99,12 +99,18 @@ class LogFile:
 
     def _read(self, limit: int) -> bytes:
         data = self._bytes(min(limit - self.pos, MAX_BODY), self.pos)
-        if data[:1] == b"\0" and self._skip_hole():
+        # A hole may be punched while we read: then its zeros stand behind bytes that were still there.
+        if b"\0" in data and self._skip_hole():
             return self._read(limit)
         return data
 
+    def skip_gone(self) -> None:
+        """Pass what the log limit took at ``pos``."""
+        if self._bytes(1, self.pos) == b"\0":
+            self._skip_hole()
+
     def _skip_hole(self) -> bool:
-        """Pass the hole at ``pos``, and the line it cut; False if the zeros are the worker's own."""
+        """Pass the hole at ``pos``, and the line it cut; False if zeros there are the worker's own."""
         first = self._first_data()
         if first <= self.pos:
             return False

@@ -6,8 +6,14 @@ from ``PET_*``, so the argv stays identical on every host and everything particu
 
 from typing import Any, Dict, Mapping
 
+STATIC = "static"  # a rendezvous backend: rank 0's agent has the store, ranks are told, nobody starts again
 JOIN_TIMEOUT = 300  # seconds an agent waits for the other nodes
 READ_TIMEOUT = 60  # seconds an agent waits for the store to answer
+# c10d alone: our own rendezvous has its own ways.
+LAST_CALL = 3  # seconds an elastic start waits for more than MIN nodes; c10d's own are 30
+BEAT, BEATS = 2, 3  # seconds between two signs of life; how many may be missed
+TIGHT_KEEP_ALIVE = BEAT * BEATS
+KEEP_ALIVE = 15  # what c10d has by itself
 
 
 PROBED = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}  # unless the user set them
@@ -17,7 +23,8 @@ def node_environment(policy: Mapping[str, Any], node: Mapping[str, Any]) -> Dict
     """The variables of one node.
 
     Args:
-        policy: ``run``, ``env`` (the user's, for all hosts), ``debug_comm``.
+        policy: ``run``, ``env`` (the user's, for all hosts), ``debug_comm``, ``elastic``, ``tight`` (the hosts' clocks
+            agree so well that a dead one may be told from a live one sooner).
         node: ``host``, ``nproc``, ``address``, ``interface`` or None, ``run_dir``, ``env`` (the host's from the
             inventory), ``devices`` (CUDA_VISIBLE_DEVICES) or None.
 
@@ -43,7 +50,7 @@ def node_environment(policy: Mapping[str, Any], node: Mapping[str, Any]) -> Dict
         PET_LOCAL_ADDR=node["address"],
         PET_NPROC_PER_NODE=str(node["nproc"]),
         # Left to guess, torchrun compares host names; a 127.0.1.1 line in /etc/hosts then costs minutes and the run.
-        PET_RDZV_CONF="is_host=false,join_timeout=%d,read_timeout=%d" % (JOIN_TIMEOUT, READ_TIMEOUT),
+        PET_RDZV_CONF=rendezvous_conf(elastic=policy["elastic"], tight=policy["tight"]),
         PET_MONITOR_INTERVAL="0.1",  # torch 2.3 and older: 5 s
         CLUSTERDDP_RUN_ID=policy["run"],
         CLUSTERDDP_RUN_DIR=node["run_dir"],
@@ -52,6 +59,19 @@ def node_environment(policy: Mapping[str, Any], node: Mapping[str, Any]) -> Dict
     return values
 
 
-def spool_environment(spool: str) -> Dict[str, str]:
-    """What only the host knows: where its spool lies."""
-    return {"PET_LOG_DIR": spool + "/torch", "PYTHON_EXEC": spool + "/worker"}
+def rendezvous_conf(*, elastic: bool, tight: bool) -> str:
+    """The --rdzv-conf for torchrun; what a torch does not know it passes over."""
+    conf = "is_host=false,join_timeout=%d,read_timeout=%d" % (JOIN_TIMEOUT, READ_TIMEOUT)
+    if elastic:
+        conf += ",last_call_timeout=%d" % LAST_CALL
+    if elastic and tight:
+        conf += ",keep_alive_interval=%d,keep_alive_max_attempt=%d" % (BEAT, BEATS)
+    return conf
+
+
+def spool_environment(spool: str, plan: Mapping[str, Any]) -> Dict[str, str]:
+    """What each attempt has of its own: where its spool lies on this host, and where agents are told it, the rank."""
+    values = {"PET_LOG_DIR": spool + "/torch", "PYTHON_EXEC": spool + "/worker"}
+    if plan["rdzv_backend"] == STATIC:
+        values["PET_NODE_RANK"] = str(plan["node_rank"])
+    return values

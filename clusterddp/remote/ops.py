@@ -6,14 +6,20 @@ from typing import Any, Callable
 TABLE = {
     "facts": "probe:facts",
     "clock": "probe:clock",
+    "health": "health:health",
     "listen": "netcheck:listen",
     "dial": "netcheck:dial",
     "workdir_state": "workdir:workdir_state",
     "sync_apply": "workdir:sync_apply",
     "start": "launch:start",
     "commit": "launch:commit",
+    "renew": "launch:renew",
+    "invite": "launch:invite",
     "stop": "stop:stop",
     "runs": "status:runs",
+    "stacks": "stacks:stacks",
+    "clean": "clean:clean",
+    "orphans": "orphans:orphans",
     "tail": "tail:tail",
 }
 

@@ -46,10 +46,19 @@ def facts(request: Request) -> Dict[str, Any]:
         "pci_gpus": gpus.pci_gpus(),
         "visible_devices": next((env[name] for name in _VISIBLE if name in env), None),
         "env_digest": environment_digest(env),
+        "environment": _telling(env),
     }
     found.update(_python_facts(args, env, found))
     found["time_ns"] = time.time_ns()
     return found
+
+
+def _telling(env: Dict[str, str]) -> Dict[str, str]:
+    """The variables that torchrun, NCCL and gloo heed: none of them holds a secret."""
+    from .launch import STALE, STALE_PREFIXES
+
+    names = [name for name in env if name in STALE or name.startswith((*STALE_PREFIXES, "NCCL_", "GLOO_", "TP_"))]
+    return {name: env[name][:1000] for name in sorted(names)}
 
 
 def _addresses() -> Any:

@@ -11,23 +11,28 @@ import json
 import os
 import signal
 import sys
+import time
 from types import FrameType
 from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
-from . import proc
+from . import proc, room
 from .events import append_event
-from .workerenv import given_environment, recorded, worker_environment
+from .oom import Kills
+from .workerenv import given_environment, recorded, worker_environment, wrong_size
 
 # torchrun ends a worker by killpg on the shim. The worker has a group of its own, so its whole group gets the
 # signal, DataLoader workers and all, as it would without us.
 TO_GROUP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGCONT, signal.SIGTSTP)
 # "Save a checkpoint": meant for the script alone. Their default action would kill its spawned children.
 TO_WORKER = (signal.SIGUSR1, signal.SIGUSR2)
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL)
 AGENT_DIED = signal.SIGRTMIN + 8  # from the kernel: the group is killed, and that is still recorded
 OURS = (*TO_GROUP, *TO_WORKER, AGENT_DIED)
 
 OOM_SCORE = 500  # the kernel takes a worker before the agent, the supervisor and sshd
 CANNOT_EXEC = 127
+NOT_THE_SCRIPT = 125
+ERR_ROOM = 16 << 10  # bytes that a worker can write on stderr when the disk is full: a traceback or two
 
 
 class Worker(NamedTuple):
@@ -39,6 +44,7 @@ class Worker(NamedTuple):
     python: str
     args: List[str]
     env: Dict[str, str]
+    record: Dict[str, Any]
 
     @property
     def key(self) -> str:
@@ -67,15 +73,26 @@ def main(argv: List[str]) -> int:
     environment = given_environment(dict(os.environ))
     local_rank = int(environment.get("LOCAL_RANK") or 0)
     try:
-        python = _read_json(spool, "plan.json")["python"]
+        plan = _read_json(spool, "plan.json")
+        python = plan["python"]
         start, out, err = open_output(spool, local_rank)
     except (OSError, ValueError, KeyError) as error:
         sys.stderr.write("clusterddp: cannot start a worker from %s: %r; start a new run\n" % (spool, error))
         return CANNOT_EXEC
     environment.update(_secrets(spool))
     env = worker_environment(environment, spool, "%d.%d" % (start, local_rank))
-    worker = Worker(spool, start, local_rank, python, args, env)
-    return _die_like(run(worker, out, err))
+    worker = Worker(spool, start, local_rank, python, args, env, recorded(environment))
+    wrong = wrong_size(plan, worker.record)
+    return refuse(worker, err, wrong) if wrong else _die_like(run(worker, out, err))
+
+
+def refuse(worker: Worker, err: int, reason: str) -> int:
+    """Start no worker: its events and its output say why."""
+    worker.event("worker_started", pid=os.getpid(), **worker.record)
+    os.write(err, ("clusterddp: %s\n" % reason).encode())
+    ended = {"status": NOT_THE_SCRIPT << 8, "exit_code": NOT_THE_SCRIPT, "signal": None, "maxrss_kib": None}
+    worker.event("worker_exited", rank=worker.record["rank"], pid=os.getpid(), **ended)
+    return NOT_THE_SCRIPT
 
 
 def _follow_agent(spool: str) -> bool:
@@ -115,13 +132,19 @@ def open_output(spool: str, local_rank: int) -> Tuple[int, int, int]:
         stem = os.path.join(spool, "logs", "%d.%d" % (start, local_rank))
         try:
             out = os.open(stem + ".out", flags | os.O_EXCL, 0o600)
-            return start, out, os.open(stem + ".err", flags, 0o600)
+            return start, out, _open_err(stem + ".err", flags)
         except FileExistsError:
             start += 1
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             return start, os.open(os.devnull, os.O_WRONLY), os.open(os.devnull, os.O_WRONLY)
+
+
+def _open_err(path: str, flags: int) -> int:
+    err = os.open(path, flags, 0o600)
+    room.reserve(path, ERR_ROOM)
+    return err
 
 
 def run(worker: Worker, out: int, err: int) -> int:
@@ -134,19 +157,20 @@ def run(worker: Worker, out: int, err: int) -> int:
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, OURS)  # none gets lost between the fork and the handlers
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some daemons leave it, nothing could be waited for
-    parent = os.getpid()
+    parent, kills = os.getpid(), Kills()
     released, release = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(release)
         _child(worker, parent, released, out, err)
     os.setpgid(pid, pid)
-    _forward_to(pid)
-    worker.event("worker_started", pid=pid, **recorded(worker.env))
+    told: List[Tuple[int, int]] = []
+    _forward_to(pid, told)
+    worker.event("worker_started", pid=pid, **worker.record)
     for fd in (released, release, out, err):
         os.close(fd)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, OURS)
-    status = _wait(worker, pid)
+    status = _wait(worker, pid, kills, told)
     _keep_torch_record(worker)
     return status
 
@@ -181,11 +205,17 @@ def _default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _forward_to(pid: int) -> None:
-    """Send the worker what is sent to us; ignore what a terminal would stop us with."""
+def _forward_to(pid: int, told: List[Tuple[int, int]]) -> None:
+    """Send the worker what is sent to us; ignore what a terminal would stop us with.
+
+    What tells it to end goes into ``told`` (signal, ns), unless it has ended by then: who died of what is evidence.
+    """
 
     def to_group(number: int, _frame: Optional[FrameType]) -> None:
-        _quietly(os.killpg, pid, signal.SIGKILL if number == AGENT_DIED else number)
+        deadly = signal.SIGKILL if number == AGENT_DIED else number
+        if deadly in ENDING and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            told.append((int(deadly), time.time_ns()))
+        _quietly(os.killpg, pid, deadly)
 
     def to_worker(number: int, _frame: Optional[FrameType]) -> None:
         _quietly(os.kill, pid, number)
@@ -205,19 +235,21 @@ def _quietly(call: Any, pid: int, number: int) -> None:
         pass  # it ended by itself in this moment
 
 
-def _wait(worker: Worker, pid: int) -> int:
+def _wait(worker: Worker, pid: int, kills: Kills, told: List[Tuple[int, int]]) -> int:
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     signal.pthread_sigmask(signal.SIG_BLOCK, OURS)  # once reaped, its pid may be somebody else's
     _, status, usage = os.wait4(pid, 0)
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     worker.event(
         "worker_exited",
-        rank=recorded(worker.env)["rank"],
+        rank=worker.record["rank"],
         pid=pid,
         status=status,
         exit_code=128 + number if number else os.WEXITSTATUS(status),
         signal=number,
         maxrss_kib=usage.ru_maxrss,
+        oom_kills=kills.since() if status else 0,
+        told=told,
     )
     return status
 

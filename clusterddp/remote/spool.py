@@ -2,28 +2,33 @@
 
     <state>/runs/<run>/<attempt>/<node_rank>-<host>/
         plan.json secrets.json control.key worker remote.pyz hook/ lock supervisor.json
-        events.jsonl logs/ errors/ torch/ committed stop.json exit.json
+        events.jsonl logs/ errors/ stacks/ torch/ committed stop.json exit.json
 
 One node touches only its own folder: a home may be shared by all hosts, and two nodes may share a machine.
 """
 
 import errno
 import fcntl
+import json
 import os
 import time
 from typing import Any, Dict, Iterator, List, Optional
 
-from . import proc
+from . import proc, room
 from .events import append_event, read_events
 from .state import private_folder, read_json, write_json, write_private
 from .workerenv import program
 
 FORMAT = 1  # of the spool; newer code reads all older ones
-FOLDERS = ("logs", "errors", "hook", "torch")
+FOLDERS = ("logs", "errors", "stacks", "hook", "torch")
 AGENT_LOG = "agent.out"
+RECORDS = ("stop.json", "exit.json")  # they are written on a full disk too
+RECORD_ROOM = 16 << 10  # bytes of each
 LOCK_PATIENCE = 0.5  # seconds: who asks whether the lock is held has it himself for a moment
 FAIL_FAST_REASON = "another host failed"
+LEASE = "the lease lapsed"  # begins the reason to stop of a run whose operator was not heard of any more
 TIME_LIMIT = "the time limit was reached"  # a reason to stop that has an exit code of its own
+PORT_TO_COME = "{port}"  # in a plan's --rdzv-endpoint, until the port of the store is known
 
 
 class Spool:
@@ -31,11 +36,17 @@ class Spool:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
+        self._lock: Optional[int] = None
 
     @classmethod
     def of(cls, state: str, run: str, attempt: int, node: str) -> "Spool":
         """The spool of ``node`` (``<node_rank>-<host>``)."""
         return cls(os.path.join(state, "runs", run, str(attempt), node))
+
+    def beside(self, attempt: int, node: str) -> "Spool":
+        """The spool of another attempt of the same run on this host."""
+        run = os.path.dirname(os.path.dirname(self.folder))
+        return Spool(os.path.join(run, str(attempt), node))
 
     def path(self, *names: str) -> str:
         """A path inside the spool."""
@@ -60,6 +71,15 @@ class Spool:
         """The node's plan; empty while a start has not written it yet."""
         return read_json(self.path("plan.json")) or {}
 
+    def committed(self) -> Optional[Dict[str, Any]]:
+        """What is known once every node is ready: ``store`` (a port), ``peers`` ([address, port] by place), or None."""
+        known: Optional[Dict[str, Any]] = read_json(self.path("committed"))
+        return known
+
+    def store_port(self) -> int:
+        """The port of the rendezvous store; 0 while it is not known."""
+        return int((self.committed() or {}).get("store") or 0)
+
     def exit_record(self) -> Optional[Dict[str, Any]]:
         """How it ended, or None."""
         record: Optional[Dict[str, Any]] = read_json(self.path("exit.json"))
@@ -72,6 +92,12 @@ class Spool:
     def event(self, name: str, **fields: Any) -> None:
         """Append an event."""
         append_event(self.path("events.jsonl"), name, **fields)
+
+    def write_supervisor(self) -> None:
+        """Record this process as the node's supervisor."""
+        pid = os.getpid()
+        record = {"pid": pid, "start_ticks": proc.start_ticks(pid), "boot": proc.boot_identity()}
+        write_json(self.path("supervisor.json"), record)
 
     def supervisor(self) -> Optional[int]:
         """The pid of the live supervisor, or None: pid, start time and boot must all be the recorded ones."""
@@ -96,8 +122,8 @@ class Spool:
             os.close(handle)
         return False
 
-    def take_lock(self) -> Optional[int]:
-        """Hold the lock for this process's life; None if another holds it."""
+    def take_lock(self) -> bool:
+        """Hold the lock, for this process's life or until ``release_lock``; False if another holds it."""
         handle = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + LOCK_PATIENCE
         while True:
@@ -108,8 +134,15 @@ class Spool:
                     time.sleep(0.02)
                     continue
                 os.close(handle)
-                return None
-            return handle
+                return False
+            self._lock = handle
+            return True
+
+    def release_lock(self) -> None:
+        """Let go of the lock: nothing more is written here."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def tombstone(self) -> Optional[Dict[str, Any]]:
         """The order to stop (``{reason, grace, by}``), or None. Every later start of this run refuses it."""
@@ -120,7 +153,20 @@ class Spool:
         """Order the run to stop; the first order stands, but a shorter grace replaces a longer one."""
         earlier = self.tombstone()
         if earlier is None or grace < earlier["grace"]:
-            write_json(self.path("stop.json"), {"reason": (earlier or {}).get("reason", reason), "grace": grace})
+            self._write_record("stop.json", {"reason": (earlier or {}).get("reason", reason), "grace": grace})
+
+    def _write_record(self, name: str, value: Any) -> None:
+        """Write a record that must be written, on a full disk into the room kept for it."""
+        try:
+            write_json(self.path(name), value)
+        except OSError as error:
+            if error.errno not in room.FULL:
+                raise
+            try:
+                room.use(self.path(name), json.dumps(value).encode())
+            except FileNotFoundError:  # used already: by an earlier order, which stands
+                if not os.path.exists(self.path(name)):
+                    raise error from None
 
     def control_key(self) -> bytes:
         """The run's key for run control."""
@@ -138,9 +184,12 @@ class Spool:
     def write_exit(self, state: str, exit_code: int, reason: str, **fields: Any) -> None:
         """Write the exit record, whole, and say it as an event."""
         record = dict(fields, state=state, exit_code=exit_code, reason=reason, ended=time.time_ns())
-        self.drop_secrets()
-        write_json(self.path("exit.json"), record)
+        if not fields.get("pending"):
+            self.drop_secrets()
+        self._write_record("exit.json", record)
         self.event("ended", **record)
+        for name in RECORDS:
+            room.drop(self.path(name))
 
 
 def create(spool: Spool, plan: Dict[str, Any], code: bytes) -> bool:
@@ -157,6 +206,8 @@ def create(spool: Spool, plan: Dict[str, Any], code: bytes) -> bool:
         os.mkdir(spool.path(name), 0o700)
     write_private(spool.path("remote.pyz"), code)
     write_private(spool.path("hook", "sitecustomize.py"), _member(code, "clusterddp_remote/hook/sitecustomize.py"))
+    for name in RECORDS:
+        room.keep(spool.path(name), RECORD_ROOM)
     write_json(spool.path("plan.json"), dict(plan, format=FORMAT))
     return True
 

@@ -91,7 +91,7 @@ def private_folder(path: str) -> None:
 
 def write_private(path: str, data: bytes, mode: int = 0o600) -> None:
     """Write a whole file: temp name in the same folder, fsync, rename; never half a file under ``path``."""
-    temporary = "%s.%s.tmp" % (path, os.urandom(6).hex())
+    temporary = "%s.%d-%s.tmp" % (path, os.getpid(), os.urandom(6).hex())
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(handle, "wb") as out:
@@ -102,6 +102,17 @@ def write_private(path: str, data: bytes, mode: int = 0o600) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def clear_halves(folder: str) -> None:
+    """Remove what a writer that was killed has left in a folder; one that lives goes on."""
+    for name in os.listdir(folder):
+        writer = name.rpartition(".tmp")[0].rpartition(".")[2].partition("-")[0]
+        if name.endswith(".tmp") and writer.isdigit() and not os.path.exists("/proc/" + writer):
+            try:
+                os.unlink(os.path.join(folder, name))
+            except FileNotFoundError:
+                pass  # somebody else has
 
 
 def write_json(path: str, value: Any) -> None:

@@ -1,16 +1,19 @@
-"""Which processes on this host belong to one node of one run, and how they are ended.
+"""How a node's processes are ended: SIGTERM, a grace, SIGKILL, until none is found.
 
-A process is ours if it descends from the supervisor, carries the run's and the host's marker in its
-environment, or holds a log file of the spool open for writing. Never by name. Another node's or run's is never
-touched, nor anything of another user.
+Not here: which processes are the node's (kin.py).
 """
 
 import os
 import signal
 import time
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from . import proc
+from . import proc, processes
+from .kin import Kin
+from .processes import Seen
+from .spool import Spool
+
+LOOK = 0.02  # seconds between looks while processes end
 
 
 class Process(NamedTuple):
@@ -19,60 +22,50 @@ class Process(NamedTuple):
     pid: int
     ticks: int
     command: str
+    state: str = ""  # the kernel's letter: D is a sleep that no signal ends
+    user: str = ""  # whose rights it has now, if they are not ours
+
+    @property
+    def name(self) -> Tuple[int, int]:
+        """Pid and start time."""
+        return self.pid, self.ticks
+
+    def told(self) -> Dict[str, Any]:
+        """For records and answers."""
+        return {"pid": self.pid, "ticks": self.ticks, "command": self.command, "state": self.state, "user": self.user}
 
 
-def parents() -> Dict[int, int]:
-    """Pid → parent's pid, of every process that can be seen."""
-    table = {}
-    for pid in _pids():
-        fields = _stat(pid)
-        if fields:
-            table[pid] = int(fields[1])
-    return table
+def find(spool: Spool, supervisor: Optional[int]) -> List[Process]:
+    """Every process of the spool's node but the supervisor itself and the caller's own."""
+    return [of(seen) for seen in Kin.of(spool, supervisor).find()]
 
 
-def descendants(root: int) -> Set[int]:
-    """All processes below ``root``, itself not included."""
-    children: Dict[int, List[int]] = {}
-    for pid, parent in parents().items():
-        children.setdefault(parent, []).append(pid)
-    found: Set[int] = set()
-    todo = [root]
-    while todo:
-        for pid in children.get(todo.pop(), ()):
-            if pid not in found:
-                found.add(pid)
-                todo.append(pid)
-    return found
-
-
-def find(run: str, host: str, spool: str, supervisor: Optional[int]) -> List[Process]:
-    """Every process of this node of this run but the supervisor itself and the caller's own."""
-    mine = descendants(supervisor) if supervisor else set()
-    markers = {b"CLUSTERDDP_RUN_ID=" + run.encode(), b"CLUSTERDDP_HOST=" + host.encode()}
-    skip = {supervisor, os.getpid(), os.getppid()}
-    found = []
-    for pid in _pids():
-        if pid not in skip and (pid in mine or _marked(pid, markers) or _writes_under(pid, spool + "/logs")):
-            process = describe(pid)
-            if process:
-                found.append(process)
-    return found
+def of(seen: Seen) -> Process:
+    """What a record says of a process."""
+    return Process(seen.pid, seen.ticks, processes.command(seen), seen.state, processes.other_user(seen))
 
 
 def describe(pid: int) -> Optional[Process]:
-    """The process, or None if it is gone or a zombie (which holds nothing)."""
-    fields = _stat(pid)
-    if not fields or fields[0] == "Z":
-        return None
-    return Process(pid, proc.start_ticks(pid) or 0, _command(pid))
+    """The process, or None if it is dead."""
+    seen = processes.look(pid)
+    return of(seen) if seen else None
 
 
-def end(look: Callable[[], List[Process]], grace: float, patience: float = 5.0) -> List[Process]:
+def end(
+    look: Callable[[], List[Process]],
+    grace: float,
+    patience: float = 5.0,
+    killed: Optional[Set[Tuple[int, int]]] = None,
+) -> List[Process]:
     """SIGTERM all that ``look`` finds, SIGKILL what is left after ``grace`` s; returns the survivors.
 
-    Looks again until nothing is found: a process may fork while it is being ended. ``patience``: seconds to
-    wait for a killed process (uninterruptible sleep) before it counts as a survivor.
+    Looks again until nothing is found: a process may fork while it is being ended.
+
+    Args:
+        look: Finds what is left.
+        grace: Seconds between the signals.
+        patience: Seconds to wait for killed processes (uninterruptible sleep) before they count as survivors.
+        killed: Takes pid and start time of each that needed SIGKILL.
     """
     deadline = time.monotonic() + grace
     termed: Set[int] = set()
@@ -83,20 +76,28 @@ def end(look: Callable[[], List[Process]], grace: float, patience: float = 5.0) 
             return left
         for process in left:
             if now >= deadline:
-                send(process, signal.SIGKILL)
+                kill(process, killed)
             elif process.pid not in termed:
                 termed.add(process.pid)
                 send(process, signal.SIGTERM)
-        time.sleep(0.02)
+        time.sleep(LOOK)
 
 
-def send(process: Process, number: int) -> None:
-    """Signal the process if it still is the same one."""
-    if proc.start_ticks(process.pid) == process.ticks:
-        try:
-            os.kill(process.pid, number)
-        except (ProcessLookupError, PermissionError):  # gone meanwhile, or not ours to end: it stays found
-            pass
+def kill(process: Process, killed: Optional[Set[Tuple[int, int]]] = None) -> None:
+    """SIGKILL; notes in ``killed`` that it was needed."""
+    if send(process, signal.SIGKILL) and killed is not None:
+        killed.add(process.name)
+
+
+def send(process: Process, number: int) -> bool:
+    """Signal the process if it still is the same one; whether it took the signal."""
+    if proc.start_ticks(process.pid) != process.ticks:
+        return False
+    try:
+        os.kill(process.pid, number)
+    except (ProcessLookupError, PermissionError):  # gone meanwhile, or not ours to end: it stays found
+        return False
+    return True
 
 
 def kill_group(group: int) -> None:
@@ -105,50 +106,3 @@ def kill_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):  # nothing is left
         pass
-
-
-def _pids() -> Iterator[int]:
-    return (int(name) for name in os.listdir("/proc") if name.isdigit())
-
-
-def _stat(pid: int) -> List[str]:
-    """The fields after the command's name: state, parent, …; empty if the process is gone."""
-    try:
-        with open("/proc/%d/stat" % pid, "rb") as stream:
-            return stream.read().rpartition(b")")[2].decode().split()
-    except OSError:
-        return []
-
-
-def _command(pid: int) -> str:
-    try:
-        with open("/proc/%d/cmdline" % pid, "rb") as stream:
-            return stream.read(400).replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def _marked(pid: int, markers: Set[bytes]) -> bool:
-    try:
-        with open("/proc/%d/environ" % pid, "rb") as stream:
-            return markers <= set(stream.read().split(b"\0"))
-    except OSError:  # gone, or another user's
-        return False
-
-
-def _writes_under(pid: int, folder: str) -> bool:
-    """Whether the process holds a file below ``folder`` open for writing; readers are no part of a run."""
-    base = "/proc/%d/fd" % pid
-    try:
-        names = os.listdir(base)
-    except OSError:
-        return False
-    for name in names:
-        try:
-            if not os.readlink(base + "/" + name).startswith(folder + "/"):
-                continue
-            if os.lstat(base + "/" + name).st_mode & 0o200:  # the link's mode tells how it was opened
-                return True
-        except OSError:
-            continue
-    return False

@@ -95,9 +95,10 @@ class Tail:
     def over(self) -> bool:
         """Whether nothing more will be written: look before the last read."""
         now = time.monotonic()
-        if self.spool.exit_record():
+        record = self.spool.exit_record()
+        if record:
             self.exit_seen = self.exit_seen or now
-            return not self.spool.alive() or now - self.exit_seen > LOCK_LIMIT
+            return bool(record.get("pending")) or not self.spool.alive() or now - self.exit_seen > LOCK_LIMIT
         if now - self.lost_look < LOST_LOOK and self.lost_look:
             return False
         self.lost_look = now
@@ -137,24 +138,33 @@ class Tail:
 
     def _bound(self, file: LogFile, limit: int) -> int:
         """Move the file's place to ``since``; the end by ``until``."""
+        file.skip_gone()
         if self.since is not None and not self.logs.begun(file):
-            file.pos = file.line_start(min(limit, file.index.size_before(self.since)))
+            self._go_to(file, file.line_start(min(limit, file.index.size_before(self.since))))
         if self.until is not None:
             past = file.index.size_until(self.until)
             return max(file.pos, min(limit, past if past == file.size else file.line_start(past)))
         return limit
 
+    def _go_to(self, file: LogFile, place: int) -> None:
+        """Move on: what is gone before a place that was asked for is nobody's loss."""
+        if place > file.pos:
+            file.pos, file.dropped = place, 0
+
     def _skip_to_last(self, files: List[LogFile], limits: Dict[str, int], count: int, *, whole: bool) -> None:
         """Move each file's place so that each worker's last ``count`` lines are left."""
         workers: Dict[Optional[int], List[Tuple[int, str, int]]] = {}
+        places: Dict[str, int] = {}
         for file in files:
             if not self.logs.begun(file):
                 lines = workers.setdefault(file.local_rank, [])
                 lines.extend(self._last(file, limits[file.name], count, whole=whole))
-                file.pos = max(file.pos, limits[file.name] if whole else file.line_start(limits[file.name]))
+                places[file.name] = limits[file.name] if whole else file.line_start(limits[file.name])
         for lines in workers.values():
             for _, name, start in sorted(lines)[max(0, len(lines) - count) :]:
-                self.logs.files[name].pos = min(self.logs.files[name].pos, start)
+                places[name] = min(places[name], start)
+        for name, place in places.items():
+            self._go_to(self.logs.files[name], place)
 
     def _last(self, file: LogFile, limit: int, count: int, *, whole: bool) -> Iterator[Tuple[int, str, int]]:
         """(time, file, start) of the file's last lines that match."""
@@ -231,7 +241,12 @@ class Tail:
     # Sending
 
     def pass_on(self, file: LogFile, chunk: Chunk, *, final: bool) -> None:
-        """Send a chunk, or what the filters leave of it."""
+        """Send a chunk, or what the filters leave of it; before it, how much is gone there."""
+        if file.dropped:
+            self.greps.pop(file.name, None)  # what it holds was begun before the gap
+            header = _header(file, Chunk(chunk.offset, b"", chunk.time), self.offset_ns)
+            self.request.send(b"", dropped=file.dropped, **header)
+            file.dropped = 0
         if self.until is not None and (chunk.time or 0) > self.until:
             self.passed.add(file.name)
             return
@@ -245,10 +260,7 @@ class Tail:
             self._send(file, part)
 
     def _send(self, file: LogFile, chunk: Chunk) -> None:
-        header = _header(file, chunk, self.offset_ns)
-        if file.dropped:
-            header["dropped"], file.dropped = file.dropped, 0
-        self.request.send(chunk.body, **header)
+        self.request.send(chunk.body, **_header(file, chunk, self.offset_ns))
 
 
 def _header(file: LogFile, chunk: Chunk, offset_ns: int) -> Dict[str, Any]:
@@ -264,7 +276,7 @@ def _header(file: LogFile, chunk: Chunk, offset_ns: int) -> Dict[str, Any]:
     }
     if chunk.time is not None:
         header["time"] = chunk.time - offset_ns
-    if chunk.body[-1:] != b"\n":
+    if chunk.body[-1:] not in (b"", b"\n"):
         header["open"] = True
     return header
 

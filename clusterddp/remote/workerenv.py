@@ -9,6 +9,7 @@ from typing import Any, Dict
 
 # The names recorded at a start; the rest of the environment is never written anywhere.
 RECORDED = (
+    ("round", "CLUSTERDDP_ROUND"),
     ("rank", "RANK"),
     ("world_size", "WORLD_SIZE"),
     ("local_world_size", "LOCAL_WORLD_SIZE"),
@@ -20,7 +21,7 @@ RECORDED = (
     ("max_restarts", "TORCHELASTIC_MAX_RESTARTS"),
 )
 TEXT = ("master_addr",)
-PRIVATE = ("PYTHON_EXEC",)  # of ours; the hook removes its own two
+PRIVATE = ("PYTHON_EXEC", "CLUSTERDDP_ROUND")  # of ours; the hook removes its own two
 PRIVATE_PREFIX = "PET_"  # torchrun's own options: a script that runs torchrun itself would obey them
 LONGEST_SHEBANG = 120  # bytes; kernels before 5.1 cut the line at 127
 
@@ -84,3 +85,17 @@ def recorded(env: Dict[str, str]) -> Dict[str, Any]:
         value = env.get(name)
         values[field] = int(value) if value and value.isdigit() and field not in TEXT else value
     return values
+
+
+def wrong_size(plan: Dict[str, Any], record: Dict[str, Any]) -> str:
+    """Why a round is not what the plan says; empty if it is.
+
+    torchrun's c10d has been seen to shrink a job to one host, which then trained on alone and ended well.
+    """
+    if plan.get("elastic"):
+        nodes, least = record["group_world_size"], plan["min_nodes"]
+        return "this round has %d nodes, and %d are needed" % (nodes, least) if nodes and nodes < least else ""
+    workers, planned = record["world_size"], plan.get("world_size")
+    if planned is None or workers is None or workers == planned:
+        return ""
+    return "this round has %s workers in place of %s; do the clocks of the hosts differ?" % (workers, planned)

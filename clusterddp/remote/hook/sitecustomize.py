@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SPOOL = os.path.dirname(HERE)
+STACK_DESCRIPTOR = 250  # the highest that is tried
 STACK_SIGNAL_OFFSET = 7  # above SIGRTMIN; the same number stands in remote/proc.py
 LONGEST = 64 * 1024  # characters of a traceback or message that are kept
 
@@ -182,15 +183,32 @@ def _installed(name: str) -> bool:
     return name.startswith(("<", library)) or "/site-packages/" in name or "/dist-packages/" in name
 
 
-def dump_stacks(_worker: str) -> None:
-    """Print every thread's stack to descriptor 2 on the stack signal; the worker goes on."""
+def dump_stacks(worker: str) -> None:
+    """Append every thread's stack to ``stacks/<worker>`` on the stack signal; the worker goes on."""
     known = "faulthandler" in sys.modules
     import faulthandler
 
     first = __import__("_signal").SIGRTMIN  # signal itself, with its enums, is not loaded yet
-    faulthandler.register(first + STACK_SIGNAL_OFFSET, file=2, all_threads=True)
+    faulthandler.register(first + STACK_SIGNAL_OFFSET, file=stack_file(worker), all_threads=True)
     if not known:
         del sys.modules["faulthandler"]  # what is registered stays; the worker's own import finds it anew
+
+
+def stack_file(worker: str) -> int:
+    """A descriptor for the stacks, above the script's own numbers; programs that it starts do not get it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    low = os.open(os.path.join(SPOOL, "stacks", worker), flags, 0o600)
+    for high in range(STACK_DESCRIPTOR, STACK_DESCRIPTOR - 20, -1):
+        try:
+            os.fstat(high)
+        except OSError:  # free, or beyond the limit of open files
+            try:
+                os.dup2(low, high, inheritable=False)
+            except OSError:
+                break
+            os.close(low)
+            return high
+    return low
 
 
 def survive_full_disk(worker: str) -> None:
@@ -206,21 +224,35 @@ def survive_full_disk(worker: str) -> None:
 
 
 def _surviving(write: "Callable[[Any], Any]", worker: str, name: str) -> "Callable[[Any], Any]":
-    lost = 0
+    lost = 0  # bytes, not told yet
+    step = 0.0  # seconds between two reports while the disk stays full; they grow
+    due = 0.0
+
+    def tell() -> None:
+        nonlocal lost
+        if lost and _report_loss(worker, name, lost):
+            lost = 0
 
     def surviving(data: "Any", /) -> "Any":
-        nonlocal lost
+        nonlocal lost, step, due
         try:
             written = write(data)
         except OSError as error:
             size = _size_if_full(error, data)
             if size is None:
                 raise
+            if not step:
+                _at_exit(tell)
             lost += size
+            if _seconds() >= due:
+                step = min(2 * step or 1.0, 600.0)
+                due = _seconds() + step
+                tell()
             return size
         if lost:
-            _report_loss(worker, name, lost)
-            lost = 0
+            tell()
+        if written and written < memoryview(data).nbytes:  # the disk is full now, or says why it is not
+            return written + (surviving(memoryview(data).cast("B")[written:]) or 0)
         return written
 
     surviving.__name__ = "write"
@@ -235,8 +267,17 @@ def _size_if_full(error: OSError, data: "Any") -> "Optional[int]":
     return memoryview(data).nbytes if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
 
 
-def _report_loss(worker: str, name: str, lost: int) -> None:
-    """Append an ``output_lost`` event, now that the disk takes bytes again; in the form of remote/events.py."""
+def _seconds() -> float:
+    return float(__import__("time").monotonic())
+
+
+def _at_exit(call: "Callable[[], None]") -> None:
+    """Only from the first loss on: a worker that loses nothing never sees it."""
+    __import__("atexit").register(call)
+
+
+def _report_loss(worker: str, name: str, lost: int) -> bool:
+    """Append an ``output_lost`` event, in the form of remote/events.py; False where it has no room either."""
     import time
 
     start, _, local_rank = worker.partition(".")
@@ -245,11 +286,12 @@ def _report_loss(worker: str, name: str, lost: int) -> None:
     try:
         fd = os.open(os.path.join(SPOOL, "events.jsonl"), os.O_WRONLY | os.O_APPEND)
     except OSError:
-        return  # the run's folder is gone: nobody is left to tell
+        return True  # the run's folder is gone: nobody is left to tell
     try:
-        os.write(fd, b"\n" + line.encode())  # a full disk may have torn the record before
+        # A full disk may have torn the record before.
+        return os.write(fd, b"\n" + line.encode()) > len(line)
     except OSError:
-        pass  # full again
+        return False
     finally:
         os.close(fd)
 

@@ -1,0 +1,56 @@
+"""Whether the kernel's out-of-memory killer has struck: its own counters, which any user may read.
+
+The memory cgroup of this process counts the kills among its own processes, whoever's limit was met; where it cannot
+be read, the machine's counter (/proc/vmstat) at least says that somebody was killed. The kernel log says no more and
+is closed to users on most hosts.
+"""
+
+import os
+from typing import Iterator, Optional
+
+CGROUPS = "/sys/fs/cgroup"
+
+
+class Kills:
+    """A counter of kills that was read once, at the start of what it is to explain."""
+
+    def __init__(self) -> None:
+        self._path, self._before = "", None  # type: str, Optional[int]
+        for path in _counters():
+            self._path, self._before = path, _read(path)
+            if self._before is not None:
+                return
+
+    def since(self) -> Optional[int]:
+        """How many there were since; None where no counter can be read."""
+        now = _read(self._path) if self._before is not None else None
+        return None if now is None or self._before is None else now - self._before
+
+
+def _counters() -> Iterator[str]:
+    """The files that may hold the counter, the nearest to this process first."""
+    try:
+        with open("/proc/self/cgroup") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:  # "4:memory:/a/b" in version 1, "0::/a/b" in version 2
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            for place in (path, "/"):  # in a container the mount may begin at the container's own group
+                yield os.path.join(CGROUPS, "memory", place.strip("/"), "memory.oom_control")
+        elif not controllers:
+            for mount in (CGROUPS, os.path.join(CGROUPS, "unified")):
+                for place in (path, "/"):
+                    yield os.path.join(mount, place.strip("/"), "memory.events")
+    yield "/proc/vmstat"
+
+
+def _read(path: str) -> Optional[int]:
+    """The number behind ``oom_kill``; None if the file is not there or has no such line (kernels before 4.13)."""
+    try:
+        with open(path) as file:
+            found = [line.split()[1] for line in file if line.startswith("oom_kill ")]
+        return int(found[0]) if found else None
+    except (OSError, ValueError, IndexError):
+        return None
