@@ -5,16 +5,21 @@ Filled by clusterddp/probe.py; nothing here touches a host.
 
 from clusterddp.facts.assign import GpuPolicy, assign_gpus
 from clusterddp.facts.gpus import check_gpus, check_torch, workers
-from clusterddp.facts.network import Candidate, Failure, candidates, choose, dials, loopback
+from clusterddp.facts.health import Folder, Health, Lookup, Owner
+from clusterddp.facts.network import Candidate, Failure, candidates, choose, dials, loopback, nearest
 from clusterddp.facts.values import Facts, Gpu, Interface, TorchFacts
 
 __all__ = [
     "Candidate",
     "Facts",
     "Failure",
+    "Folder",
     "Gpu",
     "GpuPolicy",
+    "Health",
     "Interface",
+    "Lookup",
+    "Owner",
     "TorchFacts",
     "assign_gpus",
     "candidates",
@@ -23,5 +28,6 @@ __all__ = [
     "choose",
     "dials",
     "loopback",
+    "nearest",
     "workers",
 ]

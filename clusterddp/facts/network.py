@@ -66,17 +66,24 @@ class Failure:
     ranged: bool  # the port is of clusterddp_ports, not one that the kernel chose
     word: str
 
+    @property
+    def meaning(self) -> str:
+        """The word in plain words."""
+        return _WORDS.get(self.word, self.word)
+
     def __str__(self) -> str:
         kind = "clusterddp_ports" if self.ranged else "ports outside clusterddp_ports"
-        return (
-            f"{self.source} → {self.target} at {self.address} port {self.port} ({kind}): "
-            f"{_WORDS.get(self.word, self.word)}"
-        )
+        return f"{self.source} → {self.target} at {self.address} port {self.port} ({kind}): {self.meaning}"
 
 
-def loopback(nodes: Nodes) -> dict[str, Interface] | None:
-    """The loopback for nodes that are all on one machine and were told nothing else; else None."""
+def loopback(nodes: Nodes, *, growing: bool = False) -> dict[str, Interface] | None:
+    """The loopback for nodes that are all on one machine and were told nothing else; else None.
+
+    With ``growing``, when others may join, also None for a node alone that has an address to be joined at.
+    """
     if not nodes or any(entry.data_address or entry.interface for entry, _ in nodes):
+        return None
+    if growing and len(nodes) == 1 and _allowed(*nodes[0]):
         return None
     first = nodes[0][1]
     if not all(_same_machine(first, facts) for _, facts in nodes):
@@ -113,7 +120,7 @@ def dials(
         for candidate in chosen
         for target, one in candidate.where.items()
         if target != source
-        for port in ports[target]
+        for port in ports.get(target, ())  # it could not listen
     }
     return list(wanted)
 
@@ -124,17 +131,22 @@ def choose(chosen: Sequence[Candidate], failures: Iterable[Failure]) -> Candidat
     Raises:
         PlanError: there is none; names the pairs that fail on the best one, and why.
     """
+    candidate, broken = nearest(chosen, failures)
+    if not broken:
+        return candidate
+    raise PlanError(
+        _unreachable(candidate.label, broken),
+        remedy=f"let TCP through between the hosts, on clusterddp_ports and on ephemeral ports; or {_SET}",
+    )
+
+
+def nearest(chosen: Sequence[Candidate], failures: Iterable[Failure]) -> tuple[Candidate, list[Failure]]:
+    """The candidate on which the fewest dials failed, among equals the one to choose, and those that failed on it."""
     failures = list(failures)
     ranked = sorted(chosen, key=lambda one: (-one.speed, not one.ssh, _is_v6(one)))
     broken = {id(one): [failure for failure in failures if _concerns(failure, one)] for one in ranked}
-    for candidate in ranked:
-        if not broken[id(candidate)]:
-            return candidate
-    nearest = min(ranked, key=lambda one: len(broken[id(one)]))
-    raise PlanError(
-        _unreachable(nearest.label, broken[id(nearest)]),
-        remedy=f"let TCP through between the hosts, on clusterddp_ports and on ephemeral ports; or {_SET}",
-    )
+    best = min(ranked, key=lambda one: len(broken[id(one)]))
+    return best, broken[id(best)]
 
 
 def _same_machine(one: Facts, other: Facts) -> bool:

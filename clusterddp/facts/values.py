@@ -105,6 +105,7 @@ class Facts:
     pci_amd: int
     visible_devices: str | None  # CUDA_VISIBLE_DEVICES (or HIP's, ROCR's) where the host or its inventory sets it
     env_digest: str
+    environment: Mapping[str, str]  # what torchrun, NCCL and gloo heed, as the setup lines and clusterddp_env leave it
     python: str | None
     python_version: str | None
     python_error: str | None
@@ -120,7 +121,7 @@ class Facts:
         Raises:
             HelperError: a field is missing or no value of its kind.
         """
-        fields = _Fields(host, data)
+        fields = Fields(host, data)
         pci = fields.part("pci_gpus")
         first, last = fields.pair("ephemeral_range")
         torch = fields.part("torch") if fields.given("torch") else None
@@ -149,6 +150,7 @@ class Facts:
             pci_amd=pci.number("amd"),
             visible_devices=fields.maybe_text("visible_devices"),
             env_digest=fields.text("env_digest"),
+            environment=fields.mapping("environment", lambda one, name: one.text(name)),
             python=fields.maybe_path("python"),
             python_version=fields.maybe_text("python_version"),
             python_error=fields.maybe_text("python_error"),
@@ -164,7 +166,7 @@ class Facts:
         return self.torch.device_count if self.torch else 0
 
 
-class _Fields:
+class Fields:
     """Typed access to one JSON object of a host."""
 
     def __init__(self, host: str, data: Any, place: str = "") -> None:
@@ -174,56 +176,82 @@ class _Fields:
         self._data: Mapping[str, Any] = data
 
     def given(self, name: str) -> bool:
+        """Whether a field is there and not null."""
         return self._data.get(name) is not None
 
     def text(self, name: str) -> str:
+        """A text."""
         value = self._data.get(name)
         if not isinstance(value, str) or len(value) > MOST or "\0" in value:
             raise self._wrong(name, value, "a text")
         return value
 
     def maybe_text(self, name: str) -> str | None:
+        """A text, or None."""
         return self.text(name) if self.given(name) else None
 
     def maybe_path(self, name: str) -> str | None:
+        """An absolute path, or None."""
         value = self.maybe_text(name)
         if value is not None and (not value.startswith("/") or "\n" in value):
             raise self._wrong(name, value, "an absolute path")
         return value
 
     def number(self, name: str, most: int = (1 << 63) - 1) -> int:
+        """A whole number, at most ``most``."""
         value = self._data.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
             raise self._wrong(name, value, f"a whole number up to {most}")
         return value
 
     def maybe_number(self, name: str) -> int | None:
+        """A whole number, or None."""
         return self.number(name) if self.given(name) else None
 
     def flag(self, name: str) -> bool:
+        """True or false."""
         value = self._data.get(name)
         if not isinstance(value, bool):
             raise self._wrong(name, value, "true or false")
         return value
 
-    def part(self, name: str) -> _Fields:
-        return _Fields(self._host, self._data.get(name), f"{self._place}{name}.")
+    def part(self, name: str) -> Fields:
+        """An object inside."""
+        return Fields(self._host, self._data.get(name), f"{self._place}{name}.")
 
     def pair(self, name: str) -> tuple[int, int]:
+        """Two whole numbers."""
         numbers = self.numbers(name)
         if len(numbers) != 2:
             raise self._wrong(name, numbers, "two whole numbers")
         return numbers[0], numbers[1]
 
+    def maybe_numbers(self, name: str, count: int) -> tuple[int | None, ...]:
+        """A list of so many whole numbers, each of which may be null."""
+        found = self._items(name, lambda one: one.maybe_number("item"))
+        if len(found) != count:
+            raise self._wrong(name, found, f"{count} whole numbers")
+        return found
+
     def numbers(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers."""
         return self._items(name, lambda one: one.number("item"))
 
     def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts."""
         return self._items(name, lambda one: one.text("item"))
 
-    def each(self, name: str, read: Callable[[_Fields], T]) -> tuple[T, ...]:
+    def each(self, name: str, read: Callable[[Fields], T]) -> tuple[T, ...]:
         """Every object of a list, read."""
         return self._items(name, lambda one: read(one.part("item")))
+
+    def mapping(self, name: str, read: Callable[[Fields, str], T]) -> dict[str, T]:
+        """Every value of an object, read by its key."""
+        value = self._data.get(name)
+        if not isinstance(value, dict) or len(value) > MOST:
+            raise self._wrong(name, value, "an object")
+        inner = self.part(name)
+        return {str(key): read(inner, key) for key in value}
 
     def check(self, name: str, meant: Callable[[str], object], what: str) -> str:
         """A text for which ``meant`` gives something true and raises no ValueError."""
@@ -235,11 +263,11 @@ class _Fields:
             pass  # as wrong as what gives nothing true
         raise self._wrong(name, value, what)
 
-    def _items(self, name: str, read: Callable[[_Fields], T]) -> tuple[T, ...]:
+    def _items(self, name: str, read: Callable[[Fields], T]) -> tuple[T, ...]:
         value = self._data.get(name)
         if not isinstance(value, list) or len(value) > MOST:
             raise self._wrong(name, value, "a list")
-        return tuple(read(_Fields(self._host, {"item": item}, f"{self._place}{name}.")) for item in value)
+        return tuple(read(Fields(self._host, {"item": item}, f"{self._place}{name}.")) for item in value)
 
     def _wrong(self, name: str, value: Any, wanted: str) -> HelperError:
         return HelperError(
@@ -247,7 +275,7 @@ class _Fields:
         )
 
 
-def _interface(fields: _Fields) -> Interface:
+def _interface(fields: Fields) -> Interface:
     family = fields.number("family")
     bits = 32 if family == 4 else 128
     address = fields.check(
@@ -264,7 +292,7 @@ def _interface(fields: _Fields) -> Interface:
     )
 
 
-def _gpu(fields: _Fields) -> Gpu:
+def _gpu(fields: Fields) -> Gpu:
     return Gpu(
         index=fields.number("index"),
         uuid=fields.check("uuid", _UUID.fullmatch, "a GPU UUID"),
@@ -277,7 +305,7 @@ def _gpu(fields: _Fields) -> Gpu:
     )
 
 
-def _torch(fields: _Fields) -> TorchFacts:
+def _torch(fields: Fields) -> TorchFacts:
     import_error = fields.maybe_text("import_error")
     if import_error is not None:
         return TorchFacts(import_error=import_error)

@@ -1,0 +1,105 @@
+"""Checks of the folders a run uses: room, rights, and on what they lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.check import Check, Finding, fail, for_health, unknown, warn
+
+if TYPE_CHECKING:
+    from clusterddp.facts import Folder, Health
+    from clusterddp.inventory import HostEntry
+
+CATEGORY = "Storage"
+_MIB = 1 << 20
+_FULL, _TIGHT = 100 * _MIB, 1 << 30  # bytes
+_NO_INODES, _FEW_INODES = 1000, 10_000
+_FOLDERS = ("state", "workdir", "tmp")
+
+
+def _folders(health: Health) -> list[tuple[str, Folder]]:
+    """The folders that answered."""
+    return [(key, one) for key in _FOLDERS if (one := health.folders.get(key)) and not one.error]
+
+
+def _mounts(entry: HostEntry, health: Health) -> Finding | None:
+    for key in _FOLDERS:
+        found = health.folders.get(key)
+        if found is None:
+            return unknown(entry.name, f"could not look: {key} was not told")
+        if found.error:
+            return fail(entry.name, f"{key} {found.path}: {found.error}")
+    return None
+
+
+def _disk(entry: HostEntry, health: Health) -> Finding | None:
+    low = []
+    for key, one in _folders(health):
+        if one.free_bytes < _TIGHT:
+            low.append((one.free_bytes < _FULL, f"{key} {one.path}: {one.free_bytes // _MIB} MiB free"))
+        elif one.inodes and one.free_inodes < _FEW_INODES:
+            low.append((one.free_inodes < _NO_INODES, f"{key} {one.path}: {one.free_inodes} inodes free"))
+    if not low:
+        return None
+    return (fail if any(bad for bad, _ in low) else warn)(entry.name, "; ".join(text for _, text in low))
+
+
+def _writable(entry: HostEntry, health: Health) -> Finding | None:
+    shut = [f"{key} {one.path}" for key, one in _folders(health) if not one.writable]
+    return fail(entry.name, f"cannot write: {', '.join(shut)}") if shut else None
+
+
+def _state_place(entry: HostEntry, health: Health) -> Finding | None:
+    state, workdir = health.folders.get("state"), health.folders.get("workdir")
+    if state and state.network:
+        return fail(
+            entry.name,
+            f"state {state.path} lies on {state.filesystem}",
+            fix="set clusterddp_state to a folder on a local disk",
+        )
+    if workdir and workdir.network:
+        return warn(entry.name, f"workdir {workdir.path} lies on {workdir.filesystem}")
+    return None
+
+
+CHECKS = (
+    Check(
+        name="mounts",
+        category=CATEGORY,
+        title="the folders of a run answer",
+        judge=for_health(_mounts),
+        needs=("health",),
+        symptom="processes that hang in state D and cannot be killed, or Stale file handle",
+        fix="mount it anew (`mount -o remount`, `umount -l`), and see that the file server lives",
+    ),
+    Check(
+        name="disk",
+        category=CATEGORY,
+        title="there is room for code, logs and checkpoints",
+        judge=for_health(_disk),
+        needs=("health",),
+        after=("mounts",),
+        symptom="No space left on device, in the middle of a checkpoint",
+        fix="free some (`df -h`, `df -i`), or set clusterddp_workdir and clusterddp_state to a larger disk",
+    ),
+    Check(
+        name="writable",
+        category=CATEGORY,
+        title="the folders of a run can be written",
+        judge=for_health(_writable),
+        needs=("health",),
+        after=("mounts",),
+        symptom="Read-only file system, or Permission denied",
+        fix="mend owner and mode, or set clusterddp_workdir and clusterddp_state to folders of your own",
+    ),
+    Check(
+        name="local-state",
+        category=CATEGORY,
+        title="state and workdir lie on local disks",
+        judge=for_health(_state_place),
+        needs=("health",),
+        after=("mounts",),
+        symptom="training stands still when the file server does; hosts overwrite each other's files",
+        fix="nothing, if it is meant: the hosts share what they write; else set clusterddp_workdir",
+    ),
+)

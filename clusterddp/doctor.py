@@ -1,0 +1,163 @@
+"""Gather what the doctor's checks judge, and what a log's known messages point to.
+
+Facts, health and dials are asked of all hosts at once; only what some check needs is asked at all.
+Not here: the judgements (checks/), the messages (known/), what is printed (terminal.py).
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.checks import Evidence, NetworkSeen, RunSeen, Seen
+from clusterddp.errors import PlanError
+from clusterddp.facts import Health, candidates, loopback, nearest
+from clusterddp.fanout import each
+from clusterddp.known import TABLE as MESSAGES
+from clusterddp.known import find
+from clusterddp.probe import probe, try_all
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from clusterddp.cleanup import Orphans
+    from clusterddp.facts import Facts
+    from clusterddp.fanout import Host, Outcome
+    from clusterddp.inventory import HostEntry
+    from clusterddp.known import Known
+    from clusterddp.runs import RunView
+
+WORKDIRS = "~/clusterddp"  # where a workdir lies unless the inventory says another
+HEALTH_TIMEOUT = 60.0  # seconds; what may hang on the host is given up there much earlier
+
+
+def gather(
+    entries: Sequence[HostEntry], outcomes: Sequence[Outcome[Host]], needs: Collection[str], *, fresh: bool
+) -> Evidence:
+    """Ask the hosts that were reached for what the checks need; runs are the caller's.
+
+    Args:
+        entries: The hosts, as they were to be connected.
+        outcomes: Their connections.
+        needs: What the checks need: ``asked``, ``facts``, ``health``, ``network``, ``dialled``.
+        fresh: Ask torch anew instead of trusting what it said earlier.
+    """
+    hosts = [outcome.value for outcome in outcomes if outcome.value]
+    seen = {
+        entry.name: Seen(entry=entry, error=outcome.error, noise=outcome.value.noise if outcome.value else "")
+        for entry, outcome in zip(entries, outcomes, strict=True)
+    }
+    if needs:
+        for told in probe(hosts, fresh=fresh):
+            words = _words(told)
+            seen[told.name] = replace(seen[told.name], facts=told.value, facts_error=words)
+    facts = {name: one.facts for name, one in seen.items() if one.facts}
+    beside = ThreadPoolExecutor(1)
+    try:
+        wanted = {"network", "dialled"} & set(needs)
+        dialled = beside.submit(_network, [host for host in hosts if host.name in facts], facts) if wanted else None
+        if "health" in needs:
+            for outcome in _healths(hosts, facts):
+                seen[outcome.name] = replace(seen[outcome.name], health=outcome.value, health_error=_words(outcome))
+        network = dialled.result() if dialled else None
+    finally:  # after Ctrl-C nobody waits for hosts that may never answer
+        beside.shutdown(wait=False, cancel_futures=True)
+    return Evidence(hosts=tuple(seen.values()), network=network)
+
+
+def _words(outcome: Outcome[Any]) -> str:
+    return str(outcome.error).removeprefix(f"{outcome.name}: ") if outcome.error else ""
+
+
+def _healths(hosts: Sequence[Host], facts: dict[str, Facts]) -> list[Outcome[Health]]:
+    names = list(dict.fromkeys(one.hostname for one in facts.values()))
+
+    def ask(host: Host) -> Health:
+        own = facts.get(host.name)
+        args = {
+            "workdir": host.entry.workdir or WORKDIRS,
+            "names": names,
+            "ports": list(host.entry.ports),
+            "pids": [pid for gpu in own.gpus for pid in gpu.processes] if own else [],
+        }
+        return Health.from_json(host.name, host.call("health", args, timeout=HEALTH_TIMEOUT))
+
+    return each(hosts, ask)
+
+
+def _network(hosts: Sequence[Host], facts: dict[str, Facts]) -> NetworkSeen:
+    """Dials between all pairs on every network that comes into question; what failed on the best."""
+    nodes = [(host.entry, facts[host.name]) for host in hosts]
+    local = loopback(nodes)
+    if local is not None or not nodes:
+        return NetworkSeen(label="loopback", where=local or {})
+    try:
+        chosen = candidates(nodes)
+    except PlanError as error:
+        return NetworkSeen(error=error.message)
+    failures, deaf = try_all(hosts, chosen) if len(hosts) > 1 else ([], [])
+    best, broken = nearest(chosen, failures)
+    return NetworkSeen(
+        label=best.label,
+        where=best.where,
+        failures=tuple(broken),
+        deaf={outcome.name: _words(outcome) for outcome in deaf},
+    )
+
+
+def runs_seen(views: Iterable[RunView], orphans: Iterable[Orphans]) -> tuple[RunSeen, ...]:
+    """The runs that live, and those that have left processes."""
+    live = [
+        RunSeen(
+            run=view.run,
+            name=view.name,
+            operator=str(view.record.get("operator") or ""),
+            hosts=tuple(str(node["host"]) for node in view.nodes),
+        )
+        for view in views
+        if view.live
+    ]
+    left: dict[str, dict[str, tuple[int, ...]]] = {}
+    for one in orphans:
+        left.setdefault(one.run, {})[one.host] = tuple(pid for pid, _ in one.processes)
+    return (*live, *(RunSeen(run=run, hosts=tuple(by_host), left=by_host) for run, by_host in left.items()))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explained:
+    """A known message in a log: how often it is there, and its first line (number from 1, text)."""
+
+    known: Known
+    count: int
+    line: int
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``doctor --explain --json`` prints it."""
+        row = self.known
+        return {
+            "name": row.name,
+            "check": row.check or None,
+            "message": row.cause,
+            "fix": row.remedy,
+            "count": self.count,
+            "line": self.line,
+            "text": self.text,
+        }
+
+
+def explain(lines: Iterable[str]) -> list[Explained]:
+    """The known messages in a log, in the order of their first lines."""
+    first: dict[str, tuple[int, str]] = {}
+    counts: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        row = find(line)
+        if row:
+            first.setdefault(row.name, (number, line.strip()[:300]))
+            counts[row.name] = counts.get(row.name, 0) + 1
+    rows = {row.name: row for row in MESSAGES}
+    return [
+        Explained(known=rows[name], count=counts[name], line=number, text=text)
+        for name, (number, text) in first.items()
+    ]

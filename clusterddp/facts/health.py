@@ -1,0 +1,104 @@
+"""What the doctor asks of a host beyond its facts, as frozen values; every field is checked as those of facts are.
+
+Not here: asking (remote/health.py), judging (clusterddp/checks).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.facts.values import Fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Folder:
+    """The file system below a folder; with an ``error`` nothing but the path is meant."""
+
+    path: str
+    filesystem: str = ""
+    network: bool = False
+    total_bytes: int = 0
+    free_bytes: int = 0
+    inodes: int = 0  # 0: the file system has no such number
+    free_inodes: int = 0
+    writable: bool = True
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lookup:
+    """What a host takes a name for."""
+
+    addresses: tuple[str, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owner:
+    """Whose a process is."""
+
+    user: str
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Health:
+    """Limits are (soft, hard), None is no limit; folders by ``state``, ``workdir``, ``tmp``, ``shm``."""
+
+    limits: Mapping[str, tuple[int | None, int | None]]
+    available_bytes: int | None
+    infiniband: bool
+    taken: tuple[int, ...]  # ports of clusterddp_ports on which somebody listens
+    folders: Mapping[str, Folder]
+    names: Mapping[str, Lookup]
+    owners: Mapping[int, Owner]  # of the processes that were asked about, those that can be seen
+
+    @classmethod
+    def from_json(cls, host: str, data: Any) -> Health:
+        """Health from the result of a host's ``health`` operation.
+
+        Raises:
+            HelperError: a field is missing or no value of its kind.
+        """
+        fields = Fields(host, data)
+        owners = fields.mapping("owners", lambda one, key: _owner(one.part(key)))
+        return cls(
+            limits=fields.mapping("limits", _limit),
+            available_bytes=fields.maybe_number("available_bytes"),
+            infiniband=fields.flag("infiniband"),
+            taken=fields.numbers("taken"),
+            folders=fields.mapping("folders", lambda one, key: _folder(one.part(key))),
+            names=fields.mapping("names", lambda one, key: _lookup(one.part(key))),
+            owners={int(pid): one for pid, one in owners.items() if pid.isdecimal()},
+        )
+
+
+def _limit(fields: Fields, name: str) -> tuple[int | None, int | None]:
+    soft, hard = fields.maybe_numbers(name, 2)
+    return soft, hard
+
+
+def _folder(fields: Fields) -> Folder:
+    return Folder(
+        path=fields.text("path"),
+        filesystem=fields.text("filesystem"),
+        network=fields.flag("network"),
+        total_bytes=fields.number("total_bytes"),
+        free_bytes=fields.number("free_bytes"),
+        inodes=fields.number("inodes", (1 << 64) - 1),
+        free_inodes=fields.number("free_inodes", (1 << 64) - 1),
+        writable=fields.flag("writable"),
+        error=fields.maybe_text("error"),
+    )
+
+
+def _lookup(fields: Fields) -> Lookup:
+    return Lookup(addresses=fields.texts("addresses"), error=fields.maybe_text("error"))
+
+
+def _owner(fields: Fields) -> Owner:
+    return Owner(user=fields.text("user"), command=fields.text("command"))

@@ -1,0 +1,216 @@
+"""The doctor's frame: which checks are run, how results are joined, what the page and known messages say of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterddp.checks import TABLE, Check, Evidence, NetworkSeen, RunSeen, Seen, collapsed, judge, select, worst
+from clusterddp.doctor import explain
+from clusterddp.errors import HelperError, UnreachableError, UsageError
+from clusterddp.facts import Folder, Lookup, Owner, TorchFacts
+from clusterddp.known import TABLE as MESSAGES
+from tests.unit.evidence_made import cluster, failure, health, seen
+from tests.unit.facts_made import gpus, interface
+
+PAGE = Path(__file__).parents[2] / "docs" / "checks.md"
+NAMES = [check.name for check in TABLE]
+
+
+def test_names_are_unique_and_causes_stand_above() -> None:
+    assert len(set(NAMES)) == len(NAMES)
+    assert not set(NAMES) & {check.category for check in TABLE}
+    for place, check in enumerate(TABLE):
+        assert set(check.after) <= set(NAMES[:place]), check.name
+        assert not check.needs or place >= NAMES.index("setup"), check.name
+        assert check.title
+        assert "\n" not in check.title + check.symptom + check.fix
+
+
+def test_the_page_shows_the_table() -> None:
+    shown = [f"| {check.name} | {check.category} | {check.title} |" for check in TABLE]
+    lines = PAGE.read_text(encoding="utf-8").split("## Not there yet")[0].splitlines()
+    assert [line for line in lines if line.startswith("| ") and not line.startswith("| name ")] == shown
+
+
+def test_known_messages_name_checks_that_are_there_or_said_not_to_be() -> None:
+    missing = PAGE.read_text(encoding="utf-8").split("## Not there yet")[1]
+    later = set(re.findall(r"`([a-z-]+)`", missing))
+    assert {row.check for row in MESSAGES if row.check} <= {*NAMES, *later}
+    assert not later & set(NAMES)
+
+
+def test_only_takes_names_and_categories_and_what_explains_them() -> None:
+    assert [check.name for check in select(only=["shm"])] == ["connection", "host-keys", "helper", "setup", "shm"]
+    assert {check.name for check in select(only=["Storage"])} >= {"disk", "mounts", "connection"}
+    assert "disk" not in {check.name for check in select(skip=["Storage"])}
+    assert len(select(skip=["shm"])) == len(TABLE) - 1
+
+
+@pytest.mark.parametrize("names", [{"only": ["smh"]}, {"skip": ["smh"]}])
+def test_a_name_that_is_none_is_refused(names: dict[str, list[str]]) -> None:
+    with pytest.raises(UsageError, match="'smh' is no check"):
+        select(**names)
+
+
+def test_a_failure_is_unknown_below_where_its_own_check_is_skipped() -> None:
+    lost = Seen(entry=seen("gpu02").entry, error=UnreachableError("gpu02", "no answer"))
+    results = judge(cluster(lost), select(only=["shm"], skip=["connection"]))
+    (result,) = [result for result in results if result.verdict == "unknown" and result.name == "shm"]
+    assert result.message == "could not look: gpu02: no answer"
+    assert worst(results) == "unknown"
+
+
+def test_what_a_failure_explains_is_skipped_and_says_so() -> None:
+    lost = Seen(entry=seen("gpu02").entry, error=UnreachableError("gpu02", "no answer"))
+    results = judge(cluster(lost), select(only=["shm"]))
+    assert [
+        (result.name, result.verdict, result.hosts) for result in results if result.name in ("connection", "shm")
+    ] == [
+        ("connection", "fail", ("gpu02",)),
+        ("connection", "pass", ("gpu01", "gpu03")),
+        ("shm", "skipped", ("gpu02",)),
+        ("shm", "pass", ("gpu01", "gpu03")),
+    ]
+    assert worst(results) == "fail"
+
+
+def test_every_host_stands_in_every_checks_result() -> None:
+    lost = Seen(entry=seen("gpu02").entry, error=HelperError("gpu02", "no python3 on the host"))
+    results = judge(cluster(lost), select())
+    for check in TABLE:
+        hosts = {host for result in results if result.name == check.name for host in result.hosts}
+        assert hosts == {"gpu01", "gpu02", "gpu03"}, check.name
+
+
+def test_json_is_the_contracts() -> None:
+    (first, *_) = judge(cluster(), select())
+    assert first.to_json() == {
+        "name": "connection",
+        "category": "SSH",
+        "verdict": "pass",
+        "hosts": ["gpu01", "gpu02", "gpu03"],
+        "message": "every host is reached by SSH",
+        "symptom": "",
+        "fix": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        ([], ""),
+        (["gpu00"], "gpu00"),
+        (["gpu00", "gpu01"], "gpu00, gpu01"),
+        ([f"gpu{n:02}" for n in range(32)], "gpu[00-31]"),
+        (["gpu08", "gpu09", "gpu10", "gpu12"], "gpu[08-10], gpu12"),
+        (["n8", "n9", "n10", "n11"], "n[8-11]"),
+        (["n08", "n09", "n010"], "n08, n09, n010"),
+        (["a1.x", "a2.x", "a3.x", "b4.x"], "a[1-3].x, b4.x"),
+        (["desk", "attic"], "desk, attic"),
+    ],
+)
+def test_neighbours_are_drawn_together(names: list[str], shown: str) -> None:
+    assert collapsed(names) == shown
+
+
+def test_a_log_is_explained_by_its_known_messages() -> None:
+    lines = ["step 1", "OSError: [Errno 28] No space left on device", "x", "No space left on device", "Bus error."]
+    (found,) = explain(lines)
+    assert (found.known.name, found.count, found.line) == ("disk-full", 2, 2)
+    assert found.to_json()["check"] == "disk"
+    assert explain(["all is well"]) == []
+
+
+words = st.text(max_size=8)
+sizes = st.integers(min_value=0, max_value=(1 << 63) - 1)
+addresses = st.sampled_from(["10.0.0.1", "10.0.0.2", "127.0.1.1", "fe80::1", "nonsense", ""])
+folders = st.builds(
+    Folder, path=words, filesystem=words, network=st.booleans(), free_bytes=sizes, inodes=sizes, free_inodes=sizes,
+    writable=st.booleans(), error=st.none() | words,
+)  # fmt: skip
+lookups = st.builds(Lookup, addresses=st.lists(addresses, max_size=3).map(tuple), error=st.none() | words)
+torches = st.none() | st.builds(
+    TorchFacts, version=words, cuda=st.none() | words, nccl=st.none() | words, gloo=st.booleans(),
+    nccl_available=st.booleans(), device_count=st.integers(0, 9), device_error=st.none() | st.just("e"),
+    import_error=st.none() | words,
+)  # fmt: skip
+
+
+@st.composite
+def hosts(draw: st.DrawFn, name: str) -> Seen:
+    """A host of which anything may be true, or nothing is known."""
+    kind = draw(st.sampled_from(["whole", "lost", "no facts", "no health"]))
+    torch = draw(torches)
+    cards = tuple(
+        replace(gpu, driver=draw(words), used_mib=draw(st.none() | sizes))
+        for gpu in gpus(draw(st.integers(0, 2)), busy=(0,))
+    )
+    made = seen(
+        name,
+        entry={"gpus": draw(st.none() | st.integers(0, 9) | st.just(("0", "GPU-x")))},
+        hostname=draw(st.sampled_from(["gpu01", "gpu02", ""])),
+        boot=draw(st.sampled_from(["a", "b"])),
+        addresses=tuple(interface(one) for one in draw(st.lists(st.sampled_from(["10.0.0.1", "10.0.0.2"])))),
+        environment=draw(st.dictionaries(st.sampled_from(["NCCL_SOCKET_IFNAME", "RANK", "NCCL_X"]), words)),
+        python=draw(st.none() | st.just("/p")),
+        torch=torch,
+        gpus=cards,
+        cores=draw(st.integers(0, 9)),
+        memory_bytes=draw(st.none() | sizes),
+        shm_bytes_free=draw(st.none() | sizes),
+        clock_offset_ns=draw(st.integers(-(1 << 62), 1 << 62)),
+        kill_user_processes=draw(st.booleans()),
+        remove_ipc=draw(st.booleans()),
+        health={
+            "limits": draw(st.dictionaries(st.sampled_from(["nofile", "memlock", "x"]), st.tuples(sizes, sizes))),
+            "available_bytes": draw(st.none() | sizes),
+            "infiniband": draw(st.booleans()),
+            "taken": draw(st.lists(st.integers(29400, 29499), unique=True).map(tuple)),
+            "folders": draw(st.dictionaries(st.sampled_from(["state", "workdir", "tmp"]), folders)),
+            "names": draw(st.dictionaries(st.sampled_from(["gpu01", "gpu02"]), lookups)),
+            "owners": draw(st.just({}) | st.just({4711: Owner(user="bob", command="x")})),
+        },
+    )
+    if kind == "lost":
+        return Seen(entry=made.entry, error=UnreachableError(name, "no answer"), noise=draw(words))
+    if kind == "no facts":
+        return replace(made, facts=None, facts_error="gone")
+    return replace(made, health=None) if kind == "no health" else made
+
+
+pairs = st.tuples(st.sampled_from(["gpu01", "gpu02"]), st.sampled_from(["gpu01", "gpu02"]), st.booleans())
+networks = st.none() | st.builds(
+    NetworkSeen,
+    where=st.just({"gpu01": interface("10.0.0.1"), "gpu02": interface("10.0.0.2", speed=None)}),
+    failures=st.lists(pairs.map(lambda one: failure(one[0], one[1], ranged=one[2]))).map(tuple),
+    deaf=st.dictionaries(st.sampled_from(["gpu01", "gpu02"]), st.text(min_size=1, max_size=8)),
+    error=words,
+)
+runs = st.none() | st.lists(
+    st.builds(RunSeen, run=words, hosts=st.just(("gpu01",)), left=st.just({}) | st.just({"gpu02": (1,)}))
+).map(tuple)
+
+
+@given(one=hosts("gpu01"), two=hosts("gpu02"), network=networks, found=runs)
+def test_no_check_raises_whatever_is_true(
+    one: Seen, two: Seen, network: NetworkSeen | None, found: tuple[RunSeen, ...] | None
+) -> None:
+    results = judge(Evidence(hosts=(one, two), network=network, runs=found), select())
+    for check in TABLE:
+        own = [result for result in results if result.name == check.name]
+        assert {host for result in own for host in result.hosts} == {"gpu01", "gpu02"}
+    for result in results:
+        assert result.message
+        assert (result.verdict in ("fail", "warn")) == bool(result.fix or result.symptom)
+
+
+def test_no_host_at_all_is_no_finding() -> None:
+    assert judge(Evidence(hosts=()), select()) == []
+    assert health().limits
+    assert isinstance(TABLE[0], Check)
