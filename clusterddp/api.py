@@ -12,6 +12,7 @@ A Cluster keeps one connection and one helper a host, opened in parallel when fi
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import threading
@@ -19,15 +20,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp import prepare, runs
+from clusterddp import checks, cleanup, doctor, join, prepare, runs
 from clusterddp.connection import Connector, append_known_hosts
-from clusterddp.errors import UnreachableError
+from clusterddp.errors import ClusterddpError, RunError, UnreachableError
 from clusterddp.fanout import Host, Outcome, each, values
 from clusterddp.inventory import Inventory, built_in, load
 from clusterddp.launchers import ssh
 from clusterddp.project import Project, find
-from clusterddp.run import Proof, Run
-from clusterddp.wanted import RunOptions
+from clusterddp.run import Proof, Run, spools_now
+from clusterddp.wanted import GRACE, RunOptions
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 
@@ -70,6 +71,7 @@ class Cluster:
         self.project = project or find()
         self.notify = notify
         self.progress = progress
+        self.launched: Run | None = None  # the run started last, from its first host's start on
         self._connector = Connector(accept_new_host_keys=accept_new_host_keys, ask=ask)
         self._hosts: dict[str, Host] = {}
         self._lock = threading.Lock()
@@ -147,6 +149,33 @@ class Cluster:
         prepare.nodes(self.inventory)
         return prepare.report(values(self.connect()), fresh=fresh)
 
+    def doctor(self, *, only: Iterable[str] = (), skip: Iterable[str] = ()) -> list[checks.CheckResult]:
+        """Judge every node and spare: each check's results in order, the worst of it first.
+
+        Args:
+            only: Names of checks or categories; none means all.
+            skip: Those left out.
+
+        Raises:
+            UsageError: a name is no check.
+            InventoryError: there is no node.
+        """
+        chosen = checks.select(only, skip)
+        needs = {need for check in chosen for need in check.needs}
+        prepare.nodes(self.inventory)
+        outcomes = self.connect(self._reached)
+        evidence = doctor.gather(self._reached, outcomes, needs, fresh=any(check.name == "torch" for check in chosen))
+        if "runs" in needs:
+            reached = [outcome.value.entry for outcome in outcomes if outcome.value]
+            with contextlib.suppress(ClusterddpError):  # it stays unknown
+                evidence = replace(evidence, runs=self._runs_on(reached))
+        return checks.judge(evidence, chosen)
+
+    def _runs_on(self, entries: Sequence[HostEntry]) -> tuple[checks.RunSeen, ...]:
+        found = runs.views(self.gather("", {entry.name for entry in entries})[0])
+        left = [orphans for outcome in cleanup.orphans(entries, self._open) for orphans in outcome.get()]
+        return doctor.runs_seen(found, left)
+
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
         """All that ``run`` does before it starts anything: connect, facts, sync, plan.
 
@@ -154,9 +183,21 @@ class Cluster:
             ClusterddpError: a host cannot take part, or the code cannot be synced.
         """
         entries = prepare.nodes(self.inventory)
-        hosts = prepare.take(self.connect(entries), options, self.notify)
-        plan = prepare.prepare(hosts, self.project, self.inventory, options, self.notify, self.progress, dry=dry)
-        return plan, hosts
+        reserve = self.inventory.spares if options.relaunch else ()
+        outcomes = self.connect([*entries, *reserve])
+        hosts = prepare.take(outcomes[: len(entries)], options, self.notify)
+        spares = prepare.take_spares(outcomes[len(entries) :], self.notify)
+        plan = prepare.prepare(
+            [*hosts, *spares],
+            self.project,
+            self.inventory,
+            options,
+            self.notify,
+            self.progress,
+            spares=len(spares),
+            dry=dry,
+        )
+        return plan, [*hosts, *spares]
 
     def run(self, script: str, args: Sequence[str] = (), **options: Any) -> Run:
         """Sync the project's code, start ``script`` by torchrun on every node, return at once.
@@ -175,10 +216,36 @@ class Cluster:
         """``run`` with its options as one value."""
         plan, hosts = self.plan(options)
         secrets = prepare.secret_values(plan)
+        left = [entry.name for entry in self.inventory.nodes if entry.name not in {host.name for host in hosts}]
+        elastic = plan.options.elastic
+        left = left[: elastic[1] - len(plan.nodes)] if elastic else []
+        plan = replace(plan, record={**plan.record, "left_out": left})
         self.progress("starting")
-        plan, spools = ssh.launch(hosts, plan, secrets)
+        self.launched = Run(self, plan.run, plan.attempt, {host.name: "" for host in hosts}, dict(plan.record))
+        spools = ssh.launch(hosts, plan, secrets)
         self.project.record_run({"run": plan.run, **plan.record})
-        return Run(self, plan.run, plan.attempt, spools, dict(plan.record))
+        taking = {node.host: spools[node.host] for node in plan.nodes}
+        return replace(self.launched, spools=taking)
+
+    def join(self, run: Run, names: Sequence[str] | None = None) -> list[str]:
+        """Let nodes of the inventory join the run: these, or all that answer and are not in it; their names.
+
+        Raises:
+            RunError: no host is left that could.
+            ClusterddpError: the run takes no more hosts, or a host cannot take part, or one of ``names`` be reached.
+        """
+        if names is None:
+            outcomes = self.connect([entry for entry in self.inventory.nodes if entry.name not in run.spools])
+            for outcome in outcomes:
+                if outcome.error:
+                    self.notify(f"left out: {outcome.error}")
+            hosts = [outcome.value for outcome in outcomes if outcome.value]
+        else:
+            hosts = [self.host(name) for name in names]
+        if not hosts:
+            raise RunError(f"no host can join run {run.id}: all that answer are in it")
+        guide = next(name for name, spool in run.spools.items() if spool)
+        return list(join.join(self.host(guide), run.spools[guide], hosts, self.project))
 
     def list_runs(self) -> list[runs.RunView]:
         """Every run the reachable hosts know of, oldest first."""
@@ -196,16 +263,59 @@ class Cluster:
     def find_view(self, reference: str | None = None, *, reading: bool = True) -> runs.RunView:
         """``find``, as the hosts tell it now.
 
-        Without a reference, runs of other projects on the same hosts count only if this project has none.
+        Without a reference, runs of other projects on the same hosts count only if this project has none. To end one
+        (not ``reading``), another operator's run takes its full id (``runs.Owner``).
         """
         found = self.list_runs()
-        own = [view for view in found if view.record.get("project") == self.project.known_id]
-        return runs.choose(own if own and reference is None else found, reference, reading=reading)
+        own = [view for view in found if self.owner.shares_project(view)]
+        return runs.choose(
+            own if own and reference is None else found, reference, to_end_by=None if reading else self.owner
+        )
+
+    @property
+    def owner(self) -> runs.Owner:
+        """Who we are, and in which project: whose runs are ours."""
+        return runs.Owner(operator=prepare.operator(), project=self.project.known_id)
 
     def attach(self, view: runs.RunView) -> Run:
         """The run that a view is of."""
-        spools = {node["host"]: node["spool"] for node in view.nodes}
-        return Run(self, view.run, view.attempt, spools, dict(view.record))
+        spools = spools_now(view, self.inventory)
+        return Run(self, view.run, view.attempt, spools, dict(view.record), view.spools)
+
+    def down(
+        self, views: Iterable[runs.RunView] | None = None, *, purge: bool = False, grace: float = GRACE
+    ) -> tuple[dict[str, list[Proof]], list[cleanup.Cleaned]]:
+        """Stop runs, and remove what is old from every host; the workdirs stay.
+
+        Args:
+            views: The runs to stop; None for all of this project that live or have left processes.
+            purge: Remove all ended runs of this project with their run dirs, and where no other project's are left
+                also our helper; every connection is closed then.
+            grace: Seconds between SIGTERM and SIGKILL.
+
+        Returns: each run's proofs by its id, and what was removed, host by host.
+        """
+        if views is None:
+            left = {found.run for found in self.orphans()}
+            own = [view for view in self.list_runs() if self.owner.shares_project(view)]
+            views = [view for view in own if view.live or view.run in left]
+        proofs = {view.run: self.attach(view).stop(grace=grace, reason="by `down`") for view in views}
+        cleaned = cleanup.clean(self._reached, self._open, self.project.known_id, purge=purge)
+        if purge:  # the helpers' own code may be gone
+            for host in self._hosts.values():
+                host.close()
+            self._hosts.clear()
+        return proofs, cleaned
+
+    def orphans(self) -> list[cleanup.Orphans]:
+        """Processes of this account on the hosts that answer, of runs whose supervisor is gone."""
+        outcomes = cleanup.orphans(self._reached, self._open)
+        return [found for outcome in outcomes for found in outcome.value or ()]
+
+    @property
+    def _reached(self) -> tuple[HostEntry, ...]:
+        """The hosts on which runs may be."""
+        return self.inventory.nodes + self.inventory.spares
 
     def gather(self, run: str, hosts: Container[str] | None = None) -> tuple[list[dict[str, Any]], list[str]]:
         """Every node of every run on the hosts that answer, and the names of those that do not.
@@ -218,8 +328,7 @@ class Cluster:
             found: list[dict[str, Any]] = self._open(entry).call("runs", {"run": run, "hosts": [entry.name]})
             return found
 
-        entries = self.inventory.nodes + self.inventory.spares
-        outcomes = each([entry for entry in entries if hosts is None or entry.name in hosts], ask)
+        outcomes = each([entry for entry in self._reached if hosts is None or entry.name in hosts], ask)
         if all(outcome.error for outcome in outcomes):
             values(outcomes)
         for outcome in outcomes:

@@ -13,11 +13,17 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusterddp.remote.plugin import BACKEND
 from clusterddp.remote.wire import MAGIC, PROTOCOL
 
 REMOTE = Path(__file__).parent / "remote"
 PACKAGE = "clusterddp_remote"  # the name of remote/ inside the zipapp
 MAGIC_WORD = f"{MAGIC.decode()}{PROTOCOL}"
+# What torch looks for in an agent that has the zipapp on its PYTHONPATH.
+_PLUGIN = {
+    "METADATA": f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: 0\n",
+    "entry_points.txt": f"[torchrun.handlers]\n{BACKEND} = {PACKAGE}.plugin:creator\n",
+}
 _ENTRY = f"import sys\nfrom {PACKAGE}.__main__ import main\nsys.exit(main())\n"
 
 # Stage by stage: sh picks an interpreter by the first two lines of stdin; that interpreter runs the program
@@ -64,6 +70,8 @@ def bundle() -> Bundle:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         _add(archive, "__main__.py", _ENTRY.encode())
+        for name, text in _PLUGIN.items():
+            _add(archive, f"{PACKAGE}-0.dist-info/{name}", text.encode())
         for path in sorted(REMOTE.rglob("*")):
             inside = path.relative_to(REMOTE)
             if path.is_file() and "__pycache__" not in inside.parts:

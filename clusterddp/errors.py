@@ -11,6 +11,7 @@
     ├── HostsError           several hosts failed; carries each one's error
     ├── SyncError            the project cannot be synced
     ├── PlanError            these hosts cannot hold this run
+    ├── DiscoverError        machines did not find each other on their network
     └── RunError             a run cannot be found or is in the wrong state
 
 Each renders as one line: what, where, the value, the remedy. Anything else that escapes is a bug.
@@ -118,3 +119,7 @@ class PlanError(ClusterddpError):
 
 class RunError(ClusterddpError):
     """A run cannot be found, or is in the wrong state for this."""
+
+
+class DiscoverError(ClusterddpError):
+    """Machines did not find each other on their network segment."""

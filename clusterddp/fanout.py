@@ -64,6 +64,7 @@ class Host:
         self._exchanges: dict[int, _Exchange] = {}
         self._ids = itertools.count(1)
         self._heard = time.monotonic()
+        self._asked = 0.0  # when a silent host was first pinged
         self._lost: str | None = None
         self._reader: threading.Thread | None = None
 
@@ -84,7 +85,7 @@ class Host:
         except BaseException as error:
             pipe.close()
             if time.monotonic() - began >= HANDSHAKE and isinstance(error, (ClusterddpError, OSError)):
-                raise HelperError(entry.name, f"the helper did not start within {HANDSHAKE:.0f} s") from error
+                raise UnreachableError(entry.name, f"the helper did not start within {HANDSHAKE:.0f} s") from error
             raise
         finally:
             watchdog.cancel()
@@ -251,15 +252,23 @@ class Host:
             exchange.ended = frame.header["kind"] in ("end", "error")
             if frame.header["kind"] == "error":
                 message, remedy = str(frame.header["message"]), str(frame.header.get("remedy") or "")
-                raise HelperError(self.name, message, remedy=remedy)
+                kind = (
+                    UnreachableError if frame.header.get("killed") else HelperError
+                )  # who was killed may be asked again
+                raise kind(self.name, message, remedy=remedy)
             return frame
 
     def _check_alive(self) -> None:
-        silence = time.monotonic() - self._heard
-        if self._lost is None and silence > DEAD:
+        now = time.monotonic()
+        silence = now - self._heard
+        if self._lost is not None or silence <= QUIET:
+            return
+        if self._asked < self._heard:  # nobody has waited for it until now: a reader may have been paused for long
+            self._asked = now
+        if now - self._asked > DEAD - QUIET:
             self._lose(f"no answer for {silence:.0f} s")
             self._pipe.close()
-        elif self._lost is None and silence > QUIET:
+        else:
             self._ask_for_life()
 
     def _ask_for_life(self) -> None:

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.bundle import MAGIC_WORD, NO_PYTHON, TOO_OLD, Bundle
-from clusterddp.errors import ClusterddpError, HelperError
+from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
 from clusterddp.remote.wire import MAGIC, PROTOCOL, Decoder, Frame, ProtocolError
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from clusterddp.connection import BytePipe
     from clusterddp.inventory import HostEntry
 
+PASSING = (129, 137, 143, 255)  # exit codes after SIGHUP, SIGKILL and SIGTERM, and of ssh itself: worth another try
 _NOISE = 64 * 1024  # bytes a login shell may print before the helper speaks
 
 
@@ -30,6 +31,7 @@ def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapp
 
     Raises:
         HelperError: no usable Python, or the helper did not start.
+        UnreachableError: the connection broke, or the helper was killed.
     """
     with contextlib.suppress(OSError):  # it ended at once (nologin, no shell): what it said is still to be read
         pipe.write(code.opening(interpreter=entry.ansible_python, fallback=entry.python, state=entry.state))
@@ -105,4 +107,6 @@ def _no_helper(entry: HostEntry, pipe: BytePipe, received: bytes) -> ClusterddpE
         return HelperError(entry.name, "the host's Python is older than 3.8", remedy=setting)
     if MAGIC in received:
         return HelperError(entry.name, "the helper on the host is of another version")
+    if status is None or status in PASSING:
+        return UnreachableError(entry.name, f"the connection was lost while the helper started{last}")
     return HelperError(entry.name, f"the helper did not start (exit {status}){last}")

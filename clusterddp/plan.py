@@ -5,13 +5,16 @@ Pure: no files, no network, no clock. ``--dry-run`` prints a plan; launchers car
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import PlanError, UsageError
-from clusterddp.remote.launch import PORT_TO_COME
-from clusterddp.remote.nodeenv import PROBED, node_environment
+from clusterddp.remote.nodeenv import KEEP_ALIVE, PROBED, STATIC, TIGHT_KEEP_ALIVE, node_environment
+from clusterddp.remote.plugin import BACKEND as PLUGIN
+from clusterddp.remote.plugin import OLDEST_TORCH
+from clusterddp.remote.spool import PORT_TO_COME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +28,7 @@ OWNED = {
 }  # fmt: skip
 SECRET = "<secret>"  # noqa: S105 - stands in dry runs where a value would
 LOOPBACK = "127."
+CLOSES_ON_RESTART = (2, 3)  # a torch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,8 +44,13 @@ class LaunchOptions:
     max_restarts: int = 0
     rdzv_backend: str = "c10d"
     torchrun_args: tuple[str, ...] = ()
+    pass_local_rank: bool = False
     debug_comm: bool = False
     time_limit: float | None = None
+    log_limit: int | None = None
+    elastic: tuple[int, int] | None = None  # MIN, MAX; None: a fixed size
+    relaunch: int = 0
+    lease: float | None = None  # seconds; None: the run outlives its terminal
 
     def __post_init__(self) -> None:
         for given in self.torchrun_args:
@@ -73,10 +82,41 @@ class Node:
     clock_error_ns: int = 0
     devices: str | None = None
 
+    def facts(self) -> dict[str, Any]:
+        """What a node's environment follows from, as ``node_environment`` takes it."""
+        return {
+            "host": self.host,
+            "nproc": self.nproc,
+            "address": self.address,
+            "interface": self.interface,
+            "run_dir": self.run_dir,
+            "env": dict(self.env),
+            "devices": self.devices,
+        }
+
+    def json(self) -> dict[str, Any]:
+        """The fields of a node's plan that are this host's own, but for its environment."""
+        return {
+            "host": self.host,
+            "python": self.python,
+            "setup": list(self.setup),
+            "workdir": self.workdir,
+            "cwd": self.cwd,
+            "run_dir": self.run_dir,
+            "nproc": self.nproc,
+            "ports": list(self.ports),
+            "clock_offset_ns": self.clock_offset_ns,
+            "clock_error_ns": self.clock_error_ns,
+        }
+
+    def peer(self) -> dict[str, Any]:
+        """What the other nodes know of it."""
+        return {"host": self.host, "address": self.address, "nproc": self.nproc}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchPlan:
-    """All that is needed to start one attempt. ``nodes[0]`` has the rendezvous store."""
+    """All that is needed to start a run. ``nodes[0]`` has the rendezvous store; ``spares`` wait for a relaunch."""
 
     run: str
     attempt: int
@@ -84,113 +124,163 @@ class LaunchPlan:
     nodes: tuple[Node, ...]
     options: LaunchOptions
     record: Mapping[str, Any]
-    control_port: int | None = None
+    spares: tuple[Node, ...] = ()
 
     @property
     def world_size(self) -> int:
         """Workers over all nodes."""
         return sum(node.nproc for node in self.nodes)
 
-    def with_ports(self, store: int, control: int | None = None) -> LaunchPlan:
-        """The plan once the rendezvous host has bound its ports; only the endpoint changes in the argv."""
-        place = self.argv.index("--rdzv-endpoint") + 1
-        endpoint = self.argv[place].replace(PORT_TO_COME, str(store))
-        return replace(self, argv=(*self.argv[:place], endpoint, *self.argv[place + 1 :]), control_port=control)
+    @property
+    def all_nodes(self) -> tuple[Node, ...]:
+        """By place: the nodes, then the spares."""
+        return (*self.nodes, *self.spares)
 
-    def node_json(self, rank: int) -> dict[str, Any]:
-        """The plan of one node as the host's ``start`` takes it."""
-        node = self.nodes[rank]
-        store = {"address": node.address, "ports": list(node.ports)} if rank == 0 else None
+    def node_json(self, place: int) -> dict[str, Any]:
+        """The plan of one node, or spare, as the host's ``start`` takes it."""
+        node = self.all_nodes[place]
+        least, most = self.options.elastic or (len(self.nodes), len(self.nodes))
         return {
             "run": self.run,
             "attempt": self.attempt,
-            "node": f"{rank}-{node.host}",
-            "node_rank": rank,
+            "node": f"{place}-{node.host}",
+            "node_rank": place,
             "nnodes": len(self.nodes),
-            "host": node.host,
+            "place": place,
+            "places": list(range(len(self.nodes))),
+            "peers": [peer.peer() for peer in self.all_nodes],
+            "standby": place >= len(self.nodes),
+            "elastic": self.options.elastic is not None,
+            "min_nodes": least,
+            "max_nodes": most,
             "argv": list(self.argv),
-            "python": node.python,
-            "setup": list(node.setup),
-            "env": self.environment(rank),
+            "rdzv_backend": self.options.rdzv_backend,
+            "env": self.environment(place),
+            "policy": self.policy,
             "yielding": sorted(PROBED - set(self.options.env) - set(node.env)),
-            "workdir": node.workdir,
-            "cwd": node.cwd,
-            "run_dir": node.run_dir,
-            "nproc": node.nproc,
             "world_size": self.world_size,
-            "store": store,
-            "control": {"address": self.nodes[0].address, "port": self.control_port},
+            "store": {"address": node.address} if place == 0 else None,
+            "store_place": 0,
             "secrets": sorted({*self.options.secrets, *node.secrets}),
-            "clock_offset_ns": node.clock_offset_ns,
-            "clock_error_ns": node.clock_error_ns,
             "time_limit": self.options.time_limit,
+            "log_limit": self.options.log_limit,
+            "relaunch": self.options.relaunch,
+            "lease": self.options.lease,
             "record": dict(self.record),
+            **node.json(),
         }
 
-    def environment(self, rank: int) -> dict[str, str]:
+    def environment(self, place: int) -> dict[str, str]:
         """The variables of one node but for what only the host knows (its spool)."""
-        node = self.nodes[rank]
-        policy = {"run": self.run, "env": dict(self.options.env), "debug_comm": self.options.debug_comm}
-        facts = {
-            "host": node.host,
-            "nproc": node.nproc,
-            "address": node.address,
-            "interface": node.interface,
-            "run_dir": node.run_dir,
-            "env": dict(node.env),
-            "devices": node.devices,
+        return node_environment(self.policy, self.all_nodes[place].facts())
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """What all nodes' environments have in common, as ``node_environment`` takes it."""
+        return {
+            "run": self.run,
+            "env": dict(self.options.env),
+            "debug_comm": self.options.debug_comm,
+            "elastic": self.options.elastic is not None,
+            "tight": clock_spread(self.all_nodes)[0] < TIGHT_KEEP_ALIVE / 3,
         }
-        return node_environment(policy, facts)
 
     def render(self) -> str:
         """The plan as commands that could be pasted, one block a host; secrets by name only.
 
         By hand there is no store beside the agents: the first one holds it, on the first port of the range.
         """
-        plan = self.with_ports(self.nodes[0].ports[0])
-        return "\n".join(plan._render_node(rank) for rank in range(len(self.nodes)))  # noqa: SLF001 - our own class
+        return "\n".join(self._render_node(rank) for rank in range(len(self.nodes)))
 
     def _render_node(self, rank: int) -> str:
         node = self.nodes[rank]
         hidden = sorted({*self.options.secrets, *node.secrets})
         values = self.environment(rank)
+        if self.options.rdzv_backend == STATIC:
+            values["PET_NODE_RANK"] = str(rank)
         if rank == 0:
             values["PET_RDZV_CONF"] = values["PET_RDZV_CONF"].replace("is_host=false", "is_host=true")
         exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(values.items())]
         exports += [f"export {name}={SECRET}" for name in hidden]
-        command = " ".join(shlex.quote(word) for word in (node.python, *self.argv))
+        place = self.argv.index("--rdzv-endpoint") + 1
+        endpoint = self.argv[place].replace(PORT_TO_COME, str(self.nodes[0].ports[0]))
+        argv = (*self.argv[:place], endpoint, *self.argv[place + 1 :])
+        argv = tuple("c10d" if word == PLUGIN else word for word in argv)  # the plugin comes with a start of ours
+        command = " ".join(shlex.quote(word) for word in (node.python, *argv))
         lines = [f"# node {rank}: {node.host}", f"cd {shlex.quote(node.cwd)}", *node.setup, *exports, command]
         return "\n".join(lines) + "\n"
 
 
 def make_plan(
-    *, run: str, attempt: int, nodes: Sequence[Node], options: LaunchOptions, record: Mapping[str, Any]
+    *,
+    run: str,
+    nodes: Sequence[Node],
+    spares: Sequence[Node] = (),
+    options: LaunchOptions,
+    record: Mapping[str, Any],
+    attempt: int = 1,
 ) -> LaunchPlan:
-    """The plan of one attempt.
+    """The plan of a run's first attempt; the supervisors make those of later ones from it.
 
     Raises:
         PlanError: no nodes, or a node's address cannot serve.
     """
     if not nodes:
         raise PlanError("no host takes part: every host of the inventory has a clusterddp_role other than node")
-    nodes = _spread_loopback(nodes)
+    count = len(nodes)
+    spread = _spread_loopback([*nodes, *spares])
+    nodes, spares = spread[:count], spread[count:]
+    least, most = options.elastic or (count, count)
+    if options.rdzv_backend == "c10d":
+        _check_clocks(spread)
     endpoint = f"{_bracketed(nodes[0].address)}:{PORT_TO_COME}"
     argv = [
         "-m", MODULE,
-        "--nnodes", str(len(nodes)),
+        "--nnodes", f"{least}:{most}" if options.elastic else str(count),
         "--rdzv-id", f"{run}.{attempt}",
         "--rdzv-backend", options.rdzv_backend,
         "--rdzv-endpoint", endpoint,
         "--max-restarts", str(options.max_restarts),
         *options.torchrun_args,
         *(["-m"] if options.module else []),
-        options.script,
-        *options.args,
+        *_untouched(options.script),
+        *(["--local-rank=${local_rank}"] if options.pass_local_rank else []),
+        *_untouched(*options.args),
     ]  # fmt: skip
-    size = {"world_size": sum(node.nproc for node in nodes), "nnodes": len(nodes)}
+    size = {"world_size": sum(node.nproc for node in nodes), "nnodes": len(nodes), "min_nodes": least}
     return LaunchPlan(
-        run=run, attempt=attempt, argv=tuple(argv), nodes=tuple(nodes), options=options, record={**record, **size}
+        run=run,
+        attempt=attempt,
+        argv=tuple(argv),
+        nodes=tuple(nodes),
+        spares=tuple(spares),
+        options=options,
+        record={**record, **size},
     )
+
+
+def _untouched(*words: str) -> list[str]:
+    """Words that a worker gets as they are: torchrun puts its own values for ``$local_rank``, and $ for ``$$``."""
+    meant = re.compile(r"\$\$|\$\{?local_rank")
+    return [word.replace("$", "$$") if meant.search(word) else word for word in words]
+
+
+def clock_spread(nodes: Sequence[Node]) -> tuple[float, str, str]:
+    """By how many seconds the clocks of two of these hosts may differ at most, and of which two."""
+    early = min(nodes, key=lambda node: node.clock_offset_ns - node.clock_error_ns)
+    late = max(nodes, key=lambda node: node.clock_offset_ns + node.clock_error_ns)
+    spread = late.clock_offset_ns + late.clock_error_ns - early.clock_offset_ns + early.clock_error_ns
+    return (0.0 if early is late else spread / 1e9), early.host, late.host
+
+
+def _check_clocks(nodes: Sequence[Node]) -> None:
+    """c10d compares times of different hosts: with clocks apart it takes a live host for dead, and shrinks the job."""
+    spread, early, late = clock_spread(nodes)
+    if spread >= KEEP_ALIVE / 3:
+        raise PlanError(
+            f"the clocks of {early} and {late} differ by {spread:.1f} s, and torchrun's c10d takes hosts for dead then",
+            remedy="set them by NTP, or install torch 2.6 or newer on every host: then it does not matter",
+        )
 
 
 def _spread_loopback(nodes: Sequence[Node]) -> list[Node]:
@@ -210,11 +300,46 @@ def _bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def predicted_ranks(nodes: Sequence[Node]) -> dict[str, tuple[int, int]]:
-    """First and last rank each host will hold: torchrun's c10d orders nodes by their address as text."""
+def predicted_ranks(nodes: Sequence[Node], backend: str) -> dict[str, tuple[int, int]]:
+    """First and last rank each host will hold: in inventory order, but c10d orders nodes by their address as text."""
     ranks = {}
     first = 0
-    for node in sorted(_spread_loopback(nodes), key=lambda node: node.address):
+    by_address = sorted(_spread_loopback(nodes), key=lambda node: node.address)
+    for node in by_address if backend == "c10d" else nodes:
         ranks[node.host] = (first, first + node.nproc - 1)
         first += node.nproc
     return ranks
+
+
+def check_restarts(max_restarts: int, backend: str, torch_versions: Mapping[str, str]) -> None:
+    """Refuse restarts that cannot come about: torch 2.3's agents close c10d for all when they end their workers.
+
+    Raises:
+        PlanError: a host has that torch; names it.
+    """
+    closing = [host for host, version in torch_versions.items() if _release(version) == CLOSES_ON_RESTART]
+    if max_restarts and backend == "c10d" and closing and len(torch_versions) > 1:
+        raise PlanError(
+            f"{closing[0]} has torch {torch_versions[closing[0]]}, whose c10d cannot start workers again",
+            remedy="take --relaunch in place of --max-restarts, or another torch",
+        )
+
+
+def choose_backend(wanted: str, torch_versions: Sequence[str], states: Sequence[str]) -> str:
+    """The rendezvous backend that torchrun is given on all hosts.
+
+    Args:
+        wanted: ``auto``, or the backend itself.
+        torch_versions: Each host's torch; ``""`` where it is not known.
+        states: Each host's state folder, where the plugin will lie.
+    """
+    if wanted != "auto":
+        return wanted
+    fits = all(_release(version) >= OLDEST_TORCH for version in torch_versions)
+    findable = all(":" not in state for state in states)  # PYTHONPATH cannot say such a path
+    return PLUGIN if fits and findable else "c10d"
+
+
+def _release(version: str) -> tuple[int, ...]:
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)

@@ -12,7 +12,7 @@ import shlex
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import clusterddp
@@ -20,7 +20,7 @@ from clusterddp import sync
 from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanError, UsageError
 from clusterddp.facts import assign_gpus, check_gpus, check_torch, workers
 from clusterddp.fanout import values
-from clusterddp.plan import LaunchOptions, Node, make_plan, predicted_ranks
+from clusterddp.plan import LaunchOptions, Node, check_restarts, choose_backend, make_plan, predicted_ranks
 from clusterddp.probe import probe, probe_network
 from clusterddp.tree import scan
 from clusterddp.wanted import check_synced, script_of
@@ -37,19 +37,25 @@ if TYPE_CHECKING:
     from clusterddp.wanted import RunOptions
 
 _RUN_ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 letters that cannot be mistaken for one another
+LEASE_TIME = 60.0  # seconds without an operator after which a run that is to end with its terminal does
 _RUN_ID_LENGTH = 10  # 50 random bits
+
+
+def operator() -> str:
+    """Who we are, as runs record it: user@machine."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostReport:
-    """A node as ``up`` shows it; ``ranks`` is the first and the last it would hold."""
+    """A node as ``up`` shows it; ``ranks`` is the first and the last it would hold, None for a spare."""
 
     host: str
     facts: Facts
     interface: str
     address: str
     nproc: int
-    ranks: tuple[int, int]
+    ranks: tuple[int, int] | None
 
 
 def report(hosts: Sequence[Host], *, fresh: bool) -> list[HostReport]:
@@ -58,12 +64,13 @@ def report(hosts: Sequence[Host], *, fresh: bool) -> list[HostReport]:
     Raises:
         HostsError, PlanError: hosts cannot be asked, or cannot train; names each.
     """
-    facts = _facts(hosts, fresh=fresh, stated=False)
+    facts = facts_of(hosts, fresh=fresh, stated=False)
     network = probe_network(hosts, facts)
     devices = assign_gpus([(host.entry, facts[host.name]) for host in hosts])
     counts = {host.name: workers(host.entry, facts[host.name], devices[host.name]) for host in hosts}
-    nodes = [_node(host, facts[host.name], network[host.name], counts[host.name], None, "", "", "") for host in hosts]
-    ranks = predicted_ranks(nodes)
+    nodes = [node_of(host, facts[host.name], network[host.name], counts[host.name], None, "", "", "") for host in hosts]
+    taking = [node for host, node in zip(hosts, nodes, strict=True) if host.entry.role == "node"]
+    ranks = predicted_ranks(taking, _backend("auto", hosts, facts))
     return [
         HostReport(
             host=host.name,
@@ -71,7 +78,7 @@ def report(hosts: Sequence[Host], *, fresh: bool) -> list[HostReport]:
             interface=network[host.name][0],
             address=network[host.name][1],
             nproc=counts[host.name],
-            ranks=ranks[host.name],
+            ranks=ranks.get(host.name),
         )
         for host in hosts
     ]
@@ -90,7 +97,7 @@ def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
 
 
 def take(outcomes: Sequence[Outcome[Host]], options: RunOptions, notify: Callable[[str], None]) -> list[Host]:
-    """The hosts that take part: all, or with ``nnodes`` the first so many that answer.
+    """The hosts that take part: all, or with ``nnodes`` the first so many that answer (elastic: up to so many).
 
     Raises:
         PlanError: fewer answer than are wanted.
@@ -107,16 +114,26 @@ def take(outcomes: Sequence[Outcome[Host]], options: RunOptions, notify: Callabl
         if failed:
             raise _without(failed)
         return answering
-    if options.nnodes > len(outcomes):
-        raise UsageError(f"--nnodes {options.nnodes}: the inventory has {len(outcomes)} nodes", remedy="ask for fewer")
-    if len(answering) < options.nnodes:
-        raise PlanError(f"{len(answering)} of {options.nnodes} nodes answer: {failed[0].error}")
+    least = options.min_nodes or options.nnodes
+    if least > len(outcomes):
+        size = f"{least}:{options.nnodes}" if options.min_nodes else str(least)
+        raise UsageError(f"--nnodes {size}: the inventory has {len(outcomes)} nodes", remedy="ask for fewer")
+    if len(answering) < least:
+        raise PlanError(f"{len(answering)} of {least} nodes answer: {failed[0].error}")
     for outcome in failed:
         notify(f"left out: {outcome.error}")
     spare = [host.name for host in answering[options.nnodes :]]
     if spare:
         notify(f"not used: {', '.join(spare)}")
     return answering[: options.nnodes]
+
+
+def take_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]) -> list[Host]:
+    """The spares that answer; a run can begin without the others."""
+    for outcome in outcomes:
+        if outcome.error:
+            notify(f"spare left out: {outcome.error}")
+    return [outcome.value for outcome in outcomes if outcome.value]
 
 
 def _without(failed: Sequence[Outcome[Host]]) -> ClusterddpError:
@@ -135,9 +152,10 @@ def prepare(
     notify: Callable[[str], None],
     progress: Callable[[str], None],
     *,
+    spares: int = 0,
     dry: bool = False,
 ) -> LaunchPlan:
-    """Facts, network and code, then the plan. A ``dry`` one syncs nothing.
+    """Facts, network and code, then the plan. The last ``spares`` hosts wait; a ``dry`` one syncs nothing.
 
     Raises:
         ClusterddpError: a host cannot take part, the script is not there, or the code cannot be synced.
@@ -150,18 +168,22 @@ def prepare(
         env=options.env,
         secrets=options.secrets,
         max_restarts=options.max_restarts,
-        rdzv_backend=options.rdzv_backend,
+        elastic=(options.min_nodes, options.nnodes or len(hosts)) if options.min_nodes else None,
         torchrun_args=options.torchrun_args,
+        pass_local_rank=options.pass_local_rank,
         debug_comm=options.debug_comm,
         time_limit=options.time_limit,
+        relaunch=options.relaunch,
+        lease=LEASE_TIME if options.on_disconnect == "stop" else None,
+        log_limit=options.log_limit,
     )
     progress(f"checking {len(hosts)} hosts")
     with ThreadPoolExecutor(2) as pool:
         scanning = pool.submit(scan, project, options.sync_limit)
-        facts = _facts(hosts, fresh=False, stated=options.nproc is not None or options.no_doctor)
+        facts = facts_of(hosts, fresh=False, stated=options.nproc is not None or options.no_doctor)
         tree = scanning.result()
         check_synced(wanted.script, options, project, tree)
-        networking = pool.submit(probe_network, hosts, facts)
+        networking = pool.submit(probe_network, hosts, facts, growing=options.min_nodes is not None)
         progress("looking at the code there" if options.no_sync else "syncing")
         workdirs, code = _code(hosts, project, tree, options, notify, dry=dry)
         network = networking.result()
@@ -173,9 +195,12 @@ def prepare(
         workdir = workdirs[host.name]
         cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
         place = network[host.name]
-        nodes.append(_node(host, facts[host.name], place, count, devices[host.name], workdir, cwd, run))
-    record = _record(run, project, inventory, options, tree, code, nodes, facts)
-    return make_plan(run=run, attempt=1, nodes=nodes, options=wanted, record=record)
+        nodes.append(node_of(host, facts[host.name], place, count, devices[host.name], workdir, cwd, run))
+    wanted = replace(wanted, rdzv_backend=_backend(options.rdzv_backend, hosts, facts, options.max_restarts))
+    taking, waiting = nodes[: len(nodes) - spares], nodes[len(nodes) - spares :]
+    record = _record(run, project, inventory, options, tree, code, taking, facts)
+    record["spares"] = [node.host for node in waiting]
+    return make_plan(run=run, nodes=taking, spares=waiting, options=wanted, record=record)
 
 
 def new_run_id() -> str:
@@ -189,14 +214,19 @@ def secret_values(plan: LaunchPlan) -> dict[str, str]:
     Raises:
         UsageError: one is not set.
     """
-    names = {*plan.options.secrets, *(name for node in plan.nodes for name in node.secrets)}
+    names = {*plan.options.secrets, *(name for node in plan.all_nodes for name in node.secrets)}
     for name in sorted(names):
         if name not in os.environ:
             raise UsageError(f"--secret {name}: it is not set in this environment", remedy=f"export {name} first")
     return {name: os.environ[name] for name in names}
 
 
-def _facts(hosts: Sequence[Host], *, fresh: bool, stated: bool) -> dict[str, Facts]:
+def facts_of(hosts: Sequence[Host], *, fresh: bool, stated: bool) -> dict[str, Facts]:
+    """What the hosts are, by name.
+
+    Raises:
+        PlanError, HostsError: hosts cannot train, or not together.
+    """
     found = {host.name: facts for host, facts in zip(hosts, values(probe(hosts, fresh=fresh)), strict=True)}
     pairs = [(host.entry, found[host.name]) for host in hosts]
     wrong = check_torch(pairs) or check_gpus(pairs, stated=stated)
@@ -207,7 +237,15 @@ def _facts(hosts: Sequence[Host], *, fresh: bool, stated: bool) -> dict[str, Fac
     return found
 
 
-def _node(
+def _backend(wanted: str, hosts: Sequence[Host], facts: Mapping[str, Facts], max_restarts: int = 0) -> str:
+    torches = {host.name: facts[host.name].torch for host in hosts}
+    versions = {name: torch.version if torch else "" for name, torch in torches.items()}
+    backend = choose_backend(wanted, list(versions.values()), [str(host.hello["state"]) for host in hosts])
+    check_restarts(max_restarts, backend, versions)
+    return backend
+
+
+def node_of(
     host: Host,
     facts: Facts,
     network: tuple[str, str],
@@ -217,6 +255,7 @@ def _node(
     cwd: str,
     run: str,
 ) -> Node:
+    """A host's part in a run."""
     return Node(
         host=host.name,
         nproc=nproc,
@@ -276,7 +315,7 @@ def _record(
         "argv": list(options.args),
         "code": code,
         "git": tree.git,
-        "operator": f"{getpass.getuser()}@{socket.gethostname()}",
+        "operator": operator(),
         "inventory": str(inventory.path) if inventory.path else None,
         "limit": options.limit,
         "project": project.id,
@@ -292,5 +331,8 @@ def _record(
         "env": sorted({*options.env, *(name for node in nodes for name in node.env)}),
         "secrets": sorted({*options.secrets, *(name for node in nodes for name in node.secrets)}),
         "max_restarts": options.max_restarts,
+        "relaunch": options.relaunch,
+        "nproc": options.nproc,
+        "on_disconnect": options.on_disconnect,
         "started": time.time_ns(),
     }

@@ -37,19 +37,22 @@ def probe(hosts: Sequence[Host], *, fresh: bool = False) -> list[Outcome[Facts]]
     return each(hosts, lambda host: _facts(host, fresh=fresh))
 
 
-def probe_network(hosts: Sequence[Host], facts: Mapping[str, Facts]) -> dict[str, tuple[str, str]]:
+def probe_network(
+    hosts: Sequence[Host], facts: Mapping[str, Facts], *, growing: bool = False
+) -> dict[str, tuple[str, str]]:
     """The data plane: interface and address of each host, proved by dials between all pairs, both ways.
 
     Args:
         hosts: The nodes of a run, open.
         facts: Theirs, by host name.
+        growing: More hosts may join the run.
 
     Raises:
         PlanError: no network serves all; names the pairs that fail and why.
         HostsError: hosts failed while listening or dialling.
     """
     nodes = [(host.entry, facts[host.name]) for host in hosts]
-    local = loopback(nodes)
+    local = loopback(nodes, growing=growing)
     if local is not None:
         return _shape(local)
     chosen = candidates(nodes)
@@ -64,11 +67,21 @@ def dial_all(hosts: Sequence[Host], chosen: Sequence[Candidate]) -> list[Failure
     Raises:
         HostsError: hosts failed while listening or dialling.
     """
+    failures, deaf = try_all(hosts, chosen)
+    values(deaf)
+    return failures
+
+
+def try_all(hosts: Sequence[Host], chosen: Sequence[Candidate]) -> tuple[list[Failure], list[Outcome[Any]]]:
+    """``dial_all`` that goes on without hosts that cannot listen or dial; they are the second value."""
     nonces = {host.name: secrets.token_hex(16) for host in hosts}
     with contextlib.ExitStack() as stack:
-        ports = _listen(hosts, nonces, stack)
-        found = values(each(hosts, lambda host: _dial(host, chosen, ports, nonces)))
-    return [failure for failures in found for failure in failures]
+        listening = _listen(hosts, nonces, stack)
+        ports = {outcome.name: outcome.get() for outcome in listening if not outcome.error}
+        dialled = each(hosts, lambda host: _dial(host, chosen, ports, nonces))
+    failures = [failure for outcome in dialled for failure in outcome.value or ()]
+    outcomes: list[Outcome[Any]] = [*listening, *dialled]
+    return failures, [outcome for outcome in outcomes if outcome.error]
 
 
 def clock_offset(host: Host) -> tuple[int, int]:
@@ -97,8 +110,8 @@ def facts_request(entry: HostEntry, *, fresh: bool = False) -> dict[str, Any]:
 
 def _listen(
     hosts: Sequence[Host], nonces: Mapping[str, str], stack: contextlib.ExitStack
-) -> dict[str, tuple[int, int]]:
-    """Start a listener on every host; its two ports by name. Leaving the stack ends them."""
+) -> list[Outcome[tuple[int, int]]]:
+    """Start a listener on every host; its two ports. Leaving the stack ends them."""
 
     def start(host: Host) -> tuple[int, int]:
         args = {"ports": list(host.entry.ports), "nonce": nonces[host.name], "seconds": LISTEN_SECONDS}
@@ -108,8 +121,7 @@ def _listen(
             raise HelperError(host.name, f"its listener answered {ports!r:.80} for ports")
         return ports[0], ports[1]
 
-    outcomes = each(hosts, start)
-    return {outcome.name: ports for outcome, ports in zip(outcomes, values(outcomes), strict=True)}
+    return each(hosts, start)
 
 
 def _stream(host: Host, args: Mapping[str, Any]) -> Generator[Frame, None, None]:

@@ -6,44 +6,68 @@ The hosts hold its truth; this holds how to ask them. Not here: starting one (ap
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from clusterddp import runs
-from clusterddp.errors import RunError
+from clusterddp import runs, stacks
+from clusterddp.errors import RunError, UnreachableError
 from clusterddp.fanout import Outcome, each
-from clusterddp.logs import LogLine, Merge, Position, Selection, lines
+from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, briefly, lines
+from clusterddp.wanted import GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from clusterddp.fanout import Host
-    from clusterddp.inventory import Inventory
+    from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.remote.wire import Frame
+    from clusterddp.stacks import WorkerStack
     from clusterddp.verdict import Verdict
 
-GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped
 STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
+
+
+class Survivor(NamedTuple):
+    """A process that a stop could not end."""
+
+    pid: int
+    command: str
+    state: str = ""  # the kernel's letter; D: a sleep that no signal ends
+    user: str = ""  # whose rights it has, if not those of the connection's user
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """What a stop found on one host: ``found`` processes, ``survivors`` as (pid, command line)."""
+    """What a stop found on one host.
+
+    Attributes:
+        host: The host.
+        found: How many processes of the run there were.
+        killed: How many of them SIGTERM and the grace did not end, but SIGKILL.
+        survivors: Those that are still there.
+        unknown: What could not be looked at, a line each; then nothing is proved.
+        gpus: How many NVIDIA GPUs were asked whether they are held; None: the host has none, nothing is claimed.
+        error: Why the host could not be asked at all.
+    """
 
     host: str
-    found: int
-    survivors: tuple[tuple[int, str], ...]
+    found: int = 0
+    killed: int = 0
+    survivors: tuple[Survivor, ...] = ()
+    unknown: tuple[str, ...] = ()
+    gpus: int | None = None
     error: str = ""
 
     @property
     def proved_empty(self) -> bool:
-        """Whether nothing of the run is left on the host."""
-        return not self.survivors and not self.error
+        """Whether it is certain that nothing of the run is left on the host."""
+        return not (self.survivors or self.unknown or self.error)
 
 
 class Hosts(Protocol):
     """What a run needs of its Cluster."""
 
     inventory: Inventory
+    notify: Callable[[str], None]
 
     def host(self, name: str) -> Host:
         """The open host of that name."""
@@ -52,25 +76,63 @@ class Hosts(Protocol):
         """The run's nodes as the hosts tell them, and the hosts that do not answer."""
 
 
+def spools_now(view: runs.RunView, inventory: Inventory) -> dict[str, str]:
+    """The last attempt's folder on each host; empty for one that did not answer, or that is only starting its part."""
+    starting = {entry.name for entry in inventory.hosts} & set(view.record.get("hosts", ())) if view.live else set()
+    return view.current | dict.fromkeys(sorted(starting - view.current.keys()), "")
+
+
 @dataclass
 class Run:
-    """One run, live or past. The hosts hold its truth; this holds how to ask them."""
+    """One run, live or past. The hosts hold its truth; this holds how to ask them.
+
+    Attributes:
+        cluster: Its hosts.
+        id: The run id.
+        attempt: The attempt that is looked at: the last one, unless ``of_attempt`` chose another.
+        spools: That attempt's folder on each of its hosts; empty for one that did not answer, or is only starting.
+        record: What the run wrote down of itself.
+        attempts: Every attempt's spools; empty for a run that has just been started.
+    """
 
     cluster: Hosts
     id: str
     attempt: int
     spools: Mapping[str, str]
     record: Mapping[str, Any] = field(repr=False)
+    attempts: Mapping[int, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
-    def view(self) -> runs.RunView:
-        """The run as its hosts tell it now.
+    def of_attempt(self, number: int) -> Run:
+        """The same run as of one attempt: whose lines ``logs`` and ``tail`` give.
+
+        Raises:
+            RunError: no host that answers knows of such an attempt.
+        """
+        known = {self.attempt: self.spools, **self.attempts}
+        if number not in known:
+            numbers = ", ".join(map(str, sorted(known)))
+            raise RunError(f"run {self.id} has no attempt {number}", remedy=f"its attempts: {numbers}")
+        return replace(self, attempt=number, spools=known[number], attempts=known)
+
+    @property
+    def hosts(self) -> set[str]:
+        """Every host that has, or had, or may get a part in it."""
+        earlier = (name for spools in self.attempts.values() for name in spools)
+        return {*self.spools, *earlier, *self.record.get("hosts", ()), *self.record.get("spares", ())}
+
+    def at(self, view: runs.RunView) -> Run:
+        """The same run as of the last attempt of a view."""
+        spools = spools_now(view, self.cluster.inventory)
+        return replace(self, attempt=view.attempt, spools=spools, attempts=view.spools)
+
+    def view(self, hosts: Container[str] | None = None) -> runs.RunView:
+        """The run as its hosts, or these of them, tell it now.
 
         Raises:
             RunError: no host that answers knows it.
             HostError, HostsError: none of its hosts answers.
         """
-        own = {*self.spools, *self.record.get("hosts", ())}
-        nodes, silent = self.cluster.gather(self.id, own)
+        nodes, silent = self.cluster.gather(self.id, hosts or self.hosts)
         for view in runs.views(nodes, silent):
             if view.run == self.id:
                 return view
@@ -79,6 +141,23 @@ class Run:
     def status(self) -> dict[str, Any]:
         """The contract's status object."""
         return self.view().to_json()
+
+    def stacks(self) -> list[WorkerStack]:
+        """Where each live worker is now, by rank. A host that does not answer is missing, and its error is told.
+
+        It takes a few seconds at most, and does not disturb the workers.
+        """
+
+        def ask(entry: HostEntry) -> list[WorkerStack]:
+            told = self.cluster.host(entry.name).call("stacks", {"spool": self.spools[entry.name]})
+            return stacks.read(entry.name, told)
+
+        entries = [entry for entry in self.cluster.inventory.hosts if self.spools.get(entry.name)]
+        outcomes = each(entries, ask)
+        for outcome in outcomes:
+            if outcome.error:
+                self.cluster.notify(f"no stacks: {outcome.error}")
+        return sorted((stack for outcome in outcomes for stack in outcome.value or ()), key=lambda stack: stack.rank)
 
     def verdict(self) -> Verdict | None:
         """How it ended; None while it lives."""
@@ -92,12 +171,32 @@ class Run:
             follow: Go on while it runs (in place of ``selection.follow``).
         """
         chosen = replace(selection or Selection(), follow=follow, timed=True)
-        with Merge(self.spools, self.tail(chosen), follow=follow) as merge:
+        with Merge(
+            self.selected(chosen), self.tail(chosen), follow=follow, retry=backoff if follow else briefly
+        ) as merge:
             yield from lines(merge)
+
+    def selected(self, selection: Selection) -> list[str]:
+        """The hosts whose streams a selection asks for."""
+        return [name for name in self.spools if selection.hosts is None or name in selection.hosts]
 
     def tail(self, selection: Selection) -> Callable[[str, Position], Iterator[Frame]]:
         """What opens a host's stream of the selected lines at a position; a Merge calls it, again after a break."""
-        return lambda host, at: self.cluster.host(host).stream("tail", selection.args(self.spools[host], at))
+
+        def stream(host: str, at: Position) -> Iterator[Frame]:
+            opened = self.cluster.host(host)
+            spool = self.spools[host] or self._look_up(host)
+            return opened.stream("tail", selection.args(spool, selection.place(host, at)))
+
+        return stream
+
+    def _look_up(self, host: str) -> str:
+        """The spool on a host that did not answer when the run was looked for."""
+        nodes, silent = self.cluster.gather(self.id, {host})
+        found = [node["spool"] for node in nodes if node["attempt"] == self.attempt]
+        if not found:  # nobody knows whether it will be: whoever follows asks again
+            raise UnreachableError(host, "no answer" if silent else f"no part of attempt {self.attempt} is there")
+        return str(found[0])
 
     def stop(
         self, *, grace: float = GRACE, reason: str = "by another command", hosts: Iterable[str] = ()
@@ -109,20 +208,29 @@ class Run:
             reason: What the run's record will say.
             hosts: Only these.
         """
-        names = set(hosts) or set(self.spools)
+        earlier = (name for one in self.attempts.values() for name in one)
+        left = (*self.record.get("spares", ()), *self.record.get("lost", ()))
+        names = set(hosts) or {*self.spools, *earlier, *left}
         entries = [entry for entry in self.cluster.inventory.hosts if entry.name in names]
         outcomes = each(entries, lambda entry: self._stop_on(entry.name, grace, reason))
-        missing = [Proof(host=name, found=0, survivors=(), error="not in the inventory") for name in names]
+        missing = [Proof(host=name, error="not in the inventory") for name in names]
         missing = [proof for proof in missing if proof.host not in {entry.name for entry in entries}]
         return [outcome.value or _unproved(outcome) for outcome in outcomes] + missing
 
     def _stop_on(self, name: str, grace: float, reason: str) -> Proof:
         order = {"run": self.id, "hosts": [name], "grace": grace, "reason": reason}
         answer = self.cluster.host(name).call("stop", order, timeout=grace + STOP_SLACK)
-        survivors = [(left["pid"], left["command"]) for node in answer["nodes"] for left in node["survivors"]]
-        found = sum(node["found"] for node in answer["nodes"])
-        return Proof(host=name, found=found, survivors=tuple(survivors))
+        nodes = answer["nodes"]
+        left = [process for node in nodes for process in node["survivors"]]
+        return Proof(
+            host=name,
+            found=sum(node["found"] for node in nodes),
+            killed=sum(node["killed"] for node in nodes),
+            survivors=tuple(Survivor(p["pid"], p["command"], p["state"], p["user"]) for p in left),
+            unknown=tuple(reason for node in nodes for reason in node["unknown"]),
+            gpus=nodes[0]["gpus"],
+        )
 
 
 def _unproved(outcome: Outcome[Proof]) -> Proof:
-    return Proof(host=outcome.name, found=0, survivors=(), error=str(outcome.error))
+    return Proof(host=outcome.name, error=str(outcome.error))

@@ -19,6 +19,7 @@ from clusterddp.connection import Connector
 from clusterddp.fanout import Host
 from clusterddp.inventory import HostEntry
 from clusterddp.probe import probe
+from clusterddp.wanted import GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +67,7 @@ def runs(connection: Connection, **variables: Any) -> list[dict[str, Any]]:
         return found
 
 
-def stop(connection: Connection, run: str, *, grace: float = 30.0, **variables: Any) -> dict[str, Any]:
+def stop(connection: Connection, run: str, *, grace: float = GRACE, **variables: Any) -> dict[str, Any]:
     """End the run's node on this host; the proof: ``{nodes, proved_empty}``."""
     with host(connection, **variables) as opened:
         order = {"run": run, "hosts": [opened.name], "grace": grace, "reason": "a Fabric task"}

@@ -11,14 +11,25 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from clusterddp.checks import collapsed, worst
+from clusterddp.stacks import groups
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterddp.checks import CheckResult
     from clusterddp.errors import HostKeyError
     from clusterddp.prepare import HostReport
     from clusterddp.runs import RunView
+    from clusterddp.stacks import WorkerStack
 
 _GIB = 1 << 30
+_MOST_FRAMES = 20  # of a stack that are shown
+_MOST_RECOVERED = 5  # earlier failures that status shows
+_MARKS = {
+    "pass": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"), "unknown": ("?", "yellow"),
+    "skipped": ("–", "dim"),
+}  # fmt: skip
 _STYLES = {"running": "green", "succeeded": "green", "failed": "red", "lost": "red", "unreachable": "red"}
 
 
@@ -48,7 +59,7 @@ def print_up(reports: Sequence[HostReport]) -> None:
     for report in reports:
         facts = report.facts
         memory = f"{facts.memory_bytes / _GIB:.0f} GiB" if facts.memory_bytes else "?"
-        first, last = report.ranks
+        first, last = report.ranks or ("spare", "spare")
         table.add_row(
             escape(report.host),
             report.address,
@@ -99,7 +110,7 @@ def print_runs(found: Sequence[RunView]) -> None:
 def print_status(view: RunView) -> None:
     """One run, host by host."""
     value = view.to_json()
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)  # a line is a line, also for a pipe
     name = f" ({escape(value['name'])})" if value["name"] else ""
     console.print(f"run {view.run}{name}: {_coloured(value['state'])}, {value['world_size']} ranks")
     console.print(
@@ -107,16 +118,101 @@ def print_status(view: RunView) -> None:
     )
     if value["verdict"]:
         console.print(f"verdict: {escape(value['verdict'])}")
-    table = _table("host", "state", "ranks", "processes")
+    if value["remedy"]:
+        console.print(f"remedy: {escape(value['remedy'])}")
+    for failure in [failure for failure in value["failures"] if failure["recovered"]][-_MOST_RECOVERED:]:
+        where = f"rank {failure['rank']} ({failure['host']}:{failure['local_rank']})"
+        when = f"attempt {failure['attempt']}, round {failure['round']}"
+        console.print(f"recovered ({when}): {escape(where)}: {escape(failure['message'])}")
+    for notice in value["notices"]:
+        console.print(escape(notice))
+    if view.live and value["last_output"]:
+        console.print(f"no rank has printed for {_ago(value['last_output'])}")
+    table = _table("host", "state", "ranks", "processes", "last output")
     for host in value["hosts"]:
         ranks = ",".join(map(str, host["ranks"]))
-        table.add_row(escape(host["name"]), _coloured(host["state"]), ranks, str(len(host["pids"])))
+        printed = _when(host["last_output"])
+        if view.live and host["last_output"]:
+            printed = f"{_ago(host['last_output'])} ago"
+        state = _coloured(host["state"])
+        if host.get("told"):
+            told = host["told"]
+            state += escape(f" ({told['state']} {told['seconds_ago']:.0f} s ago, says {told['by']})")
+        table.add_row(escape(host["name"]), state, ranks, str(len(host["pids"])), printed)
+    for host in value["spares"]:
+        table.add_row(escape(host["name"]), f"spare, {host['state']}", "", "", "")
     _print(table)
+
+
+def print_doctor(results: Sequence[CheckResult], *, verbose: bool) -> None:
+    """Category by category: what is wrong, on which hosts, what a user would have seen, what to do."""
+    console = Console(highlight=False, soft_wrap=True)
+    categories = list(dict.fromkeys(result.category for result in results))
+    bad = 0
+    for category in categories:
+        own = [result for result in results if result.category == category]
+        verdict = worst(own)
+        bad += verdict != "pass"
+        console.print(_heading(category, own, verdict))
+        for result in own:
+            if verbose or result.verdict not in ("pass", "skipped"):
+                _print_result(console, result, verbose=verbose)
+    console.print(f"{bad} of {len(categories)} categories need attention" if bad else "nothing is wrong")
+
+
+def _heading(category: str, own: Sequence[CheckResult], verdict: str) -> str:
+    """A category's line; where nothing is wrong, how much was judged at all."""
+    judged = {result.name for result in own if result.verdict == "pass"}
+    skipped = len({result.name for result in own} - judged)
+    if verdict != "pass":
+        return f"{_mark(verdict, brackets=True)} [bold]{escape(category)}[/]"
+    counts = [f"{len(judged)} check{'' if len(judged) == 1 else 's'}"] if judged else []
+    counts += [f"{skipped} skipped"] if skipped else []
+    return f"{_mark('pass' if judged else 'skipped', brackets=True)} [bold]{escape(category)}[/]  {', '.join(counts)}"
+
+
+def _print_result(console: Console, result: CheckResult, *, verbose: bool) -> None:
+    hosts = ", ".join(result.hosts) if verbose else collapsed(result.hosts)
+    skipped = "skipped " if result.verdict == "skipped" else ""
+    console.print(f"    {_mark(result.verdict)} {escape(f'{result.name}: {hosts}: {skipped}{result.message}')}")
+    if result.symptom:
+        console.print(f"[dim]{escape(f'      you would see: {result.symptom}')}[/]")
+    if result.fix:
+        console.print(escape(f"      fix: {result.fix}"))
+
+
+def _mark(verdict: str, *, brackets: bool = False) -> str:
+    sign, style = _MARKS[verdict]
+    return f"[{style}]{escape(f'[{sign}]') if brackets else sign}[/]"
+
+
+def print_stacks(found: Sequence[WorkerStack]) -> None:
+    """Workers at the same place together: where they are, then their calls, the outermost first."""
+    console = Console(highlight=False, soft_wrap=True)
+    if not found:
+        console.print("no worker is there to be asked")
+    for group in groups(found):
+        console.print(f"[bold]{escape(str(group))}[/]")
+        frames = group.workers[0].frames
+        if len(frames) > _MOST_FRAMES:
+            console.print("    …")
+        for frame in frames[-_MOST_FRAMES:]:
+            text = escape(f"    {frame.file}:{frame.line} in {frame.function}")
+            console.print(f"[dim]{text}[/]" if frame.installed else text)
 
 
 def _coloured(state: str) -> str:
     style = _STYLES.get(state)
     return f"[{style}]{state}[/]" if style else state
+
+
+def _ago(seconds: float) -> str:
+    """``4 s``, ``12 min``, ``3 h``, ``2 d``: how long ago a time was."""
+    passed = max(0.0, time.time() - seconds)
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if passed >= 2 * unit:
+            return f"{passed // unit:.0f} {name}"
+    return f"{passed:.0f} s"
 
 
 def _when(seconds: float | None) -> str:

@@ -199,9 +199,10 @@ def _refuse_large(found: dict[bytes, os.stat_result], most_bytes: int, most_file
     total = sum(info.st_size for info in found.values())
     if total > most_bytes:
         sizes = _by_folder({name: info.st_size for name, info in found.items()}, total)
-        largest = ", ".join(f"{path} ({_human(size)})" for path, size in sizes)
+        largest = ", ".join(f"{path} ({human_size(size)})" for path, size in sizes)
         raise SyncError(
-            f"the project holds {_human(total)}, more than {_human(most_bytes)}; largest: {largest}", remedy=_REMEDY
+            f"the project holds {human_size(total)}, more than {human_size(most_bytes)}; largest: {largest}",
+            remedy=_REMEDY,
         )
     if most_files is not None and len(found) > most_files:
         counts = _by_folder(dict.fromkeys(found, 1), len(found))
@@ -226,7 +227,8 @@ def _by_folder(weights: dict[bytes, int], total: int) -> list[tuple[str, int]]:
         prefix = first
 
 
-def _human(size: int) -> str:
+def human_size(size: int) -> str:
+    """``1.2 GB``."""
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if size >= unit:
             return f"{size / unit:.3g} {name}"

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, NoReturn
 from clusterddp.cli.logs import selection_for, writer
 from clusterddp.cli.main import say
 from clusterddp.cli.stop import report
-from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED
+from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, RunError
 from clusterddp.follow import Follower
+from clusterddp.latecomers import awaited
+from clusterddp.lease import renewed
 from clusterddp.logs import Arrived, renderer_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.api import Run
+    from clusterddp.api import Cluster, Run
     from clusterddp.cli.progress import Progress
     from clusterddp.logs import Event
     from clusterddp.verdict import Verdict
@@ -38,37 +40,52 @@ def heed_signals() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
 
 
-def attach(run: Run, progress: Progress, *, shown: tuple[int, ...] | None, grace: float, result: Path | None) -> int:
+def attach(
+    cluster: Cluster,
+    run: Run,
+    progress: Progress,
+    *,
+    shown: tuple[int, ...] | None,
+    grace: float,
+    result: Path | None,
+) -> int:
     """Follow the run to its end; the contract's exit code.
 
     Args:
+        cluster: Its hosts.
         run: The run, just started.
         progress: The line that stands until the first output.
         shown: Only these ranks' lines; None for all.
         grace: Seconds between SIGTERM and SIGKILL when Ctrl-C stops it.
         result: Where to write the final status.
     """
-    signal.signal(signal.SIGQUIT, _detach)
     world = run.record["world_size"]
     size = f"{world} rank{'' if world == 1 else 's'} on {len(run.spools)} host{'' if len(run.spools) == 1 else 's'}"
     started = time.monotonic()
     try:
+        signal.signal(signal.SIGQUIT, _detach)
         progress.say(f"run {run.id}: {size}; Ctrl-C stops it, Ctrl-\\ detaches")
         if shown and min(shown) >= world:
             progress.say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
         progress.watch(run)
-        code = _ended(run, _follow(run, progress, shown), time.monotonic() - started)
+        with renewed(run), awaited(cluster, run, progress.say):
+            verdict = _follow(run, progress, shown)
+        code = _ended(run, verdict, time.monotonic() - started)
     except DetachedError:
         progress.end()
         say(f"detached; `clusterddp logs --follow {run.id}` shows it again, `clusterddp stop {run.id}` ends it")
+        if run.record.get("on_disconnect") == "stop":
+            say("nobody renews its lease (--on-disconnect stop): it ends within a minute")
         return 0
-    except BrokenPipeError:
+    except OSError as error:  # of stdout: hosts' errors are ClusterddpErrors
         progress.end()
-        say(f"the reader of the output is gone; run {run.id} goes on, `clusterddp logs --follow {run.id}` shows it")
+        gone = isinstance(error, BrokenPipeError)
+        why = "the reader of the output is gone" if gone else f"the output cannot be written ({error.strerror})"
+        say(f"{why}; run {run.id} goes on, `clusterddp logs --follow {run.id}` shows it")
         raise
     except KeyboardInterrupt as interrupt:
         progress.end()
-        code = _stop(run, grace, EXIT_STOPPED if interrupt.args else EXIT_INTERRUPTED)
+        code = _stop(run, grace, _code(interrupt))
     if result:
         result.write_text(json.dumps(run.status(), indent=1) + "\n", encoding="utf-8")
     return code
@@ -84,7 +101,7 @@ def _follow(run: Run, progress: Progress, shown: tuple[int, ...] | None) -> Verd
                 progress.end()
             write([event for event in events if not _drowns(event, speaking)])
 
-        return Follower(run, selection_for(renderer, shown), show).follow()
+        return Follower(run, selection_for(renderer, shown), show, progress.say).follow()
 
 
 def _drowns(event: Event, speaking: set[str]) -> bool:
@@ -106,15 +123,33 @@ def _ended(run: Run, verdict: Verdict | None, seconds: float) -> int:
     if verdict is None:
         say("the run goes on, but its hosts cannot be followed")
         return EXIT_NOT_THE_SCRIPT
+    for notice in verdict.preface:
+        say(notice)
     say(f"run {run.id} succeeded in {seconds:.1f} s" if verdict.state == "succeeded" else verdict.line)
     return verdict.exit_code
+
+
+def stop_launched(cluster: Cluster, run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
+    """Ctrl-C between the first host's start and ``attach``: end what has started, with its proof."""
+    code = _code(interrupt)
+    try:
+        started = cluster.attach(run.view())
+    except RunError:
+        say(f"run {run.id} had not started on any host")
+        return code
+    return _stop(started, grace, code)
+
+
+def _code(interrupt: KeyboardInterrupt) -> int:
+    return EXIT_STOPPED if interrupt.args else EXIT_INTERRUPTED
 
 
 def _stop(run: Run, grace: float, code: int) -> int:
     """The first Ctrl-C: stop everywhere and report the proof. A second one leaves at once."""
     try:
         say(f"stopping run {run.id}; Ctrl-C again leaves the rest to `clusterddp stop {run.id}`")
-        report(run, run.stop(grace=grace, reason="Ctrl-C" if code == EXIT_INTERRUPTED else "SIGTERM to its operator"))
+        reason = "Ctrl-C" if code == EXIT_INTERRUPTED else "SIGTERM to its operator"
+        report(run.id, run.stop(grace=grace, reason=reason))
     except KeyboardInterrupt:
         say(f"left in the middle of the stop; `clusterddp stop {run.id}` finishes it")
         os._exit(code)  # threads still wait for hosts

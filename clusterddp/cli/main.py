@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import select
 import sys
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import click
 
@@ -21,7 +22,7 @@ from clusterddp.errors import (
     HostsError,
 )
 
-COMMANDS = ("up", "run", "logs", "status", "runs", "stop", "wait", "hosts")
+COMMANDS = ("up", "run", "logs", "status", "runs", "stop", "wait", "down", "doctor", "hosts", "discover")
 # torchrun's options that the plan sets by itself; see clusterddp.plan.OWNED.
 _OF_TORCHRUN = (
     "--rdzv",
@@ -116,8 +117,14 @@ def _leave(code: int) -> NoReturn:
     """After Ctrl-C or SIGTERM: at once, though threads may still wait for hosts."""
     say("interrupted")
     with contextlib.suppress(OSError):
-        sys.stdout.flush()
+        if takes_more(sys.stdout.buffer):
+            sys.stdout.flush()
     os._exit(code)
+
+
+def takes_more(output: IO[bytes]) -> bool:
+    """Whether a write does not wait: a terminal or a pager may be paused. Files always take more."""
+    return bool(select.select([], [output], [], 0)[1])
 
 
 def _no_output() -> None:

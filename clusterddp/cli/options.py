@@ -87,12 +87,43 @@ class Number(click.ParamType[Any]):
         text = str(value).strip()
         if self.auto and text == "auto":
             return None
-        if re.fullmatch(r"\d+:\d+", text):
-            self.fail(f"{text!r}: an elastic size is not there yet; give one number", param, ctx)
         if not (text.isascii() and text.isdecimal()) or int(text) < self.least:
             auto = "neither auto nor a" if self.auto else "no"
             self.fail(f"{text!r} is {auto} number of at least {self.least}", param, ctx)
         return int(text)
+
+
+class Attempt(click.ParamType[Any]):
+    """``2`` → 2; ``last`` and ``all`` are themselves."""
+
+    name = "attempt"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """The number, or the word."""
+        text = str(value).strip()
+        if text in {"last", "all"}:
+            return text
+        if not (text.isascii() and text.isdecimal()) or not int(text):
+            self.fail(f"{text!r} is no attempt; write a number from 1, last or all", param, ctx)
+        return int(text)
+
+
+class Nodes(click.ParamType[Any]):
+    """``4`` → (4, 4); ``2:4`` → (2, 4): at least two nodes, at most four."""
+
+    name = "nodes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """The least and the most."""
+        if isinstance(value, tuple):
+            return value
+        found = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", str(value).strip(), re.ASCII)
+        if not found or int(found[1]) < 1:
+            self.fail(f"{str(value)!r} is no number of nodes; write 4, or 2:4 for two to four", param, ctx)
+        least, most = int(found[1]), int(found[2] or found[1])
+        if least > most:
+            self.fail(f"{str(value)!r}: the least is more than the most; write {most}:{least}", param, ctx)
+        return least, most
 
 
 class Ranks(click.ParamType[Any]):
@@ -130,7 +161,7 @@ class Checked(click.ParamType[Any]):
         return str(value)
 
 
-DURATION, MOMENT, SIZE, RANKS = Duration(), Moment(), Size(), Ranks()
+DURATION, MOMENT, SIZE, RANKS, NODES = Duration(), Moment(), Size(), Ranks(), Nodes()
 
 
 def setting(*names: str, **attributes: Any) -> Callable[[Any], Any]:

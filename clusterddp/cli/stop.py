@@ -9,47 +9,64 @@ import click
 from clusterddp.cli.main import say
 from clusterddp.cli.options import DURATION, cluster_options, setting
 from clusterddp.errors import RunError
+from clusterddp.wanted import GRACE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterddp.api import Cluster, Proof, Run
+    from clusterddp.run import Survivor
 
 
 @click.command("stop")
 @cluster_options
 @click.option("--all", "everything", is_flag=True, help="Every live run of this project.")
-@setting("--grace", type=DURATION, default=30.0, help="Time between SIGTERM and SIGKILL (30s).")
+@setting("--grace", type=DURATION, default=GRACE, help="Time between SIGTERM and SIGKILL (30s).")
 @click.argument("runs", nargs=-1, metavar="[RUN…]")
 def command(inventory: Path | None, limit: str | None, runs: tuple[str, ...], *, everything: bool, grace: float) -> int:
     """Stop the only live run, or the runs named."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
 
     with open_cluster(inventory, limit) as cluster:
-        return max([report(run, run.stop(grace=grace)) for run in _chosen(cluster, runs, everything=everything)])
+        return max([report(run.id, run.stop(grace=grace)) for run in _chosen(cluster, runs, everything=everything)])
 
 
 def _chosen(cluster: Cluster, references: tuple[str, ...], *, everything: bool) -> list[Run]:
     if references:
-        return [cluster.find(reference) for reference in references]
+        return [cluster.find(reference, reading=False) for reference in references]
     if not everything:
         return [cluster.find(reading=False)]
-    live = [
-        view for view in cluster.list_runs() if view.live and view.record.get("project") == cluster.project.known_id
-    ]
+    live = [view for view in cluster.list_runs() if view.live and cluster.owner.shares_project(view)]
     if not live:
         raise RunError("no run of this project is live on these hosts")
     return [cluster.attach(view) for view in live]
 
 
-def report(run: Run, proofs: list[Proof]) -> int:
+def report(run: str, proofs: list[Proof]) -> int:
     """Say each host's proof; 0 if every host is proved empty, else 1."""
     for proof in proofs:
         if proof.error:
-            say(f"{run.id}: {proof.error}; `clusterddp stop {run.id}` again finishes the work")
-        elif proof.survivors:
-            left = ", ".join(f"{pid} ({command})" for pid, command in proof.survivors)
-            say(f"{run.id}: {proof.host}: still there: {left}")
+            say(f"{run}: {proof.error}; `clusterddp stop {run}` again finishes the work")
         else:
-            say(f"{run.id}: {proof.host}: {proof.found} processes ended, proved empty")
+            say(f"{run}: {proof.host}: {_words(proof)}")
     return 0 if all(proof.proved_empty for proof in proofs) else 1
+
+
+def _words(proof: Proof) -> str:
+    ended = proof.found - len(proof.survivors)
+    line = f"{ended} process{'' if ended == 1 else 'es'} ended"
+    if proof.killed:
+        line += f" ({proof.killed} by SIGKILL)"
+    if proof.survivors:
+        line += f", still there: {', '.join(_survivor(process) for process in proof.survivors)}"
+    if proof.unknown:
+        line += f", not proved: {'; '.join(proof.unknown)}"
+    if not proof.proved_empty:
+        return line
+    return f"{line}, {'' if proof.gpus is None else 'no GPU held, '}proved empty"
+
+
+def _survivor(process: Survivor) -> str:
+    notes = ["in a sleep that no signal ends"] if process.state == "D" else []
+    notes += [f"of user {process.user}"] if process.user else []
+    return f"{process.pid} ({'; '.join([process.command, *notes])})"

@@ -40,13 +40,28 @@ def command(inventory: str, limit: str | None, *, accept_new_host_keys: bool) ->
         _trust(cluster)
         reports = cluster.up()
         print_up(reports)
-        found = [view for view in cluster.list_runs() if view.live and view.record.get("project") == project.id]
-        for view in found:
-            say(f"run {view.run} of this project is {view.state()}")
+        _say_what_is_there(cluster)
         project.remember(path, limit)
-    ranks = sum(report.nproc for report in reports)
-    say(f"ready: {len(reports)} nodes, {ranks} ranks; remembered {inventory}")
+    nodes = [report for report in reports if report.ranks]
+    ranks = sum(report.nproc for report in nodes)
+    spares = f", {len(reports) - len(nodes)} spare" if len(nodes) < len(reports) else ""
+    say(f"ready: {len(nodes)} nodes, {ranks} ranks{spares}; remembered {inventory}")
     return 0
+
+
+def _say_what_is_there(cluster: Cluster) -> None:
+    """Live runs of this project, and processes that runs have left: with the command that ends them."""
+    found = cluster.list_runs()
+    for view in found:
+        if view.live and cluster.owner.shares_project(view):
+            say(f"run {view.run} of this project is {view.state()}; `clusterddp stop {view.run}` ends it")
+    theirs = {view.run for view in found if not cluster.owner.owns(view)}
+    for left in cluster.orphans():
+        count = len(left.processes)
+        what = f"{left.host}: {count} process{'' if count == 1 else 'es'} of run {left.run} without a supervisor"
+        pids = ", ".join(str(pid) for pid, _ in left.processes)
+        if left.run not in theirs:
+            say(f"{what}; {f'`clusterddp stop {left.run}` ends them' if left.known else f'kill them by hand: {pids}'}")
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Carry out a launch plan over the connections: start every node's supervisor, or none.
 
-The rendezvous host comes first, because only its bound port completes the argv; all others follow at once.
-If one fails, those that have started are stopped again. Slurm is another rendering of the same plan.
+All supervisors come up at once and bind their ports; when the last is ready each hears of all ports, and only then
+the agents start. If one fails, those that have started are stopped again. Slurm is another rendering of the same plan.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import secrets as random
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.errors import ClusterddpError
+from clusterddp.errors import ClusterddpError, HelperError
 from clusterddp.fanout import each, values
 
 if TYPE_CHECKING:
@@ -24,42 +24,55 @@ START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take mo
 CLEANUP_REASON = "the start failed on another host"
 
 
-def launch(hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str]) -> tuple[LaunchPlan, dict[str, str]]:
-    """Start the plan's nodes on ``hosts`` (in the plan's order).
+def launch(hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str]) -> dict[str, str]:
+    """Start the plan's nodes on ``hosts``, one for each place.
 
     Args:
-        hosts: One open host for each of the plan's nodes.
+        hosts: The open hosts, in the order of the plan's places.
         plan: What to start.
         secrets: Values by name; they travel as data and lie in one file on each host.
 
     Returns:
-        The plan with its port, and each host's spool by host name.
+        Each host's spool by host name.
 
     Raises:
         HostError: a host could not start; nothing is left running on those that answer.
     """
     key = random.token_hex(32)  # of run control; it travels inside SSH only
-    ranks = {host.name: rank for rank, host in enumerate(hosts)}
+    places = {host.name: place for place, host in enumerate(hosts)}
 
     def start(host: Host) -> dict[str, Any]:
-        rank = ranks[host.name]
-        node = plan.node_json(rank)
+        node = plan.node_json(places[host.name])
         mine = {name: secrets[name] for name in node["secrets"]}
         message = json.dumps({"plan": node, "secrets": mine, "key": key}).encode()
         answer: dict[str, Any] = host.upload("start", {}, [message], timeout=START_TIMEOUT)
         return answer
 
     try:
-        first = each(hosts[:1], start)
-        plan = plan.with_ports(*values(first)[0]["ports"])
-        started = first + each(hosts[1:], start)
-        values(started)
-        spools = {outcome.name: str(outcome.get()["spool"]) for outcome in started}
-        values(each(hosts, lambda host: host.call("commit", {"spool": spools[host.name]}, timeout=30)))
+        answers = dict(zip(places, values(each(hosts, start)), strict=True))
+        spools = {name: str(answer["spool"]) for name, answer in answers.items()}
+        peers = [
+            [node.address, answer["control"]] for node, answer in zip(plan.all_nodes, answers.values(), strict=True)
+        ]
+        ready = {"store": answers[hosts[0].name]["store"], "peers": peers}
+        _commit(hosts, spools, ready)
     except BaseException:  # Ctrl-C too
         _undo(hosts, plan.run)
         raise
-    return plan, spools
+    return spools
+
+
+def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Mapping[str, Any]) -> None:
+    """Let the agents start.
+
+    Raises:
+        HostError: a host's supervisor is gone already; says why.
+    """
+    outcomes = each(hosts, lambda host: host.call("commit", {"spool": spools[host.name], **ready}, timeout=30))
+    for host, answer in zip(hosts, values(outcomes), strict=True):
+        if not answer["alive"]:
+            reason = (answer["exit"] or {}).get("reason") or "it left no record"
+            raise HelperError(host.name, f"its supervisor ended before the start: {reason}")
 
 
 def _undo(hosts: Sequence[Host], run: str) -> None:

@@ -12,8 +12,10 @@ import shutil
 from typing import TYPE_CHECKING
 
 from clusterddp.logs.lines import LogLine
-from clusterddp.logs.merge import Arrived, Broken, Ended, Event, Merge, backoff
+from clusterddp.logs.merge import Arrived, Broken, Ended, Event, Merge, backoff, briefly
 from clusterddp.logs.render import JsonRenderer, LineReader, Renderer, TextRenderer
+from clusterddp.logs.resume import Places, places_after, read_lines
+from clusterddp.logs.save import Saver
 from clusterddp.logs.screen import TerminalRenderer
 from clusterddp.logs.selection import Position, Selection
 
@@ -30,13 +32,19 @@ __all__ = [
     "LineReader",
     "LogLine",
     "Merge",
+    "Places",
     "Position",
     "Renderer",
+    "Saver",
     "Selection",
     "TerminalRenderer",
     "TextRenderer",
     "backoff",
+    "briefly",
+    "broken_line",
     "lines",
+    "places_after",
+    "read_lines",
     "renderer_for",
     "show",
 ]
@@ -70,7 +78,7 @@ def show(events: Iterable[Event], renderer: Renderer, output: IO[bytes], say: Ca
         elif isinstance(event, Ended) or event.retry is None:
             pieces.append(renderer.end(event.host))
         if isinstance(event, Broken):
-            renderer.notices.append(_said(event))
+            renderer.notices.append(broken_line(event))
     if renderer.notices:
         pieces.append(renderer.hide())
     output.write(b"".join(pieces))
@@ -95,7 +103,8 @@ def lines(merge: Merge, reader: LineReader | None = None) -> Iterator[LogLine]:
             raise event.error
 
 
-def _said(event: Broken) -> str:
+def broken_line(event: Broken) -> str:
+    """What the user is told of a break."""
     if event.retry is None:
         return f"no more logs of {event.host}: {event.error}"
     return f"logs of {event.host} are interrupted: {event.error.message}; trying again"

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from clusterddp.remote.spool import AGENT_LOG
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -28,6 +30,7 @@ class Run(NamedTuple):
     offset: int
     data: bytes
     time: int | None  # ns by the operator's clock
+    dropped: int = 0  # bytes that are gone after ``offset``; then there is no data
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +45,7 @@ class LogLine:
         offset: Where in its file it begins, in bytes.
         next: Where the line after it begins; reading goes on there.
         text: Without its end; bytes that are no UTF-8 are replaced.
+        dropped: So many bytes are gone here, by the log limit; then this is no line, and the text is empty.
     """
 
     time: float | None
@@ -56,6 +60,12 @@ class LogLine:
     offset: int
     next: int
     text: str
+    dropped: int = 0
+
+    @property
+    def file(self) -> str:
+        """Its file in the spool, as ``Selection.start`` names it."""
+        return AGENT_LOG if self.local_rank is None else f"{self.round}.{self.local_rank}.{self.stream}"
 
 
 class Tape:

@@ -65,6 +65,11 @@ def backoff(attempt: int, error: ClusterddpError) -> float | None:
     return min(10.0, 0.25 * 2.0 ** min(attempt, 10)) if isinstance(error, UnreachableError) else None
 
 
+def briefly(attempt: int, error: ClusterddpError) -> float | None:
+    """For a read of what is there: a lost connection is tried again three times, then its host is given up."""
+    return backoff(attempt, error) if attempt <= 3 else None
+
+
 class _Feed:
     """One host's queue between its thread and the merge."""
 

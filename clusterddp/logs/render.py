@@ -72,15 +72,19 @@ class Reader(ABC, Generic[T]):
         header = frame.header
         if "file" not in header:
             if header.get("hello"):
+                if self.about.get(host, header)["attempt"] != header["attempt"]:
+                    self.views = {key: view for key, view in self.views.items() if key[0] != host}
                 self.about[host] = header
             return ()
         view = self.views.get((host, header["file"]))
         if view is None:
             view = self.views[host, header["file"]] = View(host, header)
-        if header.get("dropped"):
-            self.notices.append(f"{view.label.decode()}{header['dropped']} bytes are gone: the log limit was reached")
         found = view.tape.feed(frame.body, header["offset"], header.get("time"))
         view.header = header
+        dropped = int(header.get("dropped") or 0)
+        if dropped:
+            self.notices.append(f"{view.label.decode()}dropped: {dropped} bytes, the log limit was reached")
+            found.append(Run(header["offset"] - dropped, b"", header.get("time"), dropped))
         return [(view, run) for run in found]
 
     def rest(self, host: str) -> Iterator[tuple[View, Run]]:
@@ -165,6 +169,7 @@ class LineReader(Reader["list[LogLine]"]):
     def render(self, view: View, run: Run) -> list[LogLine]:
         """One run as lines."""
         header, about = view.header, self.about.get(view.host, {})
+        gap = [(run.offset, run.offset + run.dropped, b"")] if run.dropped else None
         return [
             LogLine(
                 time=None if run.time is None else round(run.time / 1e9, 6),
@@ -179,8 +184,9 @@ class LineReader(Reader["list[LogLine]"]):
                 offset=offset,
                 next=following,
                 text=text.decode(errors="replace"),
+                dropped=run.dropped,
             )
-            for offset, following, text in view.tape.shown(run)
+            for offset, following, text in gap or view.tape.shown(run)
         ]
 
 
@@ -199,9 +205,12 @@ class JsonRenderer(Renderer):
         return "".join([_json(line) for line in self._lines.render(view, run)]).encode()
 
 
-_FIELDS = tuple(field.name for field in fields(LogLine))
+_FIELDS = tuple(field.name for field in fields(LogLine) if field.name != "dropped")
 _encode = json.JSONEncoder().encode
 
 
 def _json(line: LogLine) -> str:
-    return _encode({name: getattr(line, name) for name in _FIELDS}) + "\n"
+    value = {name: getattr(line, name) for name in _FIELDS}
+    if line.dropped:
+        value["dropped"] = line.dropped
+    return _encode(value) + "\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import UsageError
@@ -27,6 +27,7 @@ class Selection:
     """The lines wanted of every host.
 
     Attributes:
+        hosts: Names of hosts; None for all.
         ranks: Global ranks; None for all.
         stream: ``out``, ``err`` or ``both``.
         agent: Whether the agents' own output is wanted too.
@@ -37,11 +38,13 @@ class Selection:
         tail: Only so many last lines of each worker.
         timed: Lines carry their time (costs a tenth of a second while following).
         partials: Unfinished lines too.
+        start: Where to go on: host → file → offset; a file not named is read from its start. See ``resume.py``.
 
     Raises:
         UsageError: a value cannot be meant.
     """
 
+    hosts: tuple[str, ...] | None = None
     ranks: tuple[int, ...] | None = None
     stream: str = "both"
     agent: bool = True
@@ -52,6 +55,7 @@ class Selection:
     tail: int | None = None
     timed: bool = False
     partials: bool = False
+    start: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.stream not in STREAMS:
@@ -62,6 +66,10 @@ class Selection:
             re.compile((self.grep or "").encode())
         except re.error as error:
             raise UsageError(f"--grep {self.grep}: {error}", remedy="write a Python regular expression") from error
+
+    def place(self, host: str, position: Position) -> Position:
+        """Where to open a host's stream: ``position``, before it ``start``."""
+        return replace(position, offsets={**self.start.get(host, {}), **position.offsets})
 
     def args(self, spool: str, position: Position | None = None) -> dict[str, Any]:
         """The arguments of ``tail`` for one spool, from ``position`` on."""

@@ -1,0 +1,87 @@
+"""``clusterddp doctor``: whether a job would run, and what to do where it would not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from clusterddp.cli.main import say
+from clusterddp.cli.options import cluster_options
+from clusterddp.errors import EXIT_FAILED
+
+
+@click.command("doctor")
+@cluster_options
+@click.option("--only", metavar="NAMES", help="Only these checks or categories, with commas.")
+@click.option("--skip", metavar="NAMES", help="All but these.")
+@click.option("--list", "listing", is_flag=True, help="Show the checks, and run none.")
+@click.option("--strict", is_flag=True, help="Exit 1 also for a warning, and for what could not be looked at.")
+@click.option("-v", "--verbose", is_flag=True, help="What is well too, and every host's name.")
+@click.option("--json", "as_json", is_flag=True, help="One object, by the contract.")
+@click.option(
+    "--explain",
+    metavar="LOGFILE",
+    type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+    help="Say what the known messages in a log mean, and run no check.",
+)
+def command(
+    inventory: Path | None,
+    limit: str | None,
+    only: str | None,
+    skip: str | None,
+    *,
+    listing: bool,
+    strict: bool,
+    verbose: bool,
+    as_json: bool,
+    explain: Path | None,
+) -> int:
+    """Check that a job would run; name the cause and the fix where it would not."""
+    if explain:
+        return _explain(explain, as_json=as_json)
+    from clusterddp.checks import select, worst  # noqa: PLC0415 - start-up
+
+    names = _names(only), _names(skip)
+    checks = select(*names)
+    if listing:
+        for check in checks:
+            click.echo(f"{check.name}\t{check.category}\t{check.title}")
+        return 0
+    from clusterddp.cli.session import open_cluster  # noqa: PLC0415
+
+    with open_cluster(inventory, limit) as cluster:
+        results = cluster.doctor(only=names[0], skip=names[1])
+    verdict = worst(results)
+    if as_json:
+        click.echo(json.dumps({"verdict": verdict, "checks": [one.to_json() for one in results]}, indent=1))
+    else:
+        from clusterddp.terminal import print_doctor  # noqa: PLC0415
+
+        print_doctor(results, verbose=verbose)
+    return EXIT_FAILED if verdict == "fail" or (strict and verdict != "pass") else 0
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+
+
+def _explain(path: Path, *, as_json: bool) -> int:
+    from clusterddp.doctor import explain  # noqa: PLC0415 - start-up
+
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        found = explain(lines)
+    if as_json:
+        click.echo(json.dumps([one.to_json() for one in found], indent=1))
+        return 0
+    if not found:
+        say(f"{path}: no known message in it")
+    for one in found:
+        times = f" ({one.count} times)" if one.count > 1 else ""
+        click.echo(f"{path}:{one.line}: {one.known.name}{times}: {one.known.cause}")
+        click.echo(f"    {one.text}")
+        click.echo(f"    fix: {one.known.remedy}")
+        if one.known.check:
+            click.echo(f"    check: {one.known.check}")
+    return 0

@@ -1,0 +1,19 @@
+"""One known message. Not here: the messages themselves, and which of them a text is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """One message: how it is recognised, what it means, what helps, and the doctor's check for it, if any."""
+
+    name: str
+    pattern: str
+    cause: str
+    remedy: str
+    check: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.cause}: {self.remedy}"

@@ -1,0 +1,48 @@
+"""Go on where earlier output ended: from the lines of an earlier ``--json``, or of ``run.logs()``, to offsets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import UsageError
+from clusterddp.logs.lines import LogLine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+Places = dict[int, dict[str, dict[str, int]]]  # attempt → host → file → offset
+_NAMES = {field.name for field in fields(LogLine)}
+
+
+def places_after(lines: Iterable[LogLine]) -> Places:
+    """Where reading goes on after these lines; an attempt's part is ``Selection.start`` of its logs."""
+    places: Places = {}
+    for line in lines:
+        files = places.setdefault(line.attempt, {}).setdefault(line.host, {})
+        files[line.file] = max(line.next, files.get(line.file, 0))
+    return places
+
+
+def read_lines(path: Path, run: str) -> Iterator[LogLine]:
+    """The lines that an earlier ``logs --json`` of this run wrote to a file; one that was cut is left out.
+
+    Raises:
+        UsageError: a line is none, or another run's.
+    """
+    with path.open("rb") as file:
+        for number, text in enumerate(file, 1):
+            if text[-1:] != b"\n":
+                return
+            whole = text[max(0, text.rfind(b'{"time":')) :]  # what was appended stands behind a line that was cut
+            try:
+                value = json.loads(whole)
+                line = LogLine(**{name: value[name] for name in _NAMES & value.keys()})
+            except (ValueError, TypeError, AttributeError):
+                message = f"--after {path}: line {number} is none of `logs --json`"
+                raise UsageError(message, remedy="name a file that it wrote") from None
+            if line.run != run:
+                raise UsageError(f"--after {path}: line {number} is of run {line.run}, not {run}")
+            yield line

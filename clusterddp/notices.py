@@ -1,0 +1,46 @@
+"""What a user must know of a run besides its verdict: output that is missing, what the hosts wait for. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+_NEXT = "attempt "  # begins what an exit record says where another attempt followed
+
+
+def following_notices(nodes: Sequence[Mapping[str, Any]], *, live: bool) -> list[str]:
+    """Why no other attempt follows the nodes' one; or, while it lives, that nobody can decide on one.
+
+    Args:
+        nodes: The nodes of the last attempt, as their hosts tell them.
+        live: Whether any of them lives.
+    """
+    known = [node["peers"] for node in nodes if node.get("peers")]
+    if live and known and not any(peers.get("lead") for peers in known):
+        return ["no majority of its hosts reach each other: they wait for it, or for an operator"]
+    finals = {str(node["exit"]["final"]) for node in nodes if node["exit"] and node["exit"].get("final")}
+    return [] if live else [f"not started again: {final}" for final in sorted(finals) if not final.startswith(_NEXT)]
+
+
+def output_notices(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """What is missing of the nodes' output: lost to a full disk, or to the log limit."""
+    for node in nodes:
+        yield from _of_output(node)
+
+
+def _of_output(node: Mapping[str, Any]) -> Iterator[str]:
+    events: dict[str, list[Mapping[str, Any]]] = {}
+    for event in node.get("events", ()):
+        events.setdefault(event["event"], []).append(event)
+    lost = sum(event["bytes"] for event in events.get("output_lost", ()))
+    if lost:
+        yield f"{node['host']}: {lost} bytes of output were lost: disk full"
+    elif "disk_full" in events:
+        yield f"{node['host']}: its disk was full, so output may be missing"
+    for event in events.get("log_dropped", ())[-1:]:
+        yield f"{node['host']}: the oldest {event['bytes']} bytes of output are gone: --log-limit {event['limit']}"
+    for event in events.get("log_limit_failed", ()):
+        limit = f"--log-limit {event['limit']}"
+        yield f"{node['host']}: {limit} cannot be kept on its file system ({event['error']}); its output grows on"
