@@ -10,8 +10,23 @@ import os
 import socket
 
 import torch
+import torch.distributed.nn  # before a group is made: docs/examples.md, "the end of a worker"
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+
+
+def train(steps: int, rank: int, device: torch.device) -> None:
+    """So many steps on random data."""
+    torch.manual_seed(rank)  # every worker sees data of its own
+    model = DistributedDataParallel(torch.nn.Linear(1, 1).to(device))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        x = torch.randn(64, 1, device=device)
+        loss = torch.nn.functional.mse_loss(model(x), 3 * x + 1)
+        optimizer.zero_grad()
+        loss.backward()  # gradients are averaged over all workers here
+        optimizer.step()
+        print(f"step {step} loss {loss.item():.4f}")
 
 
 def main() -> None:
@@ -28,16 +43,8 @@ def main() -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     print(f"rank {rank} of {world_size} on {socket.gethostname()} with {device}, arguments {rest}")
 
-    torch.manual_seed(rank)  # every worker sees data of its own
-    model = DistributedDataParallel(torch.nn.Linear(1, 1).to(device))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(args.steps):
-        x = torch.randn(64, 1, device=device)
-        loss = torch.nn.functional.mse_loss(model(x), 3 * x + 1)
-        optimizer.zero_grad()
-        loss.backward()  # gradients are averaged over all workers here
-        optimizer.step()
-        print(f"step {step} loss {loss.item():.4f}")
+    train(args.steps, rank, device)
+    # The last step, when no model holds the group any more: docs/examples.md, "the end of a worker".
     dist.destroy_process_group()
 
 
