@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test lint format bench lab lab-down system-packages
+.PHONY: demo test chaos lint format bench lab lab-down system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,10 @@ system-packages:
 
 test: $(VENV)/.stamp system-packages  ## everything that can run here
 	$(BIN)/python -m pytest
+
+ROUNDS ?= 5
+chaos: $(VENV)/.stamp system-packages  ## every fault ROUNDS times, and a table of what was seen
+	CLUSTERDDP_CHAOS=$(ROUNDS) $(BIN)/python -m pytest tests/chaos
 
 lint: $(VENV)/.stamp
 	$(BIN)/ruff check

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from tests.lab.system import ProcessId, kill_and_wait, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from tests.lab import Lab
@@ -106,6 +106,8 @@ class Live:
 
     def __init__(self, argv: list[str], cwd: Path, env: Mapping[str, str], *, terminal: bool = False) -> None:
         self._changed = threading.Condition()
+        self._reading = threading.Event()
+        self._reading.set()
         self._said = {"out": bytearray(), "err": bytearray()}
         self._terminal = -1
         if terminal:
@@ -131,6 +133,8 @@ class Live:
                 with self._changed:
                     self._said[name] += data
                     self._changed.notify_all()
+                if name == "out":
+                    self._reading.wait()
 
     def text(self, stream: str = "out") -> str:
         return bytes(self._said[stream]).decode(errors="surrogateescape")
@@ -151,6 +155,14 @@ class Live:
         """Press a key on its terminal."""
         os.write(self._terminal, text.encode())
 
+    def pause(self) -> None:
+        """Read no more of its stdout (a piece that is on its way excepted)."""
+        self._reading.clear()
+
+    def resume(self) -> None:
+        """Read on."""
+        self._reading.set()
+
     def interrupt(self) -> None:
         """As a terminal does for Ctrl-C: to the whole process group."""
         os.killpg(self.process.pid, signal.SIGINT)
@@ -165,6 +177,7 @@ class Live:
     def close(self) -> None:
         """Away with it, if it is still there."""
         self.process.kill()
+        self.resume()
         self.end()
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe:
@@ -203,10 +216,15 @@ class User:
         return path
 
     def start(
-        self, *words: str, cwd: str = ".", env: Mapping[str, str] | None = None, terminal: bool = False
+        self,
+        *words: str,
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+        terminal: bool = False,
+        prefix: Sequence[str] = (),
     ) -> AbstractContextManager[Live]:
-        """A command that runs beside the test; it is gone when the context ends."""
-        argv, variables = [CLUSTERDDP, *words], {**self.env, **(env or {})}
+        """A command that runs beside the test, started by ``prefix`` if any; it is gone when the context ends."""
+        argv, variables = [*prefix, CLUSTERDDP, *words], {**self.env, **(env or {})}
         return contextlib.closing(Live(argv, self.folder / cwd, variables, terminal=terminal))
 
     def run(self, *words: str, cwd: str = ".", env: Mapping[str, str] | None = None) -> Done:
@@ -223,6 +241,14 @@ class User:
     def status(self, run: str) -> Any:
         """The status object of a run."""
         return self.run("status", run, "--json").json
+
+
+def helpers(host: LabHost) -> list[ProcessId]:
+    """The helpers on a host (what they have forked too): the other ends of operators' connections."""
+    stage = "exec(i.read(int(i.readline())))"
+    seen = [one.pid for one in host.processes() if stage in " ".join(one.cmdline) and "/bin/sh" not in one.cmdline]
+    found = [ProcessId.of(pid) for pid in seen]
+    return [process for process in found if process]
 
 
 def assert_nothing_left(hosts: Iterable[LabHost], run: str) -> None:

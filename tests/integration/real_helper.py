@@ -26,7 +26,7 @@ from clusterddp.inventory import HostEntry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 def entry(state: Path, name: str = "here", **variables: object) -> HostEntry:

@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import signal
 import sys
 import textwrap
 import zipfile
@@ -21,7 +22,9 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.bundle import PACKAGE, Bundle, bundle
 from clusterddp.plan import LaunchOptions, LaunchPlan, Node, make_plan
 from clusterddp.prepare import new_run_id
+from clusterddp.remote import roll
 from clusterddp.remote.spool import Spool
+from clusterddp.remote.state import read_json
 from tests.integration.real_helper import alive, wait_for
 
 if TYPE_CHECKING:
@@ -32,16 +35,23 @@ if TYPE_CHECKING:
 PORTS = (29300, 29399)
 
 
-@functools.cache
 def with_constant(module: str, old: str, new: str) -> Bundle:
     """The zipapp with one line of a module changed: a supervisor that is less patient."""
+    return with_constants((module, old, new))
+
+
+@functools.cache
+def with_constants(*changes: tuple[str, str, str]) -> Bundle:
+    """The zipapp with some lines changed: (module, old, new)."""
+    with zipfile.ZipFile(io.BytesIO(bundle().code)) as source:
+        texts = {name: source.read(name).decode() for name in source.namelist()}
+    for module, old, new in changes:
+        name = f"{PACKAGE}/{module}.py"
+        assert texts[name].count(old) == 1, old
+        texts[name] = texts[name].replace(old, new)
     buffer = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(bundle().code)) as source, zipfile.ZipFile(buffer, "w") as target:
-        for name in source.namelist():
-            text = source.read(name).decode()
-            if name == f"{PACKAGE}/{module}.py":
-                assert text.count(old) == 1
-                text = text.replace(old, new)
+    with zipfile.ZipFile(buffer, "w") as target:
+        for name, text in texts.items():
             target.writestr(name, text)
     code = buffer.getvalue()
     return Bundle(code=code, digest=hashlib.sha256(code).hexdigest())
@@ -161,6 +171,22 @@ def running(
         yield started
     finally:
         started.stop()
+
+
+def on_the_roll(node: Started, *pids: int) -> None:
+    """Wait until the supervisor has written them down."""
+
+    def listed() -> bool:
+        value = read_json(node.spool.path(roll.NAME)) or {"members": []}
+        return set(pids) <= {pid for pid, _, _ in value["members"]}
+
+    wait_for(listed, f"{pids} on the roll")
+
+
+def kill_supervisor(node: Started) -> None:
+    """As the kernel does when memory runs out."""
+    os.kill(node.supervisor, signal.SIGKILL)
+    wait_for(lambda: not node.spool.alive(), "the supervisor's end")
 
 
 def gone(*pids: int) -> bool:

@@ -118,6 +118,7 @@ def environment(**extra: str) -> dict[str, str]:
 def shim_environment(env: Mapping[str, str]) -> dict[str, str]:
     """The same environment with what our launch adds to an agent's."""
     ours = {"PYTHON_EXEC": "/of/torchrun", "PET_NPROC_PER_NODE": "2", "PET_RDZV_CONF": "is_host=false"}
+    ours["CLUSTERDDP_ROUND"] = "3"
     if "PYTHONPATH" in env:
         ours["CLUSTERDDP_USER_PYTHONPATH"] = env["PYTHONPATH"]
     return {**env, **ours, "PYTHONPATH": "/of/the/agent"}

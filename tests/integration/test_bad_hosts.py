@@ -105,6 +105,7 @@ UNFIT: list[tuple[dict[str, object], tuple[str, ...], tuple[str, ...]]] = [
     ({"clusterddp_address": "10.9.8.7"}, (), ("gpu01: clusterddp_address 10.9.8.7 is on none of its interfaces",)),
     ({}, ("--gpus", "7"), ("gpu00: --gpus names GPU 7, but the host has: none", "correct --gpus")),
     ({}, ("--nnodes", "9"), ("--nnodes 9: the inventory has 2 nodes", "ask for fewer")),
+    ({}, ("--nnodes", "3:4"), ("--nnodes 3:4: the inventory has 2 nodes", "ask for fewer")),
 ]
 
 

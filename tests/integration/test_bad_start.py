@@ -18,7 +18,7 @@ import pytest
 import clusterddp
 from tests.integration.cli import Live, User, nothing_left
 from tests.integration.complaint import one_line
-from tests.lab.faults import _connections
+from tests.lab.faults import connections
 from tests.lab.system import wait_until
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The remote code with a short limit for the commit."""
     copy = tmp_path_factory.mktemp("code") / "remote"
     shutil.copytree(Path(clusterddp.__file__).parent / "remote", copy, ignore=shutil.ignore_patterns("__pycache__"))
-    supervisor = copy / "supervisor.py"
-    text = supervisor.read_text()
+    orders = copy / "orders.py"
+    text = orders.read_text()
     assert COMMIT_LIMIT in text
-    supervisor.write_text(text.replace(COMMIT_LIMIT, SHORT_LIMIT))
+    orders.write_text(text.replace(COMMIT_LIMIT, SHORT_LIMIT))
     return copy
 
 
@@ -69,7 +69,7 @@ def held(make_lab: MakeLab, tmp_path: Path, remote: Path) -> Iterator[tuple[Lab,
     with contextlib.closing(Live(argv, user.folder, user.env)) as live:
         second = lab.host("gpu01")
         wait_until("the start is held", lambda: not second.run(["ls", "/tmp/held"], check=False).returncode, 60)
-        assert lab.host("gpu00").leftovers("remote.pyz")
+        wait_until("the first host has started", lambda: bool(lab.host("gpu00").leftovers("remote.pyz")), 60)
         yield lab, live
 
 
@@ -77,11 +77,13 @@ def test_ctrl_c_in_the_middle_of_a_start_leaves_nothing(held: tuple[Lab, Live]) 
     lab, live = held
     with nothing_left(lab):
         live.interrupt()
-        one_line(live.end(), 130, "interrupted")
+        done = live.end()
+    assert done.code == 130
+    assert done.notes[-1].endswith("proved empty")
 
 
 def _drop_connection(lab: Lab) -> None:
-    for pid in _connections(lab.host("gpu01").init):
+    for pid in connections(lab.host("gpu01").init):
         os.kill(pid, 9)
 
 

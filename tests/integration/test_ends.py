@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import WAIT, User, assert_nothing_left, nothing_left
+from tests.integration.cli import WAIT, User, assert_nothing_left, helpers, nothing_left
+from tests.lab.system import kill_and_wait, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +27,8 @@ how, rank = sys.argv[1], os.environ["RANK"]
 print("started", flush=True)
 if how == "raises" and rank == "1":
     raise ValueError("loss is NaN")
+if how == "full":
+    raise OSError(28, "No space left on device")
 if how == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 if how.isdigit():
@@ -72,23 +76,55 @@ def test_a_worker_that_raises_ends_the_others_and_is_named(user: User) -> None:
     assert took < 20  # torchrun's own barrier is 300 s
 
 
+def same_code_for_all_who_look(user: User, run: str, code: int) -> None:
+    """`logs --follow` and `wait` end with the run's own code, its verdict last; reading alone is no failure."""
+    for words in (["logs", "--follow"], ["wait"]):
+        again = user.run(*words, run)
+        assert (again.code, again.notes[-1]) == (code, f"run {run}: {user.status(run)['verdict']}")
+    assert user.status(run)["exit_code"] == code
+    assert user.run("logs", run).code == 0
+
+
 @pytest.mark.parametrize(("how", "code", "text"), [("7", 7, "exit code 7"), ("killed", 137, "killed by SIGKILL")])
 def test_a_run_ends_with_its_workers_own_code(user: User, how: str, code: int, text: str) -> None:
     done = user.run("run", *ONE, "ends.py", how)
     assert done.code == code
     assert done.notes[-1].startswith(f"rank 0 (gpu03:0) failed first: {text}")
+    same_code_for_all_who_look(user, done.run, code)
 
 
-def test_what_never_started_is_not_the_scripts_fault(user: User) -> None:
+def test_a_known_message_says_what_helps_and_the_verdict_stays_the_last_line(user: User) -> None:
+    done = user.run("run", *ONE, "ends.py", "full")
+    remedy, verdict = done.notes[-2:]
+    assert remedy.startswith("remedy: the disk is full, or your quota used up: ")
+    assert verdict.startswith("rank 0 (gpu03:0) failed first: OSError: [Errno 28] No space left on device (ends.py:")
+    told = user.status(done.run)
+    assert (told["verdict"], told["remedy"]) == (verdict, remedy.removeprefix("remedy: "))
+    assert [(failure["class"], failure["rank"], failure["recovered"]) for failure in told["failures"]] == [
+        ("own", 0, False)
+    ]
+    shown = user.run("status", done.run).out
+    assert f"verdict: {verdict}" in shown
+    assert "remedy: the disk is full" in shown
+
+
+def test_what_never_started_or_lost_its_host_is_not_the_scripts_fault(user: User, lab: Lab) -> None:
     done = user.run("run", *ONE, "nowhere.py")
     assert done.code == 125
     assert "nowhere.py" in done.notes[-1]
+    with user.start("run", *ONE, "ends.py", "never") as live:
+        live.wait_for("started")
+        lab.host("gpu03").run(["pkill", "-KILL", "-f", f"supervisor .*{live.run}"])
+        lost = live.end()
+    assert (lost.code, lost.notes[-1]) == (125, "gpu03 was lost: its supervisor is gone")
+    same_code_for_all_who_look(user, lost.run, 125)
 
 
 def test_a_time_limit_ends_a_run(user: User) -> None:
     done = user.run("run", *ONE, "--time-limit", "1s", "ends.py", "never")
     assert done.code == 124
     assert done.notes[-1] == "the time limit was reached"
+    same_code_for_all_who_look(user, done.run, 124)
 
 
 def test_ctrl_c_stops_the_run_on_every_host(user: User, lab: Lab) -> None:
@@ -128,6 +164,31 @@ def test_ctrl_c_before_the_start_leaves_nothing(user: User) -> None:
     assert [view["state"] for view in user.run("runs", "--json").json[len(before) :]] in ([], ["stopped"])
 
 
+def test_ctrl_c_between_the_launch_and_the_first_line_stops_the_run_with_proof(user: User, lab: Lab) -> None:
+    """The operator is held where it notes the run in its index: a pipe that nobody reads."""
+    index = user.folder / ".clusterddp" / "runs.jsonl"
+    index.parent.mkdir(exist_ok=True)
+    kept = index.read_bytes() if index.exists() else b""
+    index.unlink(missing_ok=True)
+    os.mkfifo(index)
+    try:
+        before = len(user.run("runs", "--json").json)
+        with user.start("run", *ONE, "ends.py", "never") as live:
+            wait_until(
+                "the run goes on",
+                lambda: [view["state"] for view in user.run("runs", "--json").json[before:]] == ["running"],
+            )
+            live.interrupt()
+            done = live.end()
+    finally:
+        index.unlink()
+        index.write_bytes(kept)
+    assert done.code == 130
+    assert "Ctrl-C stops it" not in done.err
+    assert done.notes[-1].endswith("proved empty")
+    assert_nothing_left(lab.hosts, done.notes[-1].split(": ")[0])
+
+
 def test_sigterm_acts_as_ctrl_c(user: User, lab: Lab) -> None:
     with user.start("run", *ONE, "ends.py", "never") as live:
         live.wait_for("started")
@@ -145,18 +206,20 @@ def test_another_command_stops_the_only_live_run(user: User, lab: Lab) -> None:
         assert_nothing_left(lab.hosts, live.run)
         done = live.end()
     assert (stop.code, done.code) == (0, 143)
+    same_code_for_all_who_look(user, done.run, 143)
     assert stop.notes[-1].startswith(f"{done.run}: gpu03: ")
     assert stop.notes[-1].endswith("proved empty")
     assert done.notes[-1] == "stopped: by another command"
 
 
-def test_a_run_outlives_its_killed_operator(user: User, lab: Lab) -> None:
-    go = "/tmp/the operator was killed"
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_a_run_outlives_its_killed_operator_and_a_lost_terminal(user: User, lab: Lab, number: signal.Signals) -> None:
+    go = f"/tmp/the operator got {number.name}"
     with user.start("run", *ONE, "waits.py", go) as live:
         live.wait_for("started")
         run = live.run
-        live.process.kill()
-        live.end()
+        live.process.send_signal(number)
+        assert live.end().code == -number
     assert user.status(run)["state"] == "running"
     with user.start("logs", "--follow", run) as follower:
         follower.wait_for("[0 gpu03:0] started")
@@ -171,10 +234,43 @@ def test_a_run_outlives_its_killed_operator(user: User, lab: Lab) -> None:
     assert "rank 0 (gpu03:0) failed first: exit code 3" in done.notes[-1]
 
 
+def test_a_full_disk_under_the_operators_own_output_ends_only_the_looking(user: User, lab: Lab) -> None:
+    go = "/tmp/the output may end"
+    with user.start("run", *ONE, "waits.py", go, prefix=("sh", "-c", 'exec "$@" >/dev/full', "sh")) as live:
+        run = live.run
+        done = live.end()
+    assert done.code == 125
+    assert f"the output cannot be written (No space left on device); run {run} goes on" in done.notes[-2]
+    with user.start("logs", "--follow", run) as follower:
+        follower.wait_for("[0 gpu03:0] started")
+        lab.host("gpu03").write(go, "")
+        assert follower.end().code == 3
+
+
 def test_a_detached_run_prints_its_id_alone_and_can_be_waited_for(user: User) -> None:
     done = user.run("run", *ONE, "--detach", "ends.py", "5")
     assert done.code == 0
     (run,) = done.lines
-    assert user.run("wait", run).code == 5
-    assert user.run("logs", "--follow", run).code == 5
-    assert user.status(run)["exit_code"] == 5
+    other = user.run("run", *TWO, "--detach", "--name", "second", "ends.py", "0").lines[0]
+    both = user.run("wait", run, "second")
+    assert both.code == 5
+    assert both.notes[-1] == f"run {other}: succeeded"
+    assert both.notes[-2].startswith(f"run {run}: rank 0 (gpu03:0) failed first: exit code 5")
+    same_code_for_all_who_look(user, run, 5)
+    same_code_for_all_who_look(user, other, 0)
+
+
+def test_wait_asks_again_when_hosts_do_not_answer_for_a_while(user: User, lab: Lab) -> None:
+    """Its helper is killed: that alone neither ends the wait nor makes it say anything but the truth."""
+    go = "/tmp/the wait may end"
+    (run,) = user.run("run", *ONE, "--detach", "waits.py", go).lines
+    with user.start("wait", run) as waiter:
+        host = lab.host("gpu03")
+        wait_until("it asks", lambda: len(helpers(host)) > 1)
+        wait_until("it waits", lambda: len(helpers(host)) == 1)
+        for _ in range(3):
+            wait_until("it has a connection", lambda: helpers(host))
+            kill_and_wait(helpers(host))
+        host.write(go, "")
+        done = waiter.end()
+    assert (done.code, done.notes[-1]) == (3, f"run {run}: {user.status(run)['verdict']}")

@@ -169,7 +169,7 @@ class TestStart:
         hanging = tmp_path / "hanging"
         hanging.write_text("#!/bin/sh\nexec sleep 600\n")
         hanging.chmod(0o700)
-        with pytest.raises(HelperError, match="here: the helper did not start within"):
+        with pytest.raises(UnreachableError, match="here: the helper did not start within"):
             Host.open(entry(tmp_path), Shell(str(hanging)))
 
 
@@ -218,7 +218,7 @@ class TestRequests:
             host.call("broken", timeout=20)
 
     def test_one_that_is_killed_is_answered_for(self, host: Host) -> None:
-        with pytest.raises(HelperError, match="here: the operation ended with status 137"):
+        with pytest.raises(UnreachableError, match="here: the operation ended with status 137"):
             host.call("die", timeout=20)
 
     def test_an_unknown_operation_is_named(self, host: Host) -> None:

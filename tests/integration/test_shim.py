@@ -101,7 +101,7 @@ def test_the_start_is_on_record_before_the_first_line(spool: ShimSpool) -> None:
     assert event == {
         "event": "worker_started", "time": event["time"], "start": 0, "local_rank": 0, "pid": event["pid"], "rank": 3,
         "world_size": 4, "local_world_size": None, "group_rank": 1, "group_world_size": None, "restart_count": 0,
-        "max_restarts": None, "master_addr": "10.0.0.1", "master_port": 29511,
+        "max_restarts": None, "master_addr": "10.0.0.1", "master_port": 29511, "round": 3,
     }  # fmt: skip
 
 
@@ -285,3 +285,12 @@ def test_the_worker_can_be_asked_whether_it_catches_the_stack_signal(spool: Shim
     assert not proc.catches(pid, proc.STACK_SIGNAL + 1)
     assert not proc.catches(process.pid, proc.STACK_SIGNAL)
     end(process, spool)
+
+
+def test_a_worker_of_a_shrunken_round_is_not_started(spool: ShimSpool) -> None:
+    plan = spool.folder / "plan.json"
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), "elastic": False, "world_size": 8}))
+    ended = spool.run("-u", script(spool, "print('trained')"))
+    assert (ended.returncode, ended.out) == (125, b"")
+    assert ended.err.startswith(b"clusterddp: this round has 4 workers in place of 8")
+    assert (spool.event("worker_started")["rank"], spool.event("worker_exited")["exit_code"]) == (3, 125)

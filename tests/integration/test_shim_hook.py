@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote import proc
+from clusterddp.remote import proc, room
 from clusterddp.remote.hook import sitecustomize as hook
+from clusterddp.remote.spool import Spool
 from tests.integration.shim_spool import (
     INTERPRETERS,
     ShimSpool,
@@ -151,7 +153,7 @@ def test_the_hosts_own_excepthook_is_kept(spool: ShimSpool) -> None:
     assert (spool.folder / "logs" / "0.0.out").read_text() == "host ZeroDivisionError\n"
 
 
-def test_stacks_of_all_threads_are_printed_on_the_signal_and_the_worker_goes_on(spool: ShimSpool) -> None:
+def test_stacks_of_all_threads_go_to_the_spool_on_the_signal_and_the_worker_goes_on(spool: ShimSpool) -> None:
     text = "import signal, threading\ndone = threading.Event()\nsignal.signal(10, lambda *a: done.set())\n"
     text += "def waits(): done.wait()\nt = threading.Thread(target=waits); t.start(); print('ready')\n"
     write(spool, "train.py", text + "t.join(); print('on')")
@@ -160,11 +162,12 @@ def test_stacks_of_all_threads_are_printed_on_the_signal_and_the_worker_goes_on(
         wait_for(lambda: out.exists() and out.read_text() == "ready\n", "the script")
         pid = spool.event("worker_started")["pid"]
         os.kill(pid, proc.STACK_SIGNAL)
-        wait_for(lambda: "train.py" in err.read_text() and "in waits" in err.read_text(), "stacks")
+        dump = spool.folder / "stacks" / "0.0"
+        wait_for(lambda: "train.py" in dump.read_text() and "in waits" in dump.read_text(), "stacks")
         assert process.poll() is None
         process.send_signal(signal.SIGUSR1)
         assert process.wait(10) == 0
-    assert out.read_text() == "ready\non\n"
+    assert (out.read_text(), err.read_text()) == ("ready\non\n", "")
 
 
 def test_hook_and_supervisor_mean_the_same_signal() -> None:
@@ -217,11 +220,23 @@ def test_a_full_disk_kills_no_worker_and_what_was_lost_is_counted(spool: ShimSpo
     assert ended.returncode == 0
     assert ended.out.endswith(b"back\n")
     assert ended.err.endswith(b"back\n")
-    lost = {event["stream"]: event for event in spool.events("output_lost")}
-    assert lost.keys() == {"out", "err"}
-    assert 5 * 9005 - 8192 <= lost["out"]["bytes"] <= 5 * 9005
-    assert (lost["out"]["start"], lost["out"]["local_rank"]) == (0, 0)
+    lost = spool.events("output_lost")  # the first one at once, where the events' last block had room for it
+    assert "out" in {event["stream"] for event in lost}  # the little on stderr may find room in its last block
+    assert 5 * 9005 - 8192 <= sum(event["bytes"] for event in lost if event["stream"] == "out") <= 5 * 9005
+    assert {(event["start"], event["local_rank"]) for event in lost} == {(0, 0)}
     assert spool.event("worker_exited")["exit_code"] == 0
+
+
+def test_a_loss_is_told_while_the_disk_is_full_where_room_was_kept_for_events(
+    spool: ShimSpool, small_disk: Path
+) -> None:
+    on_small_disk(spool, small_disk)
+    assert room.reserve(str(small_disk / "events.jsonl"), 1 << 16)
+    write(spool, "train.py", FILLER + "fill()\nfor i in range(5): print('x' * 8999)\nos.kill(os.getpid(), 9)")
+    assert spool.run("-u", "train.py", str(small_disk)).returncode == -9
+    first = spool.events("output_lost")[0]
+    assert 0 < first["bytes"] <= 9000  # the rest of the first line; told at once, for nobody knows when it ends
+    assert spool.event("worker_exited")["signal"] == 9
 
 
 @pytest.mark.parametrize("unbuffered", [True, False])
@@ -246,6 +261,28 @@ def test_a_worker_starts_and_fails_as_ever_where_the_disk_is_already_full(spool:
     assert ended.returncode == 1
     assert not error_file.exists()  # half a record would end the agent
     assert list((small_disk / "errors").iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_and_a_used_up_quota_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A quota cannot be made here, so the write itself says so; what follows is the hook's own."""
+    (tmp_path / "events.jsonl").touch()
+    monkeypatch.setattr(hook, "SPOOL", str(tmp_path))
+    room_left = [40, 0, 10**6]
+
+    def write(data: bytes) -> int:
+        if not room_left[0]:
+            room_left.pop(0)
+            raise OSError(number, os.strerror(number))
+        return min(len(data), room_left.pop(0))
+
+    surviving = hook._surviving(write, "0.3", "err")
+    assert surviving(b"x" * 100) == 100  # 40 fit; the rest is lost
+    assert surviving(b"y" * 50) == 50
+    (event,) = Spool(str(tmp_path)).events()
+    assert (event["event"], event["bytes"], event["local_rank"], event["stream"]) == ("output_lost", 60, 3, "err")
 
 
 def test_an_error_other_than_a_full_disk_is_raised_as_ever(spool: ShimSpool) -> None:

@@ -60,7 +60,7 @@ def launched(hosts: list[Host], folder: Path, script: str) -> Iterator[tuple[Lau
     nodes = [node(host, folder, run, nproc=count, ports=PORTS) for host, count in zip(hosts, (1, 2), strict=True)]
     (folder / "work" / f"{run}.py").write_text(textwrap.dedent(script))
     plan = plan_of(nodes, run, script=f"{run}.py", args=("a b", "$(x)\n'"), secrets=("TOKEN",))
-    plan, spools = launch(hosts, plan, {"TOKEN": "hush"})
+    spools = launch(hosts, plan, {"TOKEN": "hush"})
     started = [Started(host=host, run=run, spool=Spool(spools[host.name])) for host in hosts]
     try:
         yield plan, started
@@ -90,15 +90,18 @@ def test_two_nodes_meet_work_and_end(hosts: list[Host], folder: Path) -> None:
             other.listen()
         with launched(hosts, folder, script) as (plan, (one, two)):
             endpoint = plan.argv[plan.argv.index("--rdzv-endpoint") + 1]
-            assert endpoint == f"127.0.1.100:{PORTS[0] + 1}"
-            assert plan.control_port == PORTS[0] + 3
+            assert endpoint == "127.0.1.100:{port}"
+            ready = two.spool.committed() or {}
+            ports = [ready["store"], *(port for _, port in ready["peers"])]
+            assert not {PORTS[0], PORTS[0] + 2} & set(ports)
+            assert all(PORTS[0] < port <= PORTS[1] for port in ports)
             wait_for(lambda: one.events("worker_exited"), "the first node's worker")
             assert Path(one.spool.path("secrets.json")).stat().st_mode & 0o777 == 0o600
-            assert listening(PORTS[0] + 1)  # the second node still needs the store
+            assert listening(ready["store"])  # the second node still needs the store
             assert told([one, two]).live
             (folder / "work" / "first is done").touch()
             records = [one.ended(), two.ended()]
-            assert not listening(PORTS[0] + 1)
+            assert not listening(ready["store"])
             view = told([one, two])
     assert [record["state"] for record in records] == ["succeeded", "succeeded"]
     assert [record["survivors"] for record in records] == [[], []]

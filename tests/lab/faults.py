@@ -1,10 +1,12 @@
 """What can go wrong with a lab host's network and connections, as methods of LabHost.
 
-Not covered: power (host.py), and latency, for which the kernel has nothing (no netem).
+Not covered: power (host.py), names, clock and processes (disorders.py), and latency, for which the kernel has
+nothing (no netem).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -71,6 +73,24 @@ class Faults:
         target = f"REJECT --reject-with {answer}"
         _rule(self, target, port=port, proto=proto, direction=direction, peer=peer)
 
+    def lose(self: _Wired, share: float) -> None:
+        """Lose a share (0 to 1) of all packets, at random, in both directions."""
+        chance = ("-m", "statistic", "--mode", "random", "--probability", str(share))
+        for chain in CHAINS["both"]:
+            _append(self, chain, *chance, "-j", "DROP")
+
+    def black_hole(self: _Wired, largest: int = 1000) -> None:
+        """Let packets of more than ``largest`` bytes vanish without a word, as a path with a smaller MTU does."""
+        for chain in CHAINS["both"]:
+            _append(self, chain, "-m", "length", "--length", f"{largest + 1}:65535", "-j", "DROP")
+
+    def reset_after(self: _Wired, size: int, port: int = 22) -> None:
+        """Reset each connection to a port once ``size`` bytes of it have gone, both ways together."""
+        _append(self, "INPUT", "-p", "tcp", "--tcp-flags", "RST", "RST", "-j", "ACCEPT")  # so that both sides know
+        met = ("-m", "connbytes", "--connbytes", f"{size}:", "--connbytes-dir", "both", "--connbytes-mode", "bytes")
+        reset = ("-j", "REJECT", "--reject-with", "tcp-reset")
+        _append(self, "INPUT", "-p", "tcp", "--dport", str(port), *met, *reset)
+
     def rate(self: _Wired, speed: str) -> None:
         """Slow every cable down in both directions (`100mbit`)."""
         shape = ("root", "tbf", "rate", speed, "burst", "64k", "latency", "100ms")
@@ -88,13 +108,15 @@ class Faults:
 
     def pause(self: _Wired) -> None:
         """Freeze the processes of all SSH connections into this host: open, but silent."""
-        for pid in _connections(self.init):
-            os.kill(pid, signal.SIGSTOP)
+        for pid in connections(self.init):
+            with contextlib.suppress(ProcessLookupError):  # it ended just now
+                os.kill(pid, signal.SIGSTOP)
 
     def resume(self: _Wired) -> None:
         """Thaw what `pause` froze."""
-        for pid in _connections(self.init):
-            os.kill(pid, signal.SIGCONT)
+        for pid in connections(self.init):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def _rule(
@@ -106,7 +128,11 @@ def _rule(
             match += ["--dport", str(port)]
         if peer is not None:
             match += ["-s" if chain == "INPUT" else "-d", peer]
-        command("ip", "netns", "exec", host.namespace, "iptables", "-w", "-A", chain, *match, "-j", *target.split())
+        _append(host, chain, *match, "-j", *target.split())
+
+
+def _append(host: _Wired, chain: str, *words: str) -> None:
+    command("ip", "netns", "exec", host.namespace, "iptables", "-w", "-A", chain, *words)
 
 
 def _ends(host: _Wired) -> list[tuple[str, str]]:
@@ -115,7 +141,7 @@ def _ends(host: _Wired) -> list[tuple[str, str]]:
     return [end for nic in host.nics for end in ((host.namespace, nic.name), (switch, nic.port))]
 
 
-def _connections(init: ProcessId) -> list[int]:
+def connections(init: ProcessId) -> list[int]:
     """sshd's processes below the listening one: two for each connection."""
     found: list[int] = []
     todo = children(init.pid)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tests.lab import network
 from tests.lab.disk import ROOT, Disk, User, foreign_mounts, lay_out, make_home, new_host_key
+from tests.lab.disorders import Disorders
 from tests.lab.faults import Faults, children
 from tests.lab.system import (
     LabError,
@@ -43,7 +44,7 @@ class Seen:
     environ: Mapping[str, str]
 
 
-class LabHost(Faults):
+class LabHost(Faults, Disorders):
     """A machine of the lab: boot it, cut its power, run commands on it, break its network.
 
     Attributes:
@@ -106,7 +107,7 @@ class LabHost(Faults):
             subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=console, stderr=console, check=True)
         wait_until(f"{self.name} boots", self._answers)
         # The question took one of sshd's places for newcomers; it counts when few are allowed.
-        wait_until(f"{self.name} is idle", lambda: not children(self.init.pid))
+        wait_until(f"{self.name} is free", lambda: not any(map(_is_newcomer, children(self.init.pid))))
 
     def _answers(self) -> bool:
         """Whether sshd has said its banner."""
@@ -246,6 +247,13 @@ class LabHost(Faults):
             for seen in self.processes()
             if any(marker in word for word in (*seen.cmdline, *seen.environ, *seen.environ.values()))
         ]
+
+
+def _is_newcomer(pid: int) -> bool:
+    """Whether it is sshd's process for a connection that has not logged in yet."""
+    with contextlib.suppress(OSError):
+        return any("[accepted]" in word for word in _words(f"/proc/{pid}/cmdline"))
+    return False
 
 
 def _look(pid: int, namespace: Path) -> Seen | None:

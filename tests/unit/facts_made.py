@@ -41,6 +41,7 @@ def facts_json(**fields: Any) -> dict[str, Any]:
         "pci_gpus": {"nvidia": 0, "amd": 0},
         "visible_devices": None,
         "env_digest": "0" * 32,
+        "environment": {},
         "python": "/usr/bin/python3",
         "python_version": "3.11.2",
         "python_error": None,

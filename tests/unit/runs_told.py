@@ -75,6 +75,7 @@ class Told:
         raised_at: float | None = None,
         stderr: str = "",
         start: int = 0,
+        **more: Any,
     ) -> Told:
         """A worker ended: by a signal, by a code, or by an exception."""
         key = f"{start}.{local}"
@@ -84,7 +85,7 @@ class Told:
             self.node["errors"][f"{key}.json"] = record
         status = 128 + signal if signal else code or int(bool(raised))
         self.node["stderr"][key] = stderr
-        ended = {"exit_code": status, "signal": signal, "rank": self.first_rank + local}
+        ended = {"exit_code": status, "signal": signal, "rank": self.first_rank + local, **more}
         self.event("worker_exited", seconds, start=start, local_rank=local, **ended)
         return self
 
@@ -120,6 +121,6 @@ class Told:
     def succeeded(self, seconds: float) -> Told:
         return self.ended("succeeded", seconds, agent=os.EX_OK)
 
-    def lost(self) -> Told:
-        self.node["state"] = "lost"
+    def lost(self, *, rebooted: bool = False) -> Told:
+        self.node.update(state="lost", rebooted=rebooted)
         return self

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("[!.]*/README.md")])
 EVERYWHERE = {"-h", "--help"}
 # Options of other programs that our pages speak of.
-FOREIGN = {"--version", "--list", "--yaml", "--output", "--steps", "--check", "--strict", "--role"}
+FOREIGN = {"--version", "--list", "--yaml", "--output", "--steps", "--check", "--strict", "--role", "--shm-size"}
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z_-]*[a-z]")
 
@@ -78,8 +78,9 @@ def test_a_page_has_synopsis_options_exit_codes_and_an_example(name: str) -> Non
 @pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_no_page_names_an_option_that_does_not_exist(page: Path) -> None:
     named = {word.replace("_", "-") for word in _OPTION.findall(text_of(page))}
-    of_torchrun = {"--nnodes", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--max-restarts"}
-    assert named - ALL_OPTIONS - FOREIGN - of_torchrun == set()
+    of_torchrun = {"--local-rank", "--nnodes", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--max-restarts"}
+    of_examples = {word for path in ROOT.glob("examples/*.py") for word in _OPTION.findall(text_of(path))}
+    assert named - ALL_OPTIONS - FOREIGN - of_torchrun - of_examples == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)

@@ -196,6 +196,15 @@ def test_machines_that_hide_their_boot_are_told_apart_by_address() -> None:
     assert loopback(pair(("10.0.0", "eth0", 1000), boot="unknown:0:0")) is None
 
 
+def test_a_node_alone_that_others_may_join_stays_off_the_loopback() -> None:
+    reachable, lonely = host("a", interface("10.0.0.1")), host("a")
+    for nodes, growing in (([reachable], False), ([lonely], True)):
+        found = loopback(nodes, growing=growing)
+        assert found is not None
+        assert found["a"].address == "127.0.0.1"
+    assert loopback([reachable], growing=True) is None
+
+
 def test_what_the_inventory_names_stands_above_the_loopback() -> None:
     assert loopback([host("a", interface("10.0.0.1"), entry={"interface": "eth0"})]) is None
 

@@ -140,9 +140,24 @@ def test_escapes_are_stripped_in_files_too() -> None:
 def test_dropped_bytes_are_a_notice_and_no_line() -> None:
     renderer, source, said = TextRenderer(), Source(), list[str]()
     out = io.BytesIO()
-    show([Arrived(host="gpu01", frame=source.frame(b"a\n", dropped=4096))], renderer, out, said.append)
+    source.offset = 4096
+    frames = [source.frame(b"", dropped=4096), source.frame(b"a\n")]
+    show([Arrived(host="gpu01", frame=frame) for frame in frames], renderer, out, said.append)
     assert out.getvalue() == b"[3 gpu01:1] a\n"
-    assert said == ["[3 gpu01:1] 4096 bytes are gone: the log limit was reached"]
+    assert said == ["[3 gpu01:1] dropped: 4096 bytes, the log limit was reached"]
+
+
+def test_dropped_bytes_are_a_record_of_their_own_in_json() -> None:
+    reader, source = LineReader(), Source()
+    begun = reader.feed("gpu01", source.frame(b"cut in the mid"))
+    source.offset = 4096
+    gap = reader.feed("gpu01", source.frame(b"", dropped=4082))
+    after = reader.feed("gpu01", source.frame(b"a\n"))
+    places = [(line.offset, line.next, line.text, line.dropped) for line in (*begun, *gap, *after)]
+    assert places == [(0, 14, "cut in the mid", 0), (14, 4096, "", 4082), (4096, 4098, "a", 0)]
+    as_json = JsonRenderer()
+    assert "dropped" not in json.loads(as_json.feed("gpu01", source.frame(b"b\n")))
+    assert json.loads(as_json.feed("gpu01", source.frame(b"", dropped=7)))["dropped"] == 7
 
 
 def test_breaks_are_said_and_a_host_given_up_shows_what_it_had() -> None:

@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import RunError
-from clusterddp.runs import RunView, choose, views
+from clusterddp.notices import following_notices
+from clusterddp.runs import Owner, RunView, choose, views
 from tests.unit.runs_told import BEGAN, SECOND, Told
+
+ME = Owner(operator="alice@desk", project="p1")
 
 
 def made(run: str, *, name: str | None = None, started: int = 0, **record: Any) -> list[Told]:
     """Two live nodes of a run."""
-    record |= {"name": name, "started": BEGAN + started * SECOND, "hosts": ["gpu00", "gpu01"], "world_size": 4}
+    shared = {"name": name, "started": BEGAN + started * SECOND, "hosts": ["gpu00", "gpu01"], "world_size": 4}
+    record = {"operator": "alice@desk", **record, **shared}
     return [Told(rank, workers=2, run=run, **record) for rank in (0, 1)]
 
 
@@ -28,6 +32,31 @@ def one(*told: Told, unreachable: tuple[str, ...] = ()) -> RunView:
 
 
 class TestViews:
+    def test_a_status_lists_the_failures_of_earlier_attempts_and_blames_nobody_for_them(self) -> None:
+        first, second = made("r1"), made("r1")
+        first[0].died(5, signal=9).failed(6)
+        first[1].died(5.5, signal=15).failed(6)
+        for told in second:
+            told.node["attempt"] = 2
+            told.succeeded(20)
+        view = one(*first, *second)
+        assert view.state() == "succeeded"
+        told_of = [(f["attempt"], f["rank"], f["recovered"]) for f in view.to_json()["failures"]]
+        assert told_of == [(1, 0, True)]
+
+    def test_a_status_lists_failures_recovered_ones_first(self) -> None:
+        told = Told(0, name=None).died(2, raised="ValueError: early")
+        told.start(1, number=1, seconds=3)
+        told.died(9, start=1, raised="OSError: [Errno 28] No space left on device").failed(10)
+        value = one(told).to_json()
+        assert [(failure["round"], failure["recovered"], failure["class"]) for failure in value["failures"]] == [
+            (0, True, "own"),
+            (1, False, "own"),
+        ]
+        assert value["failures"][0]["message"] == "ValueError: early (train.py:81)"
+        assert value["remedy"].startswith("the disk is full")
+        assert json.loads(json.dumps(value)) == value
+
     def test_nodes_stand_in_their_order_and_runs_by_their_start(self) -> None:
         found = seen(*reversed(made("late", started=9)), *made("early", started=1))
         assert [view.run for view in found] == ["early", "late"]
@@ -74,7 +103,8 @@ class TestStatusObject:
     def test_of_a_live_run(self) -> None:
         nodes = made("r1", name="base", script="train.py", argv=["--lr", "1"], gpus={"gpu00": ["A100"]})
         nodes[1].start(2, number=1, seconds=3.0)
-        nodes[1].node["pids"] = [7, 8]
+        nodes[1].node.update(pids=[7, 8], clock_offset_ns=SECOND, last_output=BEGAN + 8 * SECOND)
+        last = BEGAN / SECOND + 7  # by the operator's clock
         value = one(*nodes).to_json()
         assert (value["run"], value["name"], value["state"], value["round"]) == ("r1", "base", "running", 1)
         assert (value["world_size"], value["started"], value["ended"]) == (4, BEGAN / SECOND, None)
@@ -85,15 +115,23 @@ class TestStatusObject:
             ["--lr", "1"],
         )
         assert value["hosts"] == [
-            {"name": "gpu00", "state": "running", "ranks": [0, 1], "pids": [], "gpus": ["A100"]},
-            {"name": "gpu01", "state": "running", "ranks": [2, 3], "pids": [7, 8], "gpus": []},
+            {"name": "gpu00", "state": "running", "ranks": [0, 1], "pids": [], "gpus": ["A100"], "last_output": None},
+            {"name": "gpu01", "state": "running", "ranks": [2, 3], "pids": [7, 8], "gpus": [], "last_output": last},
         ]
+        assert value["last_output"] == last
         json.dumps(value)
 
     def test_of_a_run_that_ended_with_a_host_out_of_reach(self) -> None:
         value = one(made("r1")[0].succeeded(5), unreachable=("gpu01",)).to_json()
         assert (value["state"], value["exit_code"], value["verdict"]) == ("failed", 125, "gpu01 was lost: no answer")
-        assert value["hosts"][1] == {"name": "gpu01", "state": "unreachable", "ranks": [], "pids": [], "gpus": []}
+        assert value["hosts"][1] == {
+            "name": "gpu01",
+            "state": "unreachable",
+            "ranks": [],
+            "pids": [],
+            "gpus": [],
+            "last_output": None,
+        }
 
     def test_without_hosts_for_the_list(self) -> None:
         assert "hosts" not in one(*made("r1")).to_json(hosts=False)
@@ -110,24 +148,112 @@ class TestChoose:
         ("reference", "run"), [("abc1", "abc1"), ("abd", "abd2"), ("base", "abd2"), ("x", "xyz3"), (None, "xyz3")]
     )
     def test_an_id_a_prefix_a_name_or_the_live_one(self, reference: str | None, run: str) -> None:
-        assert choose(self.found, reference, reading=False).run == run
+        assert choose(self.found, reference, to_end_by=ME).run == run
 
     def test_for_reading_the_last_one_serves(self) -> None:
         ended = self.found[:2]
-        assert choose(ended, None, reading=True).run == "abd2"
+        assert choose(ended, None).run == "abd2"
         with pytest.raises(RunError, match="no run is live"):
-            choose(ended, None, reading=False)
+            choose(ended, None, to_end_by=ME)
 
     def test_several_live_ones_are_listed(self) -> None:
         live = seen(*made("r1", name="one", started=1), *made("r2", started=2))
         with pytest.raises(RunError, match=r"several runs are live: r1 \(one\), r2; name one, or --all"):
-            choose(live, None, reading=False)
-        assert choose(live, None, reading=True).run == "r2"
+            choose(live, None, to_end_by=ME)
+        assert choose(live, None).run == "r2"
 
     def test_a_prefix_of_several_and_an_unknown_one(self) -> None:
         with pytest.raises(RunError, match=r"'ab' is the beginning of several runs: abc1 \(base\), abd2 \(base\)"):
-            choose(self.found, "ab", reading=True)
+            choose(self.found, "ab")
         with pytest.raises(RunError, match="no run 'nope' on these hosts"):
-            choose(self.found, "nope", reading=True)
+            choose(self.found, "nope")
         with pytest.raises(RunError, match="no run on these hosts"):
-            choose([], None, reading=True)
+            choose([], None)
+
+
+class TestOwner:
+    """Whose run may be ended by a name, a prefix, or no word at all."""
+
+    mine = made("mine1", started=1)
+    from_my_laptop = made("lap1", name="base", started=2, operator="alice@laptop", project="p1")
+    theirs = made("bob1", name="night", started=3, operator="bob@desk", project="p2")
+
+    def test_started_by_the_same_user_on_the_same_machine_or_of_the_same_project(self) -> None:
+        assert [ME.owns(one(*told)) for told in (self.mine, self.from_my_laptop, self.theirs)] == [True, True, False]
+        nobody = Owner(operator="carol@desk", project=None)
+        assert not nobody.owns(one(*made("old", operator="bob@desk", project=None)))
+
+    def test_theirs_is_no_candidate(self) -> None:
+        found = seen(*self.mine, *self.theirs)
+        assert choose(found, None, to_end_by=ME).run == "mine1"
+        assert choose(found, None).run == "bob1"
+        assert choose(found, "night").run == "bob1"
+
+    @pytest.mark.parametrize("word", ["night", "bob"])
+    def test_a_name_or_a_prefix_does_not_reach_theirs_but_the_full_id_does(self, word: str) -> None:
+        found = seen(*self.mine, *self.from_my_laptop, *self.theirs)
+        with pytest.raises(RunError, match="bob1 is a run of bob@desk; its full id stops it all the same"):
+            choose(found, word, to_end_by=ME)
+        assert choose(found, "bob1", to_end_by=ME).run == "bob1"
+        assert choose(found, "base", to_end_by=ME).run == "lap1"
+
+    def test_a_name_that_both_have_is_mine(self) -> None:
+        found = seen(*self.theirs, *made("mine2", name="night", started=0))
+        assert choose(found, "night", to_end_by=ME).run == "mine2"
+
+    def test_without_a_live_one_of_mine_theirs_are_named(self) -> None:
+        with pytest.raises(RunError, match="no run of yours is live here, but bob1 of bob@desk; a full id stops it"):
+            choose(seen(*self.theirs), None, to_end_by=ME)
+
+
+class TestNotices:
+    def test_what_was_lost_of_the_output_is_said_for_each_host(self) -> None:
+        first, second, third = Told(0).succeeded(5), Told(1).succeeded(5), Told(2).succeeded(5)
+        for lost in (100, 20):
+            first.event("output_lost", 3, start=0, local_rank=0, stream="out", bytes=lost)
+        first.event("disk_full", 2, left=0)
+        second.event("disk_full", 2, left=0)
+        for gone in (1000, 5000):
+            third.event("log_dropped", 3, bytes=gone, limit=10**6)
+        third.event("log_limit_failed", 4, error="Operation not supported", limit=10**6)
+        view = one(first, second, third)
+        kept = "--log-limit 1000000"
+        assert view.to_json()["notices"] == [
+            "gpu00: 120 bytes of output were lost: disk full",
+            "gpu01: its disk was full, so output may be missing",
+            f"gpu02: the oldest 5000 bytes of output are gone: {kept}",
+            f"gpu02: {kept} cannot be kept on its file system (Operation not supported); its output grows on",
+        ]
+        verdict = view.verdict()
+        assert verdict
+        assert verdict.notices == tuple(view.notices())
+
+    def test_nothing_is_said_when_nothing_was_lost(self) -> None:
+        assert one(*made("r1")).to_json()["notices"] == []
+
+
+class TestAttempts:
+    def test_every_attempt_has_its_spools_and_the_last_one_is_the_runs(self) -> None:
+        nodes = [*made("r1"), *made("r1"), Told(3, run="r1", hosts=["gpu03"])]
+        for place, told in enumerate(nodes):
+            told.node["attempt"] = 1 + place // 2
+            told.node["spool"] = f"/s/r1/{1 + place // 2}/{told.host}"
+        view = one(*reversed(nodes))
+        assert view.attempt == 3
+        assert view.spools == {
+            1: {"gpu00": "/s/r1/1/gpu00", "gpu01": "/s/r1/1/gpu01"},
+            2: {"gpu00": "/s/r1/2/gpu00", "gpu01": "/s/r1/2/gpu01"},
+            3: {"gpu03": "/s/r1/3/gpu03"},
+        }
+        assert list(view.spools) == [1, 2, 3]
+
+
+def test_why_a_run_is_not_started_again_is_told() -> None:
+    record = {"final": "2 of 3 hosts are left", "state": "stopped"}
+    nodes: list[dict[str, Any]] = [{"exit": record}, {"exit": dict(record)}, {"exit": {"final": ""}}, {"exit": None}]
+    assert following_notices(nodes, live=False) == ["not started again: 2 of 3 hosts are left"]
+    assert following_notices([{"exit": {"final": "attempt 2"}}], live=False) == []
+    waiting = [{"exit": record, "peers": {"lead": None}}]
+    (notice,) = following_notices(waiting, live=True)
+    assert notice.startswith("no majority of its hosts reach each other")
+    assert following_notices([*waiting, {"exit": None, "peers": {"lead": "gpu01"}}], live=True) == []

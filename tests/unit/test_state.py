@@ -16,7 +16,15 @@ import pytest
 from clusterddp.bundle import bundle
 from clusterddp.remote import state
 from clusterddp.remote.spool import Spool, all_spools, create
-from clusterddp.remote.state import Refused, private_folder, read_json, state_folder, write_json, write_private
+from clusterddp.remote.state import (
+    Refused,
+    clear_halves,
+    private_folder,
+    read_json,
+    state_folder,
+    write_json,
+    write_private,
+)
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
 
@@ -163,12 +171,26 @@ class TestSpool:
         assert list(all_spools(str(tmp_path / "nowhere"))) == []
 
 
+class TestHalves:
+    def test_what_a_killed_writer_left_goes_and_a_live_ones_stays(self, tmp_path: Path) -> None:
+        with subprocess.Popen(["true"]) as gone:
+            gone.wait()
+        for name in (f"stop.json.{gone.pid}-0a.tmp", f"exit.json.{os.getpid()}-0b.tmp", "my.tmp", "plan.json"):
+            (tmp_path / name).touch()
+        clear_halves(str(tmp_path))
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            f"exit.json.{os.getpid()}-0b.tmp",
+            "my.tmp",
+            "plan.json",
+        ]
+
+
 class TestLock:
     def test_it_is_held_by_one_and_ends_with_it(self, spool: Spool) -> None:
         assert not spool.alive()
         program = (
             "import sys; from clusterddp.remote.spool import Spool\n"
-            "print(Spool(sys.argv[1]).take_lock() is not None, flush=True); sys.stdin.read()"
+            "spool = Spool(sys.argv[1]); print(spool.take_lock(), flush=True); sys.stdin.read()"
         )
         with subprocess.Popen(
             [sys.executable, "-c", program, spool.folder],
@@ -180,7 +202,7 @@ class TestLock:
             assert holder.stdout
             assert holder.stdout.readline() == "True\n"
             assert spool.alive()
-            assert spool.take_lock() is None
+            assert not spool.take_lock()
             holder.kill()
         assert not spool.alive()
 
@@ -197,9 +219,8 @@ class TestLock:
             asker.start()
         try:
             for _ in range(20):
-                handle = spool.take_lock()
-                assert handle is not None
-                os.close(handle)
+                assert spool.take_lock()
+                spool.release_lock()
         finally:
             done.set()
             for asker in askers:

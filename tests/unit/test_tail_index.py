@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.remote import index
-from clusterddp.remote.index import IndexReader, IndexWriter, thinned
+from clusterddp.remote.index import IndexReader, IndexWriter, last_growth, thinned
 from clusterddp.remote.watch import Watch
 
 if TYPE_CHECKING:
@@ -45,6 +45,22 @@ def test_a_line_has_the_time_of_the_first_size_that_holds_it(tmp_path: Path) -> 
     ]  # fmt: skip
     assert found.at(31) is None
     assert (found.size_before(NOW + SECOND), found.size_until(NOW + SECOND), found.covered) == (10, 20, 30)
+
+
+def test_when_a_file_grew_last_is_known_with_and_without_an_index(tmp_path: Path) -> None:
+    log, writer = tmp_path / "0.0.out", IndexWriter(str(tmp_path))
+    log.touch()
+    assert (last_growth(str(log)), last_growth(str(tmp_path / "none"))) == (None, None)
+    grow(log, 10, NOW)
+    assert last_growth(str(log)) == NOW
+    for step in range(9):
+        grow(log, 10, NOW + step * SECOND)
+        writer.poll(NOW + step * SECOND)
+    os.utime(log, ns=(NOW + 99 * SECOND, NOW + 99 * SECOND))  # as punching out its head does
+    assert last_growth(str(log)) == NOW + 8 * SECOND
+    with (tmp_path / "0.0.out.idx").open("a") as index_file:
+        index_file.write("17000000099999")  # a torn entry
+    assert last_growth(str(log)) == NOW + 8 * SECOND
 
 
 def test_the_time_is_the_last_write_and_never_of_the_future_or_before_an_earlier_one(tmp_path: Path) -> None:

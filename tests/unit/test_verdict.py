@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.spool import FAIL_FAST_REASON, TIME_LIMIT
-from clusterddp.verdict import ENDED, LOST_PEER, OWN, Verdict, judge
+from clusterddp.remote.causes import ENDED, LOST_PEER, OWN
+from clusterddp.remote.spool import FAIL_FAST_REASON, LEASE, TIME_LIMIT
+from clusterddp.verdict import Verdict, judge, recovered
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
@@ -114,6 +115,80 @@ def test_a_real_time_signal_has_no_name() -> None:
     assert "killed by signal 40" in verdict(Told(0).died(5, signal=40).failed(6)).line
 
 
+class TestWatchdog:
+    @staticmethod
+    def timed_out(rank: int, number: int) -> str:
+        what = f"WorkNCCL(SeqNum={number}, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000)"
+        line = f"[Rank {rank}] Watchdog caught collective operation timeout: {what} ran for 600020 milliseconds"
+        head = f"[rank{rank}]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:616] {line}\n"
+        frames = "".join(f"frame #{at}: <unknown function> + 0xd6df4 (0x7f in libstdc++.so.6)\n" for at in range(9))
+        return (
+            f"{head}terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  {line}\n{frames}"
+        )
+
+    def test_who_was_not_in_the_collective_is_named(self) -> None:
+        waited = Told(0, workers=3)
+        for local in range(3):
+            waited.died(5 + local / 10, local=local, signal=SIGABRT, stderr=self.timed_out(local, 808))
+        late = Told(1, first_rank=3).died(6, signal=SIGTERM)
+        found = verdict(waited.failed(6), late.failed(6))
+        assert found.line.startswith("rank 0 (gpu00:0) failed first: killed by SIGABRT: [Rank 0] Watchdog caught")
+        assert found.line.endswith("; not in it: rank 3 (gpu01:0); 3 others stopped")
+        assert "status --stacks" in found.remedy
+
+    def test_or_who_was_in_an_earlier_one(self) -> None:
+        nodes = [
+            Told(rank).died(5, signal=SIGABRT, stderr=self.timed_out(rank, 7 if rank == 2 else 9)).failed(6)
+            for rank in range(4)
+        ]
+        assert "; not in it: rank 2 (gpu02:0);" in verdict(*nodes).line
+
+    def test_all_in_the_same_one_blame_nobody(self) -> None:
+        nodes = [Told(rank).died(5, signal=SIGABRT, stderr=self.timed_out(rank, 9)).failed(6) for rank in range(3)]
+        assert "not in it" not in verdict(*nodes).line
+
+
+class TestKnown:
+    def test_a_known_message_says_what_helps_before_the_verdict(self) -> None:
+        found = verdict(Told(0).died(5, raised="OSError: [Errno 28] No space left on device").failed(6))
+        (line,) = found.preface
+        assert line.startswith("remedy: the disk is full")
+
+    def test_a_scripts_own_failure_has_none(self) -> None:
+        found = verdict(Told(0).died(5, raised="ValueError: x", stderr="ConnectionResetError").failed(6))
+        assert (found.remedy, found.preface) == ("", ())
+
+    def test_what_a_worker_without_an_exception_said_counts(self) -> None:
+        said = "terminate called: CUDA error: uncorrectable ECC error encountered\n"
+        assert "reset or replaced" in verdict(Told(0).died(5, signal=SIGABRT, stderr=said).failed(6)).remedy
+
+    def test_so_does_what_an_agent_said(self) -> None:
+        log = "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError"
+        assert "clusterddp_ports" in verdict(Told(0, workers=0).failed(6, log=log)).remedy
+
+
+def test_a_rank_that_left_early_is_named_beside_its_victim() -> None:
+    left = Told(1).died(4, told=[]).succeeded(5)
+    victim = Told(0).died(4.01, raised=RESET).failed(5)
+    assert verdict(victim, left).line == (
+        f"rank 0 (gpu00:0) failed first: {RESET} (train.py:81); rank 1 (gpu01:0) had ended with exit code 0 before"
+    )
+
+
+def test_recovered_failures_are_listed_in_order_of_time() -> None:
+    first = Told(0).died(2, raised="ValueError: second")
+    first.start(1, number=1, seconds=3)
+    other = Told(1, offset=50).died(1, raised="ValueError: first")
+    other.start(1, number=1, seconds=3)
+    other.died(9, start=1, raised="ValueError: last")
+    found = recovered([first.node, other.node])
+    assert [failure.text.partition(" (")[0] for failure in found] == ["ValueError: first", "ValueError: second"]
+    assert all(failure.recovered for failure in found)
+    assert verdict(first.failed(10), other.failed(10)).line.startswith(
+        "rank 1 (gpu01:0) failed first: ValueError: last"
+    )
+
+
 class TestTime:
     def test_the_clock_of_a_host_that_is_off_is_corrected(self) -> None:
         ahead = Told(0, offset=100.0).died(5.0, raised="ValueError: first").failed(6)
@@ -187,6 +262,12 @@ class TestStopped:
         found = verdict(other, behind, first)
         assert (found.state, found.exit_code, found.line) == ("failed", 124, TIME_LIMIT)
 
+    def test_by_the_lease(self) -> None:
+        lapsed = Told(0).died(5, signal=SIGTERM).stopped(6, f"{LEASE}: no word of alice@desk for 60 s", ordered=4.9)
+        found = verdict(lapsed, Told(1).died(5, signal=SIGTERM).stopped(6, STOP, ordered=5))
+        assert (found.state, found.exit_code) == ("stopped", 143)
+        assert found.line == "lease lapsed: no word of alice@desk for 60 s"
+
     def test_by_our_own_fault(self) -> None:
         reason = "the rendezvous store died: Killed"
         store = Told(0).died(5, signal=SIGKILL).stopped(6, reason, ordered=4.9, ours=True)
@@ -206,9 +287,25 @@ class TestLost:
         found = verdict(Told(0).died(30, raised=RESET).failed(31), Told(1).lost(), Told(2).lost())
         assert found.line == "gpu01, gpu02 were lost: their supervisors are gone"
 
-    def test_both_are_told_apart(self) -> None:
-        found = verdict(Told(0).lost(), Told(1).succeeded(3), unreachable=["gpu02"])
-        assert found.line == "gpu00 was lost: its supervisor is gone; gpu02 was lost: no answer"
+    def test_the_ways_to_be_lost_are_told_apart(self) -> None:
+        rebooted = [Told(rank).lost(rebooted=True) for rank in (3, 4)]
+        found = verdict(Told(0).lost(), Told(1).succeeded(3), *rebooted, unreachable=["gpu02"])
+        assert found.line == (
+            "gpu03, gpu04 were lost: they were rebooted; gpu00 was lost: its supervisor is gone; "
+            "gpu02 was lost: no answer"
+        )
+
+    def test_a_host_that_was_rebooted(self) -> None:
+        found = verdict(Told(0).died(30, raised=RESET).failed(31), Told(1).lost(rebooted=True))
+        assert (found.state, found.exit_code, found.line) == ("failed", 125, "gpu01 was lost: it was rebooted")
+
+    @pytest.mark.parametrize("reason", ["gpu01 was lost", "gpu00 lost contact with gpu01"])
+    def test_others_that_ended_because_they_missed_it_do_not_hide_why(self, reason: str) -> None:
+        missed = Told(0).died(70, signal=SIGTERM).stopped(71, reason, ordered=70, ours=True)
+        assert verdict(missed, Told(1).lost(rebooted=True)).line == "gpu01 was lost: it was rebooted"
+        assert verdict(missed, unreachable=["gpu01"]).line == "gpu01 was lost: no answer"
+        alone = verdict(missed, Told(1).succeeded(9))
+        assert (alone.exit_code, alone.line) == (125, reason)
 
     def test_a_failure_of_its_own_elsewhere_outweighs_a_lost_host(self) -> None:
         assert verdict(Told(0).died(3, raised="ValueError: x").failed(4), unreachable=["gpu01"]).exit_code == 1
@@ -257,3 +354,15 @@ class TestAgent:
 
     def test_no_record_at_all(self) -> None:
         assert verdict(Told(0)).state == "lost"
+
+
+def test_an_elastic_run_that_ended_well_with_enough_hosts_succeeded_and_names_the_others() -> None:
+    def nodes(least: int) -> list[Told]:
+        died = Told(1, min_nodes=least).died(5, signal=SIGKILL).failed(6)
+        return [Told(0, min_nodes=least).succeeded(9), died, Told(2, min_nodes=least).succeeded(9)]
+
+    found = verdict(*nodes(2))
+    assert (found.state, found.exit_code, found.notices) == ("succeeded", 0, ("the run ended without gpu01",))
+    assert verdict(*nodes(2), unreachable=["gpu03"]).notices == ("gpu03 was lost: no answer",)
+    assert verdict(*nodes(3)).state == "failed"
+    assert verdict(Told(0).succeeded(9), Told(1).died(5, signal=SIGKILL).failed(6)).state == "failed"

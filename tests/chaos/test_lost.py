@@ -1,0 +1,161 @@
+"""Hosts are lost, or lose each other: what takes its minutes, on hosts of their own beside the rest of the suite."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.chaos.beside import STARTING, Lost
+from tests.chaos.rounds import ROUNDS
+from tests.lab.system import wait_until
+
+if TYPE_CHECKING:
+    from tests.chaos.beside import UnderWay
+    from tests.chaos.scene import Scene
+    from tests.integration.cli import Done, Live
+    from tests.lab.host import LabHost
+
+CANNOT = 125  # the exit code of a fault that is not the script's
+PATIENCE = 300.0  # seconds until a run ends whose nodes have lost each other
+CUT, FROZEN = 30.0, 40.0  # seconds; a silent connection is given up after 30
+COUNTED = 300
+
+
+def started(scene: Scene, lines: int, seconds: float = 0) -> Live:
+    """A run on all hosts whose workers print."""
+    with STARTING:
+        live = scene.enter(scene.user.start("run", *scene.counting(lines, seconds)))
+        scene.runs.append(live.run)
+        for rank, host in enumerate(scene.hosts):
+            live.wait_for(f"[{rank} {host.name}:0] line 0")
+    return live
+
+
+def counted(scene: Scene, live: Live) -> None:
+    """Until all workers have counted; now they wait."""
+    for rank, host in enumerate(scene.hosts):
+        live.wait_for(f"[{rank} {host.name}:0] counted")
+
+
+def attached(scene: Scene) -> Live:
+    """A run whose workers have counted."""
+    live = started(scene, COUNTED)
+    counted(scene, live)
+    return live
+
+
+def ended(scene: Scene, live: Live) -> Done:
+    live.process.wait(PATIENCE)
+    return scene.seen(live.end())
+
+
+def names_the_lost(scene: Scene, live: Live, victim: LabHost, why: str = "") -> None:
+    done = ended(scene, live)
+    line = f"{victim.name} was lost"
+    assert (done.code, done.notes[-1][: len(line)]) == (CANNOT, line), done.err
+    assert why in done.notes[-1]
+    scene.counted(done, COUNTED, len(scene.hosts))
+
+
+def host_powered_off(scene: Scene) -> None:
+    live, victim = attached(scene), scene.chance.choice(scene.hosts[1:])
+    scene.fault(f"power cut of {victim.name}")
+    victim.power_off()
+    names_the_lost(scene, live, victim)
+
+
+def lead_powered_off(scene: Scene) -> None:
+    live, victim = attached(scene), scene.hosts[0]
+    scene.fault(f"power cut of {victim.name}, which leads")
+    victim.power_off()
+    names_the_lost(scene, live, victim)
+
+
+def host_rebooted(scene: Scene) -> None:
+    live, victim = attached(scene), scene.chance.choice(scene.hosts)
+    scene.fault(f"power cut and boot of {victim.name}")
+    victim.power_off()
+    victim.boot()
+    names_the_lost(scene, live, victim, "it was rebooted")
+
+
+def supervisor_killed(scene: Scene) -> None:
+    live, victim = attached(scene), scene.chance.choice(scene.hosts)
+    scene.fault(f"SIGKILL of {victim.name}'s supervisor")
+    victim.kill(scene.pid(victim, "supervisor"))
+    names_the_lost(scene, live, victim, "its supervisor is gone")
+
+
+def control_cut(scene: Scene) -> None:
+    """A host is parted from the others while SSH reaches all."""
+    live, victim = attached(scene), scene.chance.choice(scene.hosts[1:])
+    scene.fault(f"{victim.name} parted from the others, SSH works")
+    for other in scene.hosts:
+        if other is not victim:
+            victim.drop(proto="all", direction="both", peer=other.address)
+    names_the_lost(scene, live, victim)
+
+
+def ssh_cut(scene: Scene) -> None:
+    """SSH to a host is cut while run control works: a stop of the others reaches it."""
+    live, victim = attached(scene), scene.chance.choice(scene.hosts)
+    scene.fault(f"SSH to {victim.name} dropped, `stop --grace 0`")
+    victim.drop(22)
+    stop = scene.user.run("stop", live.run, "--grace", "0")
+    assert stop.code == 1
+    assert any(victim.name in note and "again finishes the work" in note for note in stop.notes), stop.err
+    wait_until(f"{victim.name} was stopped too", lambda: not victim.leftovers(f"CLUSTERDDP_RUN_ID={live.run}"), 60)
+    victim.heal()
+    again = scene.user.run("stop", live.run, "--grace", "0")
+    assert again.code == 0, again.err
+    done = ended(scene, live)
+    assert (done.code, done.notes[-1]) == (143, "stopped: by another command")
+    scene.counted(done, COUNTED, len(scene.hosts))
+
+
+def cable_cut(scene: Scene) -> None:
+    """A short cut is outlived, and not a line is lost."""
+    lines, victim = 1000, scene.chance.choice(scene.hosts)
+    live = started(scene, lines, CUT)
+    scene.fault(f"cable of {victim.name} out for {CUT:.0f} s")
+    victim.cut()
+    time.sleep(CUT)
+    victim.heal()
+    goes_on(scene, live, lines)
+
+
+def connection_frozen(scene: Scene) -> None:
+    lines, victim = 1000, scene.chance.choice(scene.hosts)
+    live = started(scene, lines, FROZEN)
+    scene.fault(f"sshd's children on {victim.name} stopped for good")
+    victim.pause()
+    time.sleep(FROZEN)
+    goes_on(scene, live, lines)
+
+
+def goes_on(scene: Scene, live: Live, lines: int) -> None:
+    counted(scene, live)
+    scene.release()
+    done = ended(scene, live)
+    assert (done.code, "succeeded" in done.notes[-1]) == (0, True), done.err
+    scene.counted(done, lines, len(scene.hosts))
+
+
+LOST = (
+    Lost(name="host powered off", hosts=3, play=host_powered_off),
+    Lost(name="lead powered off", hosts=3, play=lead_powered_off),
+    Lost(name="host rebooted", hosts=3, play=host_rebooted),
+    Lost(name="supervisor killed", hosts=3, play=supervisor_killed),
+    Lost(name="run control cut", hosts=3, play=control_cut),
+    Lost(name="SSH cut, stopped", hosts=2, play=ssh_cut),
+    Lost(name="cable out for 30 s", hosts=2, play=cable_cut),
+    Lost(name="connection frozen for good", hosts=2, play=connection_frozen),
+)
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+@pytest.mark.parametrize("lost", LOST, ids=lambda lost: lost.name)
+def test_what_is_lost(lost: Lost, number: int, under_way: UnderWay) -> None:
+    under_way[lost.name, number].result()

@@ -1,0 +1,49 @@
+"""Elastic runs through the real command line, on hosts that are powered off.
+
+Not covered: agents that die on hosts that live (test_plugin.py), what a plan says of sizes (tests/unit/test_plan.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.cli import User, wait_until_nothing_is_left
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import MakeLab
+
+pytest.importorskip("torch", reason="torchrun is part of torch")
+pytestmark = pytest.mark.torch
+
+# No worker notices: as in a collective whose peer is gone, and nobody says so.
+HANGS_WITH_ALL = """
+import os, time
+print("world", os.environ["WORLD_SIZE"], flush=True)
+while os.environ["WORLD_SIZE"] == "4":
+    time.sleep(0.1)
+"""
+
+
+def test_a_run_goes_on_without_hosts_that_are_dead_or_die(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab = make_lab(hosts=4)
+    user = User(tmp_path)
+    user.write("train.py", HANGS_WITH_ALL)
+    lab.write_inventory(user.folder / "inventory.yaml", more={"gpu00": {"clusterddp_nproc": 2}})
+    user.up(user.folder / "inventory.yaml")
+    lab.host("gpu03").power_off()
+    with user.start("run", "--nnodes", "2:4", "train.py") as live:
+        for rank in range(4):
+            live.wait_for(f"[{rank} gpu0{max(rank - 1, 0)}:{int(rank == 1)}] world 4")
+        lab.host("gpu01").power_off()
+        done = live.end()
+    again = [(said.rank, said.host) for said in done.workers if said.text == "world 3"]
+    assert sorted(again) == [(0, "gpu00"), (1, "gpu00"), (2, "gpu02")]
+    assert done.code == 0, done.err
+    assert any(note.startswith("left out: gpu03: ") for note in done.notes)
+    assert "gpu01 was lost: no answer" in done.notes
+    assert done.notes[-1].startswith(f"run {done.run} succeeded in ")
+    wait_until_nothing_is_left([lab.host("gpu00"), lab.host("gpu02")], done.run)

@@ -1,0 +1,106 @@
+"""`run --join`: a host more for an elastic run that is under way, on lab hosts with real torchrun."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.cli import WAIT, User, nothing_left
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import MakeLab
+    from tests.lab import Lab
+
+pytest.importorskip("torch", reason="torchrun is part of torch")
+pytestmark = pytest.mark.torch
+
+# Goes on for ever in a world of two; ends when it is of three.
+SCRIPT = f"""{WAIT}
+rank, world = os.environ["RANK"], os.environ["WORLD_SIZE"]
+print("rank", rank, "of", world, flush=True)
+while world != "3":
+    time.sleep(0.1)
+"""
+
+
+def test_hosts_join_an_elastic_run_that_has_room(lab: Lab, tmp_path: Path) -> None:
+    user = User(tmp_path)
+    lab.write_inventory(user.folder / "inventory.yaml")
+    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
+    user.write("train.py", SCRIPT)
+    few, more = ("--limit", "gpu00,gpu01"), ("--limit", "gpu00,gpu01,gpu02")
+    with nothing_left(lab), user.start("run", *few, "--nnodes", "1:3", "--max-restarts", "3", "train.py") as live:
+        live.wait_for("rank 1 of 2")
+        full = user.run("run", "--join", live.run)
+        assert full.code == 125
+        assert "has no room for gpu02, gpu03: it has 2 of 3 nodes; choose fewer by --limit" in full.notes[-1]
+        joined = user.run("run", *more, "--join", live.run)
+        assert (joined.code, joined.notes[-1].split(";")[0]) == (0, f"gpu02 joins run {live.run}")
+        done = live.end()
+        assert done.code == 0, done.err
+        status = user.status(done.run)
+        said = user.run("logs", done.run).workers
+    assert {(host["name"], *host["ranks"]) for host in status["hosts"]} == {("gpu00", 0), ("gpu01", 1), ("gpu02", 2)}
+    assert [line.text for line in said if line.host == "gpu02"] == ["rank 2 of 3"]
+    again = user.run("run", "--join", done.run)
+    assert again.code == 125
+    assert "has ended" in again.notes[-1]
+
+
+def test_hosts_may_join_one_after_the_other(lab: Lab, tmp_path: Path) -> None:
+    user = User(tmp_path)
+    lab.write_inventory(user.folder / "inventory.yaml")
+    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
+    user.write("train.py", SCRIPT)
+    with (
+        nothing_left(lab),
+        user.start("run", "--limit", "gpu00", "--nnodes", "1:3", "--max-restarts", "3", "train.py") as live,
+    ):
+        live.wait_for("rank 0 of 1")
+        joined = user.run("run", "--limit", "gpu00,gpu01", "--join", live.run)
+        assert joined.code == 0, joined.err
+        live.wait_for("rank 0 of 2")
+        joined = user.run("run", "--limit", "gpu00,gpu02", "--join", live.run)
+        assert joined.code == 0, joined.err
+        done = live.end()
+        assert done.code == 0, done.err
+        hosts = user.status(done.run)["hosts"]
+    assert {(host["name"], *host["ranks"]) for host in hosts} == {("gpu00", 0), ("gpu01", 1), ("gpu02", 2)}
+
+
+def test_a_host_that_did_not_answer_at_the_start_joins_when_it_does(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab = make_lab(3)
+    user = User(tmp_path)
+    lab.write_inventory(user.folder / "inventory.yaml")
+    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
+    user.write("train.py", SCRIPT)
+    late = lab.host("gpu01")
+    late.power_off()
+    with user.start("run", "--nnodes", "2:3", "--max-restarts", "3", "train.py") as live:
+        live.wait_for("rank 1 of 2")
+        late.boot()
+        live.wait_for("gpu01 joins", stream="err")
+        done = live.end()
+    assert done.code == 0, done.err
+    assert {(host["name"], *host["ranks"]) for host in user.status(done.run)["hosts"]} == {
+        ("gpu00", 0),
+        ("gpu02", 1),
+        ("gpu01", 2),
+    }
+
+
+def test_a_run_of_a_fixed_size_takes_nobody(lab: Lab, tmp_path: Path) -> None:
+    user = User(tmp_path)
+    lab.write_inventory(user.folder / "inventory.yaml")
+    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
+    user.write("train.py", SCRIPT)
+    with nothing_left(lab), user.start("run", "--limit", "gpu00", "train.py") as live:
+        live.wait_for("rank 0 of 1")
+        refused = user.run("run", "--join", live.run)
+        assert refused.code == 125
+        assert refused.notes[-1] == f"run {live.run} has a fixed size; start it with --nnodes MIN:MAX"
+        live.interrupt()
+        live.end()

@@ -1,0 +1,79 @@
+"""Followers of a run that is started again: they go on to the next attempt, and none of its lines is missed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.cli import WAIT, User, nothing_left
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.lab import Lab
+
+pytest.importorskip("torch", reason="torchrun is part of torch")
+pytestmark = pytest.mark.torch
+
+HOSTS = ("gpu00", "gpu01")
+DIE, AGAIN = "/tmp/attempts: die", "/tmp/attempts: again"
+TWICE = f"""{WAIT}
+import signal
+for number in range(100):
+    print("line", number, flush=True)
+if not os.path.exists({AGAIN!r}):
+    wait_for({DIE!r})
+    open({AGAIN!r}, "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+print("the end", flush=True)
+"""
+ONCE = [f"line {number}" for number in range(100)]
+BOTH = [(1, text) for text in ONCE] + [(2, text) for text in (*ONCE, "the end")]
+
+
+@pytest.fixture
+def user(lab: Lab, tmp_path: Path) -> Iterator[User]:
+    user = User(tmp_path)
+    lab.write_inventory(user.folder / "inventory.yaml", hosts=list(HOSTS))
+    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
+    user.write("twice.py", TWICE)
+    with nothing_left(lab):
+        yield user
+    for name in HOSTS:
+        lab.host(name).run(["rm", "-f", DIE, AGAIN])
+
+
+def test_followers_go_on_to_the_next_attempt_and_see_all_of_it(user: User, lab: Lab) -> None:
+    with user.start("run", "--relaunch", "1", "twice.py") as live:
+        run = live.run
+        with (
+            user.start("logs", "-f", "--json", run) as follower,
+            user.start("logs", "-f", "--save", "saved", run) as saver,
+            user.start("logs", "-f", "--tail", "1", "--host", "gpu01", run) as narrow,
+        ):
+            for command in (live, narrow):
+                command.wait_for("[1 gpu01:0] line 99")
+            live.wait_for("[0 gpu00:0] line 99")
+            for name in HOSTS:
+                lab.host(name).write(DIE, "")
+            shown, followed, saved, narrowed = (one.end() for one in (live, follower, saver, narrow))
+    assert [one.code for one in (shown, followed, saved, narrowed)] == [0, 0, 0, 0], followed.err
+    lines = [json.loads(line) for line in followed.lines]
+    for rank, host in enumerate(HOSTS):
+        assert [(line["attempt"], line["text"]) for line in lines if line["rank"] == rank] == BOTH
+        assert [said.text for said in shown.workers if said.rank == rank] == [text for _, text in BOTH]
+        for attempt in (1, 2):
+            text = (user.folder / "saved" / f"{attempt}.0" / f"rank{rank}-{host}-0.out").read_text()
+            assert text.splitlines() == [text for number, text in BOTH if number == attempt]
+    # Its first attempt is cut to what was the last line when it began; the second one is whole.
+    assert [said.text for said in narrowed.workers][-101:] == [*ONCE, "the end"]
+    assert {said.host for said in narrowed.workers} == {"gpu01"}
+    assert "attempt 2 on gpu00, gpu01" in shown.notes
+    for attempt in (1, 2):
+        read = user.run("logs", "--attempt", str(attempt), run)
+        for rank in range(2):
+            expected = [text for number, text in BOTH if number == attempt]
+            assert [said.text for said in read.workers if said.rank == rank] == expected

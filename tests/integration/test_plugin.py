@@ -1,0 +1,175 @@
+"""The ways agents meet, under real torchrun: the plugin, and static; on this machine, started as a launch does it.
+
+Not covered: what the nodes say to each other (test_plugin_rounds.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import textwrap
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp.connection import Connector
+from clusterddp.fanout import Host, each, values
+from clusterddp.launchers.ssh import launch
+from clusterddp.prepare import new_run_id
+from clusterddp.remote.spool import Spool
+from clusterddp.runs import views
+from tests.integration.real_helper import entry, wait_for
+from tests.integration.runs_started import Started, node, plan_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from clusterddp.plan import LaunchPlan
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+PORTS = (29340, 29359)
+DIES_ONCE = """
+    import os, signal, sys, time
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH")
+    print(*[os.environ.get(name) for name in names], flush=True)
+    ours = [name for name in os.environ if name.startswith("CLUSTERDDP_")]
+    assert set(ours) == {"CLUSTERDDP_RUN_ID", "CLUSTERDDP_RUN_DIR", "CLUSTERDDP_HOST"}, ours
+    assert not [entry for entry in sys.path if "remote.pyz" in entry], sys.path
+    mark = "was here " + os.environ["RANK"]
+    if not os.path.exists(mark):
+        open(mark, "w").close()
+        while os.environ["RANK"] == "1" and not all(os.path.exists("was here %d" % rank) for rank in range(3)):
+            time.sleep(0.01)
+        if os.environ["RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(600)  # as in a collective with the dead one
+"""
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[list[Host]]:
+    connector = Connector()
+    with contextlib.ExitStack() as stack:
+        stack.callback(connector.close)
+        entries = [entry(tmp_path / "state", name) for name in ("one", "two", "three")]
+        opened = values(each(entries, lambda wanted: Host.open(wanted, connector)))
+        yield [stack.enter_context(host) for host in opened]
+
+
+@contextlib.contextmanager
+def launched(hosts: list[Host], plan: LaunchPlan) -> Iterator[list[Started]]:
+    """The plan under way on both hosts; stopped when the test leaves it."""
+    spools = launch(hosts, plan, {})
+    started = [Started(host=host, run=plan.run, spool=Spool(spools[host.name])) for host in hosts]
+    try:
+        yield started
+    finally:
+        values(each(hosts, lambda host: started[hosts.index(host)].stop()))
+
+
+def plan_for(
+    hosts: list[Host],
+    folder: Path,
+    script: str,
+    counts: tuple[int, ...],
+    env: dict[str, str],
+    backend: str = "clusterddp",
+    **options: Any,
+) -> LaunchPlan:
+    run = new_run_id()
+    nodes = [
+        node(host, folder, run, nproc=count, ports=PORTS, env={"OMP_NUM_THREADS": "1", **env})
+        for host, count in zip(hosts, counts, strict=True)
+    ]
+    (folder / "work" / "train.py").write_text(textwrap.dedent(script))
+    plan = plan_of(nodes, run, rdzv_backend=backend, **options)
+    addresses = ("127.0.1.99", "127.0.1.100", "127.0.1.10")[: len(nodes)]  # as text the first node's comes last
+    return replace(plan, nodes=tuple(replace(one, address=at) for one, at in zip(plan.nodes, addresses, strict=True)))
+
+
+@pytest.mark.parametrize("path", [None, "/of/the/user"])
+def test_ranks_follow_the_inventory_and_all_workers_start_again(
+    hosts: list[Host], tmp_path: Path, path: str | None
+) -> None:
+    env = {"PYTHONPATH": path} if path else {}
+    plan = plan_for(hosts[:2], tmp_path, DIES_ONCE, (1, 2), env, max_restarts=1)
+    with launched(hosts[:2], plan) as (one, two):
+        assert [started.ended()["state"] for started in (one, two)] == ["succeeded", "succeeded"]
+        starts = [started.events("worker_started") for started in (one, two)]
+        said = [started.said(f"{number}.0.out").split() for number in (0, 1) for started in (one, two)]
+    for events, ranks in zip(starts, ([0], [1, 2]), strict=True):
+        rounds = [(event["round"], event["rank"]) for event in sorted(events, key=lambda e: (e["start"], e["rank"]))]
+        assert rounds == [(number, rank) for number in (0, 1) for rank in ranks]
+    assert {words[2] for words in said} == {"127.0.1.99"}
+    assert all(PORTS[0] <= int(words[3]) <= PORTS[1] for words in said)
+    assert {(words[1], words[4]) for words in said} == {("3", str(path))}
+
+
+HANGS_WITH_ALL = """
+    import os, time
+    print(os.environ["WORLD_SIZE"], flush=True)
+    while os.environ["WORLD_SIZE"] == "7":  # as in a collective whose peer is gone, and nobody says so
+        time.sleep(0.1)
+"""
+
+
+def test_an_elastic_run_goes_on_without_a_node_though_nothing_fails(hosts: list[Host], tmp_path: Path) -> None:
+    plan = plan_for(hosts, tmp_path, HANGS_WITH_ALL, (2, 1, 4), {}, elastic=(2, 3))
+    with launched(hosts, plan) as (one, two, three):
+        wait_for(lambda: sum(len(at.events("worker_started")) for at in (one, two, three)) == 7, "all workers")
+        os.kill(two.event("agent_started")["pid"], signal.SIGKILL)
+        records = [started.ended() for started in (one, two, three)]
+        (view,) = views([started.status() for started in (one, two, three)])
+        second = [[e["rank"] for e in at.events("worker_started") if e["round"] == 1] for at in (one, two, three)]
+    assert [record["state"] for record in records] == ["succeeded", "failed", "succeeded"]
+    assert [sorted(ranks) for ranks in second] == [[0, 1], [], [2, 3, 4, 5]]
+    verdict = view.verdict()
+    assert verdict
+    assert (verdict.state, verdict.exit_code, verdict.notices) == ("succeeded", 0, ("the run ended without two",))
+    assert "no sign of life" in one.said() + three.said()
+
+
+def test_an_elastic_run_ends_when_too_few_nodes_are_left(hosts: list[Host], tmp_path: Path) -> None:
+    plan = plan_for(hosts, tmp_path, HANGS_WITH_ALL, (2, 1, 4), {}, elastic=(2, 3))
+    with launched(hosts, plan) as nodes:
+        wait_for(lambda: sum(len(at.events("worker_started")) for at in nodes) == 7, "all workers")
+        for gone in nodes[1:]:
+            os.kill(gone.event("agent_started")["pid"], signal.SIGKILL)
+        records = [started.ended() for started in nodes]
+        assert nodes[0].stop()["proved_empty"]
+    assert [record["state"] for record in records] == ["stopped", "failed", "failed"]
+    assert records[0]["reason"] == "another host failed"
+
+
+ENV_STYLE = """
+    import argparse, os
+    import torch
+    import torch.distributed as dist
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--local-rank", "--local_rank", type=int)
+    parser.add_argument("rest", nargs="*")
+    args = parser.parse_args()
+    assert os.environ["MASTER_ADDR"] and os.environ["MASTER_PORT"]
+    dist.init_process_group("gloo", init_method="env://")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    print(dist.get_rank(), args.local_rank, int(total), args.rest)
+    dist.destroy_process_group()
+"""
+
+
+def test_a_static_run_of_a_script_that_wants_its_local_rank(hosts: list[Host], tmp_path: Path) -> None:
+    given = ("$local_rank", "${local_rank}", "$$", "$(x)")
+    plan = plan_for(hosts[:2], tmp_path, ENV_STYLE, (1, 2), {}, backend="static", pass_local_rank=True, args=given)
+    with launched(hosts[:2], plan) as (one, two):
+        assert [started.ended()["state"] for started in (one, two)] == ["succeeded", "succeeded"]
+        said = [one.said("0.0.out"), two.said("0.0.out"), two.said("0.1.out")]
+        events = [event for started in (one, two) for event in started.events("worker_started")]
+    assert said == [f"{rank} {local} 3 {list(given)}\n" for rank, local in enumerate((0, 0, 1))]
+    assert {event["master_addr"] for event in events} == {"127.0.1.100"}  # as in the endpoint
+    assert {PORTS[0] <= event["master_port"] <= PORTS[1] for event in events} == {True}

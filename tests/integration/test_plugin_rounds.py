@@ -1,0 +1,225 @@
+"""Rounds of the rendezvous plugin over torch's real TCPStore: several nodes as threads, each with its own connection.
+
+Not covered: torchrun itself (test_plugin.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp.remote.plugin.rounds import LEFT, Job, NoRound, Rounds, World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+distributed = pytest.importorskip("torch.distributed")
+pytestmark = pytest.mark.torch
+
+NAMES = ("gpu00", "gpu01", "gpu02", "gpu03")
+PATIENCE = 60.0
+
+
+class Quick(Job):
+    """A job whose nodes are soon missed."""
+
+    beat = 0.05
+    silence = 3.0
+
+
+class Node:
+    """One node: its rounds, and a heart that beats until it is stopped."""
+
+    def __init__(self, server: Any, job: Job, port: int = 0) -> None:
+        def connect() -> Any:
+            store = distributed.TCPStore("127.0.0.1", server.port, is_master=False, timeout=timedelta(seconds=PATIENCE))
+            return distributed.PrefixStore("job", store)
+
+        self.job, self.store = job, connect()
+        self.told: list[str] = []
+        place = (f"10.0.0.{job.node}", port or 29400 + job.node)
+        self.rounds = Rounds(self.store, job, lambda: place, tell=self.told.append)
+        self._dead = threading.Event()
+        self._heart = threading.Thread(target=self._beat, args=(connect(),), daemon=True)
+        self._heart.start()
+
+    def _beat(self, store: Any) -> None:
+        number = 0
+        while not self._dead.is_set():
+            store.set(f"beat/{self.job.node}", str(number))
+            number += 1
+            self._dead.wait(self.job.beat)
+
+    def die(self) -> None:
+        """As when the power goes: nothing is said any more."""
+        self._dead.set()
+        self._heart.join()
+
+    def leave(self) -> None:
+        """As when the agent ends."""
+        self.die()
+        self.store.set(f"beat/{self.job.node}", LEFT.decode())
+
+
+class Cluster:
+    """A store and the nodes at it."""
+
+    def __init__(self) -> None:
+        self.server = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.pool = ThreadPoolExecutor(8)
+        self.nodes: list[Node] = []
+
+    def node(self, number: int, *, planned: int, least: int, most: int, port: int = 0, **more: Any) -> Node:
+        job = Quick(node=number, names=NAMES[:planned], least=least, most=most, join_timeout=PATIENCE)
+        self.nodes.append(Node(self.server, job._replace(**more), port))
+        return self.nodes[-1]
+
+    def fixed(self, count: int, **more: Any) -> list[Node]:
+        return [self.node(number, planned=count, least=count, most=count, **more) for number in range(count)]
+
+    def elastic(self, count: int, least: int, most: int, **more: Any) -> list[Node]:
+        return [self.node(number, planned=count, least=least, most=most, **more) for number in range(count)]
+
+    def come(self, *nodes: Node) -> list[Future[World]]:
+        return [self.pool.submit(node.rounds.next) for node in nodes]
+
+    def meet(self, *nodes: Node) -> list[World]:
+        """All of them come, and take part."""
+        return [future.result(PATIENCE) for future in self.come(*nodes)]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    made = Cluster()
+    yield made
+    for node in made.nodes:
+        node.die()
+    made.pool.shutdown(cancel_futures=True)
+
+
+def until(condition: Any) -> None:
+    done = threading.Event()
+    for _ in range(int(PATIENCE / 0.01)):
+        if condition():
+            return
+        done.wait(0.01)
+    pytest.fail("it never came about")
+
+
+def test_nodes_are_in_inventory_order_whoever_comes_first(cluster: Cluster) -> None:
+    zero, one, two = cluster.fixed(3)
+    late = cluster.come(two, one)
+    assert not any(future.done() for future in late)
+    first = zero.rounds.next()
+    assert first == World((0, 1, 2), "10.0.0.0", 29400)
+    assert [future.result(PATIENCE) for future in late] == [first, first]
+    assert not any(node.rounds.superseded() for node in (zero, one, two))
+
+
+def test_a_node_that_wants_the_workers_again_gets_all_to_the_next_round(cluster: Cluster) -> None:
+    nodes = cluster.fixed(2)
+    cluster.meet(*nodes)
+    (waiting,) = cluster.come(nodes[1])
+    until(nodes[0].rounds.superseded)
+    assert nodes[0].rounds.next() == waiting.result(PATIENCE)
+    assert [node.rounds.number for node in nodes] == [1, 1]
+    cluster.meet(*nodes)  # both at once: one round, not two
+    assert [node.rounds.number for node in nodes] == [2, 2]
+
+
+@pytest.mark.parametrize("dead", [0, 2])
+def test_a_dead_node_of_an_elastic_job_is_noticed_and_left_out(cluster: Cluster, dead: int) -> None:
+    nodes = cluster.elastic(3, 2, 3)
+    cluster.meet(*nodes)
+    nodes[dead].die()
+    left = [node for node in nodes if node.job.node != dead]
+    until(lambda: all([node.rounds.superseded() for node in left]))  # noqa: C419 - each is to look
+    (world, same) = cluster.meet(*left)
+    assert world == same
+    assert world.nodes == tuple(node.job.node for node in left)
+    assert world.address == f"10.0.0.{left[0].job.node}"
+    assert any(f"{NAMES[dead]}: no sign of life" in line for node in left for line in node.told)
+
+
+def test_an_agent_that_ends_is_missed_at_once(cluster: Cluster) -> None:
+    nodes = cluster.elastic(3, 2, 3)
+    cluster.meet(*nodes)
+    nodes[1].leave()
+    until(lambda: nodes[0].rounds.superseded() & nodes[2].rounds.superseded())
+    assert [world.nodes for world in cluster.meet(nodes[0], nodes[2])] == [(0, 2), (0, 2)]
+
+
+def test_a_job_of_a_fixed_size_does_not_start_again_without_a_node(cluster: Cluster) -> None:
+    nodes = cluster.fixed(2, join_timeout=3.0)
+    cluster.meet(*nodes)
+    nodes[1].leave()
+    assert nodes[0].rounds.watch.gone([1])
+    nodes[0].rounds.next_look = nodes[0].rounds.next_watch = 0.0
+    assert not nodes[0].rounds.superseded()  # whether the job goes on is for run control to say
+    with pytest.raises(NoRound, match=r"gpu01 did not come to round 1 within 3 s"):
+        nodes[0].rounds.next()
+
+
+def test_fewer_nodes_than_the_least_start_nothing(cluster: Cluster) -> None:
+    nodes = cluster.elastic(3, 2, 3)
+    cluster.meet(*nodes)
+    nodes[0].die()
+    nodes[2].leave()
+    until(nodes[1].rounds.superseded)
+    with pytest.raises(NoRound, match=r"only 1 nodes are left, and 2 are needed: gpu00, gpu02 gone"):
+        nodes[1].rounds.next()
+
+
+def test_when_the_first_to_come_dies_the_next_one_decides(cluster: Cluster) -> None:
+    nodes = cluster.elastic(3, 2, 3)
+    cluster.meet(*nodes)
+    nodes[0].rounds.place = lambda: _die_in_between(nodes[0])
+    came = cluster.come(nodes[0])
+    until(lambda: nodes[0].told)
+    others = cluster.come(nodes[1], nodes[2])
+    assert [future.result(PATIENCE).nodes for future in others] == [(1, 2), (1, 2)]
+    with pytest.raises(RuntimeError, match="power"):
+        came[0].result(PATIENCE)
+
+
+def _die_in_between(node: Node) -> tuple[str, int]:
+    """Come to the round as its first, and die before anything is said or decided."""
+    node.store.add("1/came", 1)
+    node.die()
+    node.told.append("dead")
+    raise RuntimeError("power cut")
+
+
+def test_a_node_that_comes_late_brings_about_a_round_with_it(cluster: Cluster) -> None:
+    first = cluster.elastic(2, 1, 3)
+    assert [world.nodes for world in cluster.meet(*first)] == [(0, 1), (0, 1)]
+    late = cluster.node(2, planned=3, least=1, most=3)
+    (waiting,) = cluster.come(late)
+    until(lambda: all(node.rounds.superseded() for node in first))
+    assert [world.nodes for world in cluster.meet(*first)] == [(0, 1, 2)] * 2
+    assert waiting.result(PATIENCE).nodes == (0, 1, 2)
+
+
+def test_an_elastic_start_does_not_wait_for_ever_for_a_node_of_the_plan(cluster: Cluster) -> None:
+    nodes = cluster.elastic(3, 2, 3, last_call=0.2)
+    assert [world.nodes for world in cluster.meet(*nodes[:2])] == [(0, 1), (0, 1)]
+    assert [line for node in nodes for line in node.told] == ["round 0 goes on without gpu02"]
+
+
+def test_a_first_node_without_a_free_port_says_so(cluster: Cluster) -> None:
+    zero = cluster.node(0, planned=1, least=1, most=1)
+    zero.rounds.place = lambda: ("10.0.0.0", 0)
+    with pytest.raises(NoRound, match="gpu00 has no free port for MASTER_PORT"):
+        zero.rounds.next()
+
+
+def test_many_nodes_ask_the_store_less_often() -> None:
+    few, many = (Job(node=0, names=NAMES, least=count, most=count, join_timeout=1.0) for count in (2, 4000))
+    assert few.poll <= 0.05
+    assert many.poll == pytest.approx(1.0)
+    assert many.beat > few.beat
+    assert many.silence > few.silence

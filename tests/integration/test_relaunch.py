@@ -1,0 +1,85 @@
+"""`run --relaunch` and `--on-disconnect stop` on lab hosts: hosts lose power, operators are killed. Real torchrun.
+
+Not covered: the supervisors' decisions one by one (test_run_control).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.cli import User, wait_until_nothing_is_left
+from tests.lab.system import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import MakeLab
+    from tests.lab import Lab
+
+pytest.importorskip("torch", reason="torchrun is part of torch")
+pytestmark = pytest.mark.torch
+
+# Waits in the first attempt, ends in a later one.
+SCRIPT = """
+import os, time
+attempt = os.environ["TORCHELASTIC_RUN_ID"].rpartition(".")[2]
+print("attempt", attempt, "world", os.environ["WORLD_SIZE"], flush=True)
+while attempt == "1":
+    time.sleep(0.1)
+"""
+
+
+def ready(make_lab: MakeLab, tmp_path: Path) -> tuple[Lab, User]:
+    """Three hosts and a spare, and a user with the script."""
+    lab = make_lab(4)
+    user = User(tmp_path)
+    user.write("train.py", SCRIPT)
+    lab.write_inventory(user.folder / "inventory.yaml", more={"gpu03": {"clusterddp_role": "spare"}})
+    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
+    return lab, user
+
+
+def test_a_spare_takes_the_place_of_a_host_that_lost_its_power(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab, user = ready(make_lab, tmp_path)
+    with user.start("run", "--relaunch", "1", "train.py") as live:
+        for rank in range(3):
+            live.wait_for(f"[{rank} gpu0{rank}:0] attempt 1 world 3")
+        lab.host("gpu00").power_off()
+        done = live.end()
+    assert done.code == 0, done.err
+    kept = ["gpu01", "gpu02", "gpu03"]
+    assert f"attempt 2 on {', '.join(kept)}" in done.notes
+    second = {(said.rank, said.host) for said in done.workers if said.text == "attempt 2 world 3"}
+    assert second == set(enumerate(kept))
+    assert user.status(done.run)["attempt"] == 2
+    wait_until_nothing_is_left([lab.host(name) for name in kept], done.run)
+
+
+def test_it_goes_on_with_no_operator(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab, user = ready(make_lab, tmp_path)
+    with user.start("run", "--relaunch", "1", "train.py") as live:
+        live.wait_for("attempt 1 world 3")
+        run = live.run
+        live.process.kill()
+    lab.host("gpu00").power_off()
+    record = f"cat ~trainer/.clusterddp/runs/{run}/2/0-gpu01/exit.json"
+    host = lab.host("gpu01")
+    wait_until("the second attempt ends", lambda: "final" in host.run(["sh", "-c", record], check=False).stdout, 240)
+    status = user.status(run)
+    assert (status["attempt"], [host["name"] for host in status["hosts"]]) == (2, ["gpu01", "gpu02", "gpu03"])
+    said = user.run("logs", run, "--attempt", "all").workers
+    assert sorted(line.host for line in said if line.text.startswith("attempt 2")) == ["gpu01", "gpu02", "gpu03"]
+
+
+def test_a_run_ends_with_its_terminal_when_that_is_wanted(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab, user = ready(make_lab, tmp_path)
+    with user.start("run", "--on-disconnect", "stop", "train.py") as live:
+        live.wait_for("attempt 1 world 3")
+        run = live.run
+        live.process.kill()
+    done = user.run("logs", "--follow", run)  # it looks on, and renews nothing
+    assert done.code == 143
+    assert "lease lapsed" in done.notes[-1]
+    wait_until_nothing_is_left(lab.hosts[:3], run)

@@ -1,0 +1,73 @@
+"""Evidence made for tests of the doctor's checks: a healthy cluster, and the few things a test is about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from clusterddp.checks import CheckResult, Evidence, NetworkSeen, RunSeen, Seen, judge, select
+from clusterddp.facts import Failure, Folder, Health, Lookup, TorchFacts
+from tests.unit.facts_made import interface, node
+
+
+def health(*peers: str, **fields: Any) -> Health:
+    """A healthy host that knows its peers (``gpu01`` has 10.0.0.1, …)."""
+    values: dict[str, Any] = {
+        "limits": {"nofile": (1024, 1 << 20), "memlock": (1 << 23, 1 << 23), "nproc": (None, None)},
+        "available_bytes": 1 << 34,
+        "infiniband": False,
+        "taken": (),
+        "folders": {key: folder(f"/{key}") for key in ("state", "workdir", "tmp", "shm")},
+        "names": {peer: Lookup(addresses=(address(peer),)) for peer in peers},
+        "owners": {},
+        **fields,
+    }
+    return Health(**values)
+
+
+def folder(path: str, **fields: Any) -> Folder:
+    free = {"total_bytes": 1 << 40, "free_bytes": 1 << 39, "inodes": 1 << 24, "free_inodes": 1 << 23}
+    return Folder(path=path, **{"filesystem": "ext4", **free, **fields})
+
+
+def address(name: str) -> str:
+    return f"10.0.0.{int(name[-2:])}"
+
+
+def seen(name: str, *peers: str, entry: dict[str, Any] | None = None, devices: int = 0, **fields: Any) -> Seen:
+    """A host; ``health`` among the fields changes its health, all others its facts."""
+    changed = fields.pop("health", {})
+    own = {"hostname": name, "addresses": (interface("127.0.0.1", "lo", prefix=8), interface(address(name)))}
+    torch = TorchFacts(version="2.7.0", cuda="12.8", gloo=True, nccl_available=True, device_count=devices)
+    host, facts = node(name, entry=entry, devices=devices, **{**own, "torch": torch, **fields})
+    return Seen(entry=host, facts=facts, health=health(name, *peers, **changed))
+
+
+def cluster(*changed: Seen, count: int = 3, failures: tuple[Failure, ...] = (), **fields: Any) -> Evidence:
+    """``count`` healthy hosts gpu01 …, some of them replaced."""
+    names = [f"gpu{number:02}" for number in range(1, count + 1)]
+    own = {one.name: one for one in changed}
+    hosts = []
+    for name in names:
+        one = own.get(name) or seen(name, *names)
+        hosts.append(one)
+    where = {name: interface(address(name)) for name in names}
+    network = NetworkSeen(label="10.0.0.0/24", where=where, failures=failures)
+    runs: tuple[RunSeen, ...] = ()
+    return replace(Evidence(hosts=tuple(hosts), network=network, runs=runs), **fields)
+
+
+def failure(source: str, target: str, word: str = "timeout", *, ranged: bool) -> Failure:
+    return Failure(
+        source=source, target=target, address=address(target), port=29400 if ranged else 40000, ranged=ranged, word=word
+    )
+
+
+def wrong(evidence: Evidence) -> list[CheckResult]:
+    """What all checks have to say but pass and skipped."""
+    return [result for result in judge(evidence, select()) if result.verdict not in ("pass", "skipped")]
+
+
+def said(evidence: Evidence) -> list[tuple[str, str, tuple[str, ...]]]:
+    """``(name, verdict, hosts)`` of all that is wrong."""
+    return [(result.name, result.verdict, result.hosts) for result in wrong(evidence)]

@@ -1,0 +1,161 @@
+"""A run followed to its end: hosts that break off, that come back, that never do; and the attempt that follows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp import follow as following
+from clusterddp.errors import HostsError, UnreachableError
+from clusterddp.follow import Follower
+from clusterddp.logs import Arrived, Event, Position, Selection
+from clusterddp.logs import merge as merging
+from clusterddp.remote.wire import Frame
+from clusterddp.runs import RunView, views
+from tests.unit.runs_told import Told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterator
+
+END = Frame({"kind": "end"}, json.dumps({"ended": {"exit_code": 0}, "offsets": {}}).encode())
+Stream = list[Frame | Exception]
+
+
+def line(text: str, offset: int = 0) -> Frame:
+    header = {"file": "0.0.out", "start": 0, "local_rank": 0, "rank": 0, "stream": "out"}
+    return Frame({**header, "offset": offset, "next": offset + len(text)}, text.encode())
+
+
+def lost(host: str) -> UnreachableError:
+    return UnreachableError(host, "no answer")
+
+
+class Scripted:
+    """A run whose hosts answer by a script: streams by host and by turn (the last one stays), and views by turn."""
+
+    def __init__(self, streams: dict[str, list[Stream]], told: list[RunView | Exception], attempt: int = 1) -> None:
+        self.streams, self.told, self.attempt = streams, told, attempt
+        self.spools = dict.fromkeys(streams, "/spool")
+        self.asked: list[dict[str, Any]] = []
+
+    def selected(self, selection: Selection) -> list[str]:
+        return [name for name in self.spools if selection.hosts is None or name in selection.hosts]
+
+    def tail(self, selection: Selection) -> Callable[[str, Position], Iterator[Frame]]:
+        def stream(host: str, at: Position) -> Iterator[Frame]:
+            self.asked.append(selection.args(self.spools[host], selection.place(host, at)))
+            turns = self.streams[host]
+            for item in turns.pop(0) if len(turns) > 1 else turns[0]:
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+
+        return stream
+
+    def at(self, view: RunView) -> Scripted:
+        later = Scripted(self.streams, self.told, view.attempt)
+        later.spools = view.current | {name: "" for name in view.record["hosts"] if name not in view.current}
+        later.asked = self.asked
+        return later
+
+    def view(self, hosts: Container[str] | None = None) -> RunView:  # noqa: ARG002 - whoever is asked tells the same
+        answer = self.told.pop(0) if len(self.told) > 1 else self.told[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "LOST_AFTER", 0.3)
+    monkeypatch.setattr(following, "backoff", lambda *_: 0.01)
+    monkeypatch.setattr(merging, "PATIENCE", 0.1)
+
+
+def succeeded(*hosts: int, silent: tuple[str, ...] = ()) -> RunView:
+    known = [f"gpu{rank:02}" for rank in hosts] + list(silent)
+    (view,) = views([Told(rank, hosts=known).succeeded(5).node for rank in hosts], silent)
+    return view
+
+
+def followed(run: Scripted, **selection: Any) -> tuple[Any, list[str]]:
+    shown: list[str] = []
+
+    def show(events: list[Event]) -> None:
+        shown.extend(event.frame.body.decode() for event in events if isinstance(event, Arrived) and event.frame.body)
+
+    verdict = Follower(run, Selection(follow=True, **selection), show).follow()  # type: ignore[arg-type]
+    return verdict, shown
+
+
+def test_several_lost_hosts_are_given_up_when_the_others_have_ended() -> None:
+    streams: dict[str, list[Stream]] = {
+        "gpu00": [[line("a\n"), END]],
+        "gpu01": [[line("b\n"), lost("gpu01")], [lost("gpu01")]],
+        "gpu02": [[lost("gpu02")]],
+    }
+    verdict, shown = followed(Scripted(streams, [succeeded(0, silent=("gpu01", "gpu02"))]))
+    assert sorted(shown) == ["a\n", "b\n"]
+    assert (verdict.exit_code, verdict.line) == (125, "gpu01, gpu02 were lost: no answer")
+
+
+def test_a_network_that_is_gone_for_long_is_waited_for() -> None:
+    gone: Stream = [lost("gpu00")]
+    streams: dict[str, list[Stream]] = {
+        "gpu00": [[line("a\n"), lost("gpu00")], *[gone] * 60, [line("b\n", 2), END]],
+        "gpu01": [[lost("gpu01")], *[gone] * 60, [line("c\n"), END]],
+    }
+    verdict, shown = followed(Scripted(streams, [succeeded(0, 1)]))
+    assert sorted(shown) == ["a\n", "b\n", "c\n"]
+    assert verdict.exit_code == 0
+
+
+def test_a_host_that_has_told_its_end_is_not_lost_for_a_moments_silence() -> None:
+    streams: dict[str, list[Stream]] = {"gpu00": [[END]], "gpu01": [[END]]}
+    nobody = HostsError([lost("gpu00"), lost("gpu01")])
+    answers: list[RunView | Exception] = [nobody, succeeded(0, silent=("gpu01",)), succeeded(0, 1)]
+    verdict, _ = followed(Scripted(streams, answers))
+    assert (verdict.state, verdict.exit_code) == ("succeeded", 0)
+
+
+def test_the_next_attempt_is_shown_from_its_beginning() -> None:
+    second = succeeded(0)
+    second.nodes[0]["attempt"], second.nodes[0]["spool"] = 2, "/spool/2"  # type: ignore[index]
+    run = Scripted({"gpu00": [[line("a\n"), END]]}, [second])
+
+    verdict, shown = followed(run, start={"gpu00": {"0.0.out": 7}}, tail=3, hosts=("gpu00",))
+    assert (verdict.exit_code, shown) == (0, ["a\n", "a\n"])
+    assert [(asked["from"], asked["tail"]) for asked in run.asked] == [({"0.0.out": 7}, 3), ({}, None)]
+    assert [asked["spool"] for asked in run.asked] == ["/spool", "/spool/2"]
+
+
+def test_another_attempt_is_shown_when_all_its_hosts_have_begun() -> None:
+    told = [Told(rank, hosts=["gpu00", "gpu01"]) for rank in (0, 1)]
+    for one in told:
+        one.node.update(attempt=2, spool=f"/spool/2/{one.host}")
+    ((begins,), (begun,)) = (views(one.node for one in nodes) for nodes in (told[:1], told))
+    ended = views(one.succeeded(5).node for one in told)[0]
+    streams: dict[str, list[Stream]] = {"gpu00": [[line("a\n"), END]], "gpu01": [[line("b\n"), END]]}
+    run = Scripted(streams, [begins, begins, begun, ended])
+    verdict, shown = followed(run)
+    assert (verdict.exit_code, sorted(shown)) == (0, ["a\n", "a\n", "b\n", "b\n"])
+    assert sorted(asked["spool"] for asked in run.asked) == ["/spool", "/spool", "/spool/2/gpu00", "/spool/2/gpu01"]
+
+
+@pytest.mark.parametrize("reason", ["gpu01 was lost", "gpu02, gpu01 were lost", "gpu00 lost contact with gpu01"])
+def test_a_host_that_the_others_have_missed_too_is_looked_for_no_longer(
+    reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "LOST_AFTER", 1000)
+    record = {"ended": {"exit_code": 143, "reason": reason, "ours": True}, "offsets": {}}
+    missed = Frame({"kind": "end"}, json.dumps(record).encode())
+    streams: dict[str, list[Stream]] = {"gpu00": [[missed]], "gpu01": [[lost("gpu01")]]}
+    verdict, _ = followed(Scripted(streams, [succeeded(0, silent=("gpu01",))]))
+    assert verdict.line == "gpu01 was lost: no answer"
+
+
+@pytest.mark.parametrize(("reason", "ours"), [("gpu010 was lost", True), ("gpu01 was lost", False)])
+def test_a_host_that_nobody_missed_is_looked_for(reason: str, *, ours: bool) -> None:
+    assert not following._missed({"reason": reason, "ours": ours}, "gpu01")

@@ -1,0 +1,101 @@
+"""What a host tells the doctor of itself: read from this machine, and from text."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterddp.errors import HelperError
+from clusterddp.facts import Health
+from clusterddp.remote import health
+from tests.unit.operation import run_operation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def asked(tmp_path: Path, **more: Any) -> dict[str, Any]:
+    args = {"state": str(tmp_path), "workdir": str(tmp_path / "not" / "yet"), "names": [], "ports": [1, 2], "pids": []}
+    found: dict[str, Any] = run_operation(health.health, {**args, **more})
+    return found
+
+
+def test_this_machine_tells_its_health(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        told = asked(tmp_path, names=["localhost"], ports=[port, port], pids=[os.getpid()])
+    found = Health.from_json("here", told)
+    assert found.taken == (port,)
+    assert "127.0.0.1" in found.names["localhost"].addresses
+    assert found.owners[os.getpid()].user == pwd.getpwuid(os.getuid()).pw_name
+    assert found.folders["workdir"].path == str(tmp_path / "not" / "yet")
+    assert found.folders["workdir"].free_bytes == pytest.approx(found.folders["state"].free_bytes, rel=0.1)
+    assert found.folders["workdir"].writable
+    assert set(found.limits) == {"nofile", "memlock", "nproc"}
+    assert found.available_bytes
+
+
+def test_a_name_that_is_nobodys_has_an_error() -> None:
+    assert health.addresses("no-such-host.invalid")["error"]
+    assert health.addresses("x" * 300 + ".invalid")["error"]
+    assert health.addresses("x..y")["addresses"] == []
+
+
+def test_who_hangs_is_left_behind_and_the_others_answer() -> None:
+    never = threading.Event()
+    try:
+        found = health.ask_all({"hangs": never.wait, "answers": lambda: 7}, 0.2)
+    finally:
+        never.set()
+    assert found == {"answers": 7}
+
+
+def test_a_process_that_is_gone_has_no_owner() -> None:
+    assert health.owner(1 << 30) is None
+
+
+def test_only_listeners_of_the_range_are_taken(tmp_path: Path) -> None:
+    table = tmp_path / "tcp"
+    table.write_text(
+        "  sl  local_address rem_address   st tx_queue\n"
+        "   0: 00000000:72D8 00000000:0000 0A 00000000:00000000\n"  # 29400
+        "   1: 0100007F:72D9 0100007F:C001 01 00000000:00000000\n"  # 29401, connected
+        "   2: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 0:0\n"  # 22
+        "   3: short\n"
+    )
+    assert health.taken_ports(29400, 29499, [str(table), str(tmp_path / "none")]) == [29400]
+
+
+def test_memory_that_nobody_tells_is_not_known(tmp_path: Path) -> None:
+    assert health.available_bytes(str(tmp_path / "none")) is None
+    (tmp_path / "meminfo").write_text("MemTotal: 8 kB\nMemAvailable:    5 kB\n")
+    assert health.available_bytes(str(tmp_path / "meminfo")) == 5 * 1024
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(field=st.sampled_from(["limits", "folders", "names", "owners", "taken", "infiniband"]), value=JSON)
+def test_damaged_health_is_the_hosts_error_or_health(field: str, value: Any) -> None:
+    told: dict[str, Any] = {
+        "limits": {},
+        "available_bytes": None,
+        "infiniband": False,
+        "taken": [],
+        "folders": {},
+        "names": {},
+    }
+    with contextlib.suppress(HelperError):  # whatever else is raised fails the test
+        assert Health.from_json("gpu01", {**told, "owners": {}, field: value})

@@ -1,0 +1,77 @@
+"""The table of known messages: each row against what really is printed, and against the page that shows it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from clusterddp.known import TABLE, find
+from clusterddp.remote.causes import last_error_line
+
+ROOT = Path(__file__).parents[2]
+TEXTS = sorted((ROOT / "tests" / "data" / "known").glob("*.txt"))
+PAGE = ROOT / "docs" / "known-messages.md"
+NAMES = [row.name for row in TABLE]
+
+
+def said(path: Path) -> str:
+    """The text itself, without the head that tells where it is from."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("# "))
+
+
+def wanted(path: Path) -> str:
+    """The row a text is for: the longest name that the file's begins with."""
+    return max((name for name in NAMES if f"{path.stem}-".startswith(f"{name}-")), key=len)
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
+def test_a_real_text_is_known(path: Path) -> None:
+    row = find(last_error_line(said(path)), said(path))
+    assert row
+    assert row.name == wanted(path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_has_a_text_that_says_where_it_is_from(name: str) -> None:
+    heads = [path.read_text(encoding="utf-8").splitlines()[0] for path in TEXTS if wanted(path) == name]
+    assert heads
+    for head in heads:
+        assert re.match(r"# (provoked|what clusterddp says|documented in https|needs .*; documented in https)", head)
+
+
+def test_more_rows_were_provoked_than_copied() -> None:
+    provoked = {wanted(path) for path in TEXTS if "provoke" in path.read_text(encoding="utf-8").splitlines()[0]}
+    assert len(provoked) > len(TABLE) / 2
+
+
+def test_names_are_unique_and_sentences_fit_a_line() -> None:
+    assert len(set(NAMES)) == len(NAMES)
+    for row in TABLE:
+        assert 0 < len(str(row)) < 240, row.name
+        assert not row.remedy.endswith(".")
+        assert "\n" not in str(row)
+
+
+@pytest.mark.parametrize(
+    "harmless", ["ValueError: loss is NaN", "KeyError: 'model'", "killed by SIGSEGV", "exit code 3", "AssertionError"]
+)
+def test_a_scripts_own_fault_is_no_known_message(harmless: str) -> None:
+    assert find(harmless) is None
+
+
+def test_the_first_text_that_says_anything_counts() -> None:
+    row = find("ValueError: x", "OSError: [Errno 28] No space left on device")
+    assert row
+    assert row.name == "disk-full"
+    row = find("torch.OutOfMemoryError: CUDA out of memory", "No space left on device")
+    assert row
+    assert row.name == "cuda-oom"
+
+
+def test_the_page_shows_the_table() -> None:
+    shown = [f"| {row.name} | {row.cause} | {row.remedy} |".replace("\\", "") for row in TABLE]
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line.startswith("| ") and not line.startswith("| name ")] == shown

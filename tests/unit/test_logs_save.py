@@ -1,0 +1,140 @@
+"""Output as files, and going on where earlier output ended."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.errors import RunError, UsageError
+from clusterddp.logs import Arrived, JsonRenderer, Saver, Selection, places_after, read_lines
+from clusterddp.logs.selection import Position
+from clusterddp.remote.wire import Frame
+from tests.unit.spool_writer import Writer, read
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusterddp.logs import Event
+
+
+def hello(host: str, attempt: int = 1, run: str = "r1") -> Arrived:
+    return Arrived(host=host, frame=Frame({"hello": True, "attempt": attempt, "run": run, "clock_error_ns": 0}, b""))
+
+
+def said(host: str, text: bytes, *, offset: int = 0, start: int = 0, local: int | None = 1, **more: object) -> Arrived:
+    file = "agent.out" if local is None else f"{start}.{local}.out"
+    rank = None if local is None else 3
+    header = {"file": file, "start": start, "local_rank": local, "rank": rank, "stream": "out", "time": 10**9}
+    return Arrived(host=host, frame=Frame({**header, "offset": offset, "next": offset + len(text), **more}, text))
+
+
+def save(folder: Path, *events: Event, run: str = "r1") -> Saver:
+    saver = Saver(folder, run)
+    saver.save(events)
+    return saver
+
+
+class TestSave:
+    def test_each_workers_bytes_are_a_file_of_their_own(self, tmp_path: Path) -> None:
+        folder = tmp_path / "a" / "b"
+        saver = save(
+            folder, hello("gpu01"), said("gpu01", b"a\rb\n"), said("gpu01", b"half", offset=4),
+            said("gpu01", b"x\n", start=2), said("gpu01", b"torchrun\n", local=None),
+            hello("gpu 2/b", 2), said("gpu 2/b", b"second\n"),
+        )  # fmt: skip
+        found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        assert json.loads(found.pop("run.json")) == {"run": "r1"}
+        assert found == {
+            "1.0/rank3-gpu01-1.out": b"a\rb\nhalf",
+            "1.2/rank3-gpu01-1.out": b"x\n",
+            "1/agent-gpu01.out": b"torchrun\n",
+            "2.0/rank3-gpu%202%2Fb-1.out": b"second\n",
+        }
+        assert saver.summary() == f"26 bytes written to 4 files in {folder}"
+        assert {path.stat().st_mode & 0o777 for path in folder.rglob("*")} == {0o600, 0o700}
+
+    def test_a_second_time_goes_on_where_the_files_end(self, tmp_path: Path) -> None:
+        save(tmp_path, hello("gpu-01"), said("gpu-01", b"abc"), said("gpu-01", b"t\n", local=None))
+        again = Saver(tmp_path, "r1")
+        assert again.places() == {1: {"gpu-01": {"0.1.out": 3, "agent.out": 2}}}
+        again.save([hello("gpu-01"), said("gpu-01", b"def", offset=3)])
+        assert (tmp_path / "1.0" / "rank3-gpu-01-1.out").read_bytes() == b"abcdef"
+
+    def test_a_file_keeps_its_name_when_its_rank_becomes_known(self, tmp_path: Path) -> None:
+        save(tmp_path, hello("h"), said("h", b"abc", rank=None))
+        save(tmp_path, hello("h"), said("h", b"def", offset=3))
+        assert [path.name for path in (tmp_path / "1.0").iterdir()] == ["unknown-h-1.out"]
+
+    def test_what_the_host_dropped_is_a_hole_and_what_was_saved_before_stays(self, tmp_path: Path) -> None:
+        save(tmp_path, hello("h"), said("h", b"early\n"))
+        save(tmp_path, hello("h"), said("h", b"", offset=10, dropped=4), said("h", b"late\n", offset=10))
+        assert (tmp_path / "1.0" / "rank3-h-1.out").read_bytes() == b"early\n\0\0\0\0late\n"
+
+    def test_a_folder_is_one_runs(self, tmp_path: Path) -> None:
+        save(tmp_path, hello("h"), said("h", b"abc"))
+        with pytest.raises(RunError, match="holds the output of run r1; name another folder"):
+            Saver(tmp_path, "r2")
+        (tmp_path / "run.json").unlink()
+        with pytest.raises(RunError, match="a run that it does not name"):
+            Saver(tmp_path, "r1")
+
+    def test_a_spool_is_saved_byte_for_byte(self, tmp_path: Path) -> None:
+        writer = Writer(tmp_path / "host")
+        writer.start(1, 3)
+        text = b"".join(b"\r%d%%" % n for n in range(5000)) + b"\xff\0\n" + b"no end"
+        writer.say("0.1.out", text)
+        writer.end()
+        folder = tmp_path / "saved"
+        for size in (0, 100, len(text)):  # a save that was cut anywhere goes on there
+            frames = read(writer, partials=True, **{"from": {"0.1.out": size}}).frames
+            folder.mkdir(exist_ok=True)
+            saver = Saver(folder, "run1")
+            saver.save([Arrived(host="h", frame=frame) for frame in frames])
+            assert (folder / "0.0" / "rank3-h-1.out").read_bytes() == text
+            (folder / "0.0" / "rank3-h-1.out").write_bytes(text[:100] if size == 0 else text)
+
+
+class TestGoingOn:
+    def lines(self, *texts: bytes) -> bytes:
+        renderer = JsonRenderer()
+        out = renderer.feed("h", hello("h").frame)
+        offset = 0
+        for text in texts:
+            out += renderer.feed("h", said("h", text, offset=offset).frame)
+            offset += len(text)
+        return out + renderer.feed("h", said("h", b"torchrun\n", local=None).frame)
+
+    def test_places_are_behind_the_last_line_of_each_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "lines.json"
+        path.write_bytes(self.lines(b"one\n", b"two\r\n"))
+        places = places_after(read_lines(path, "r1"))
+        assert places == {1: {"h": {"0.1.out": 9, "agent.out": 9}}}
+        selection = Selection(start=places[1])
+        assert selection.args("/s", selection.place("h", Position(offsets={"0.1.out": 20})))["from"] == {
+            "0.1.out": 20,
+            "agent.out": 9,
+        }
+        assert selection.place("other", Position()).offsets == {}
+
+    def test_a_line_that_was_cut_counts_as_not_there_also_when_more_was_appended(self, tmp_path: Path) -> None:
+        path = tmp_path / "lines.json"
+        first, second, agent = self.lines(b"one\n", b"two\n").splitlines(keepends=True)
+        path.write_bytes(first + second[:30])
+        assert places_after(read_lines(path, "r1")) == {1: {"h": {"0.1.out": 4}}}
+        path.write_bytes(first + second[:30] + second + agent[:-1])
+        assert places_after(read_lines(path, "r1")) == {1: {"h": {"0.1.out": 8}}}
+
+    @pytest.mark.parametrize("text", [b"no json\n", b"[]\n", b'{"time": 1}\n'])
+    def test_another_file_is_named(self, tmp_path: Path, text: bytes) -> None:
+        path = tmp_path / "lines.json"
+        path.write_bytes(self.lines(b"one\n") + text)
+        with pytest.raises(UsageError, match="line 3 is none of `logs --json`"):
+            list(read_lines(path, "r1"))
+
+    def test_lines_of_another_run_are_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "lines.json"
+        path.write_bytes(self.lines(b"one\n"))
+        with pytest.raises(UsageError, match="line 1 is of run r1, not r2"):
+            list(read_lines(path, "r2"))

@@ -1,0 +1,41 @@
+"""What follows an attempt: the decision, and a node's next plan. Pure; carried out in tests/integration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clusterddp.plan import LaunchOptions, make_plan
+from clusterddp.remote.relaunch import Decision, decide, next_plan
+from tests.unit.test_plan import node
+
+
+def plan(count: int, *, elastic: tuple[int, int] | None = None, backend: str = "clusterddp") -> dict[str, Any]:
+    options = LaunchOptions(script="train.py", env={}, elastic=elastic, relaunch=2, rdzv_backend=backend)
+    nodes = [node(place) for place in range(count)]
+    record = {"hosts": [one.host for one in nodes]}
+    return make_plan(run="abc", nodes=nodes, options=options, record=record).node_json(0)
+
+
+def ended(code: int, *, curable: bool = True) -> dict[str, Any]:
+    return {"state": "ended", "attempt": 1, "code": code, "curable": curable, "cause": "a cause"}
+
+
+def test_an_elastic_attempt_that_ended_well_on_enough_nodes_is_the_last() -> None:
+    words = {0: ended(0), 1: ended(1), 2: ended(0)}
+    assert decide(plan(3, elastic=(2, 3)), words, {0, 1, 2}, set()) == Decision([])
+    assert decide(plan(3, elastic=(2, 3)), {0: ended(0), 2: ended(0)}, {0, 2}, {1}) == Decision([])
+    again = decide(plan(3), words, {0, 1, 2}, set())
+    assert again
+    assert again.places == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("backend", "order"), [("static", [2, 0, 3]), ("clusterddp", [0, 2, 3])])
+def test_under_static_the_node_that_has_the_store_holds_rank_0(backend: str, order: list[int]) -> None:
+    old = dict(plan(4, backend=backend), place=2)
+    new = next_plan(old, 2, [0, 2, 3], 2)
+    assert new["places"] == order
+    assert new["node_rank"] == order.index(2)
+    assert new["record"]["hosts"] == [f"gpu{place:02}" for place in order]
+    assert "10.0.0.3:{port}" in new["argv"]

@@ -1,0 +1,55 @@
+"""What `stop` says of a proof, and its exit code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp.cli.stop import report
+from clusterddp.run import Proof, Survivor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STUCK = Survivor(7, "python train.py", "D")
+ROOTS = Survivor(8, "sudo cp", "S", "root")
+
+SAID: list[tuple[Mapping[str, Any], int, str]] = [
+    ({"found": 5}, 0, "5 processes ended, proved empty"),
+    ({"found": 1, "killed": 1}, 0, "1 process ended (1 by SIGKILL), proved empty"),
+    ({}, 0, "0 processes ended, proved empty"),
+    ({"found": 9, "gpus": 8}, 0, "9 processes ended, no GPU held, proved empty"),
+    (
+        {"found": 4, "killed": 2, "survivors": (STUCK, ROOTS), "gpus": 8},
+        1,
+        (
+            "2 processes ended (2 by SIGKILL), still there: "
+            "7 (python train.py; in a sleep that no signal ends), 8 (sudo cp; of user root)"
+        ),
+    ),
+    (
+        {"found": 2, "unknown": ("nothing seen", "nor heard")},
+        1,
+        "2 processes ended, not proved: nothing seen; nor heard",
+    ),
+]
+
+
+@pytest.mark.parametrize(("told", "code", "line"), SAID, ids=[line[:30] for _, _, line in SAID])
+def test_a_host_that_answered(
+    capsys: pytest.CaptureFixture[str], told: Mapping[str, Any], code: int, line: str
+) -> None:
+    proof = Proof(host="gpu00", **told)
+    assert proof.proved_empty == (code == 0)
+    assert report("r1", [proof]) == code
+    assert capsys.readouterr().err == f"clusterddp: r1: gpu00: {line}\n"
+
+
+def test_a_host_that_did_not_answer_and_one_that_did(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report("r1", [Proof(host="gpu00", found=1), Proof(host="gpu01", error="gpu01: no route")]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "clusterddp: r1: gpu00: 1 process ended, proved empty",
+        "clusterddp: r1: gpu01: no route; `clusterddp stop r1` again finishes the work",
+    ]
