@@ -6,13 +6,12 @@ What a host needs it hears from one that is in the run; the supervisors hear of 
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from clusterddp import sync
 from clusterddp.errors import PlanError, SyncError
 from clusterddp.facts import assign_gpus, workers
-from clusterddp.launchers.ssh import START_TIMEOUT
+from clusterddp.launchers.ssh import start_node
 from clusterddp.plan import LOOPBACK
 from clusterddp.prepare import facts_of, node_of
 from clusterddp.probe import probe_network
@@ -114,8 +113,7 @@ def _start(
     host: Host, plan: Mapping[str, Any], invitation: Mapping[str, Any], ready: Mapping[str, Any]
 ) -> tuple[str, int]:
     """Start the node and let it begin; its spool, and its port of run control."""
-    message = json.dumps({"plan": plan, "secrets": invitation["secrets"], "key": invitation["key"]}).encode()
-    answer = host.upload("start", {}, [message], timeout=START_TIMEOUT)
+    answer = start_node(host, plan, invitation["secrets"], invitation["key"])
     peers = [*ready["peers"], [plan["peers"][-1]["address"], answer["control"]]]
     host.call("commit", {"spool": answer["spool"], "store": ready["store"], "peers": peers}, timeout=30)
     return str(answer["spool"]), int(answer["control"])

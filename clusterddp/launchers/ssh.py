@@ -39,17 +39,10 @@ def launch(hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str]) 
         HostError: a host could not start; nothing is left running on those that answer.
     """
     key = random.token_hex(32)  # of run control; it travels inside SSH only
-    places = {host.name: place for place, host in enumerate(hosts)}
-
-    def start(host: Host) -> dict[str, Any]:
-        node = plan.node_json(places[host.name])
-        mine = {name: secrets[name] for name in node["secrets"]}
-        message = json.dumps({"plan": node, "secrets": mine, "key": key}).encode()
-        answer: dict[str, Any] = host.upload("start", {}, [message], timeout=START_TIMEOUT)
-        return answer
-
+    nodes = {host.name: plan.node_json(place) for place, host in enumerate(hosts)}
     try:
-        answers = dict(zip(places, values(each(hosts, start)), strict=True))
+        started = values(each(hosts, lambda host: start_node(host, nodes[host.name], secrets, key)))
+        answers = dict(zip(nodes, started, strict=True))
         spools = {name: str(answer["spool"]) for name, answer in answers.items()}
         peers = [
             [node.address, answer["control"]] for node, answer in zip(plan.all_nodes, answers.values(), strict=True)
@@ -60,6 +53,24 @@ def launch(hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str]) 
         _undo(hosts, plan.run)
         raise
     return spools
+
+
+def start_node(host: Host, plan: Mapping[str, Any], secrets: Mapping[str, str], key: str) -> dict[str, Any]:
+    """Start one node's supervisor, which waits for ``commit``; ``{started, spool, store, control}``.
+
+    Args:
+        host: Where.
+        plan: The node's.
+        secrets: Values by name; it gets those that its plan names.
+        key: The run's, of run control.
+
+    Raises:
+        HostError: it could not start.
+    """
+    mine = {name: secrets[name] for name in plan["secrets"]}
+    message = json.dumps({"plan": plan, "secrets": mine, "key": key}).encode()
+    answer: dict[str, Any] = host.upload("start", {}, [message], timeout=START_TIMEOUT)
+    return answer
 
 
 def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Mapping[str, Any]) -> None:

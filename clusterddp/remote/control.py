@@ -95,15 +95,14 @@ class Control:
         """Whether there is a lead with a majority, as far as is known here."""
         return self.lead_has_majority if self._upstream() else self.lead == self.place and self.majority
 
-    def say(self, kind: str, but: Optional[int] = None, **fields: Any) -> None:
-        """Send a message: the lead to everyone but ``but``, the others to the lead, now or when there is one."""
+    def say(self, kind: str, **fields: Any) -> None:
+        """Send a message: the lead to everyone, the others to the lead, now or when there is one."""
         message = dict(fields, kind=kind)
         proved = [link for link in self.links if link.place is not None]
         if not proved and self.lead != self.place:
             self.waiting.append(message)
         for link in proved:
-            if link.place != but:
-                self._send(link, message)
+            self._send(link, message)
 
     def turn(self) -> None:
         """What time asks for: call, beat, give up the silent. Called by every tick of the loop."""

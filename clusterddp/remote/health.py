@@ -11,15 +11,15 @@ import resource
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, Iterable, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional
 
+from .proc import LISTENING, ports
 from .request import Request
 from .state import NETWORK_FILESYSTEMS, filesystem_type
 
 PATIENCE = 4.0  # seconds for names and folders together
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked at, nothing is made there
 LIMITS = ("nofile", "memlock", "nproc")
-_LISTENING = "0A"
 
 
 def health(request: Request) -> Dict[str, Any]:
@@ -40,6 +40,7 @@ def health(request: Request) -> Dict[str, Any]:
         "shm": SHARED_MEMORY,
     }
     names = [str(name) for name in args["names"]]
+    first, last = (int(port) for port in args["ports"])
     questions: Dict[str, Callable[[], Any]] = {"folder " + key: _asking(folder, wanted[key]) for key in wanted}
     questions.update({"name " + name: _asking(addresses, name) for name in names})
     answers = ask_all(questions, PATIENCE)
@@ -48,7 +49,7 @@ def health(request: Request) -> Dict[str, Any]:
         "limits": limits(),
         "available_bytes": available_bytes(),
         "infiniband": bool(_listing("/sys/class/infiniband")),
-        "taken": taken_ports(int(args["ports"][0]), int(args["ports"][1])),
+        "taken": sorted({port for port in ports(LISTENING) if first <= port <= last}),
         "folders": {key: answers.get("folder " + key) or no_folder(wanted[key], silent) for key in wanted},
         "names": {name: answers.get("name " + name) or {"addresses": [], "error": silent} for name in names},
         "owners": {str(pid): found for pid in args["pids"] for found in [owner(int(pid))] if found},
@@ -128,19 +129,6 @@ def available_bytes(path: str = "/proc/meminfo") -> Optional[int]:
             return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
     except (OSError, ValueError):
         return None
-
-
-def taken_ports(first: int, last: int, tables: Iterable[str] = ("/proc/net/tcp", "/proc/net/tcp6")) -> List[int]:
-    """The ports of a range on which somebody listens."""
-    found: Set[int] = set()
-    for table in tables:
-        try:
-            with open(table, encoding="ascii") as lines:
-                rows = [line.split() for line in lines][1:]
-        except OSError:
-            continue
-        found |= {int(row[1].rpartition(":")[2], 16) for row in rows if len(row) > 3 and row[3] == _LISTENING}
-    return sorted(port for port in found if first <= port <= last)
 
 
 def owner(pid: int) -> Optional[Dict[str, str]]:

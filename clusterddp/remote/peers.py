@@ -41,6 +41,14 @@ class Peers:
             if word.get("left"):
                 self.left.add(place)
 
+    def ending(self, attempt: int) -> Dict[int, Dict[str, Any]]:
+        """The words of those whose part of an attempt is over or nearly so, by place."""
+        return {
+            place: word
+            for place, word in self.told.items()
+            if word["attempt"] == attempt and word["state"] in {"ending", ENDED}
+        }
+
     def look(self, connected: Iterable[int], now: float) -> None:
         """Keep account of who is missing, where nobody else does (on a lead, or without one)."""
         there = {self.place, *connected}

@@ -7,11 +7,13 @@ Not here: deciding which processes are ours (stop), waiting for them (shim, supe
 import os
 import signal
 import sys
-from typing import Any, Optional
+from typing import Any, Iterable, List, Optional
 
 # A worker's hook prints all stacks on it; send it only where catches() says so. The operator's machine may have no
 # real-time signals and imports this all the same.
 STACK_SIGNAL = getattr(signal, "SIGRTMIN", 34) + 7
+
+ESTABLISHED, LISTENING = "01", "0A"  # in /proc/net/tcp
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -85,12 +87,30 @@ def start_ticks(pid: int) -> Optional[int]:
 
     With the pid it names one process for ever: a reused pid has other ticks.
     """
+    fields = stat("/proc/%d" % pid)
+    return int(fields[19]) if len(fields) > 19 else None
+
+
+def stat(place: str) -> List[str]:
+    """What the kernel tells of a process or thread after its name: state, parent, …; empty when it is gone."""
     try:
-        with open("/proc/%d/stat" % pid, "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()  # the name before it may hold anything
-        return int(fields[19])
-    except (OSError, ValueError, IndexError):
-        return None
+        with open(place + "/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].decode().split()  # the name may hold anything
+    except OSError:
+        return []
+
+
+def ports(state: str, tables: Iterable[str] = ("/proc/net/tcp", "/proc/net/tcp6")) -> List[int]:
+    """This host's ports of all TCP sockets in a state (``LISTENING``, ``ESTABLISHED``), one for each socket."""
+    found: List[int] = []
+    for table in tables:
+        try:
+            with open(table, encoding="ascii") as lines:
+                rows = [line.split() for line in lines][1:]
+        except OSError:  # no IPv6 on this host
+            continue
+        found += [int(row[1].rpartition(":")[2], 16) for row in rows if len(row) > 3 and row[3] == state]
+    return found
 
 
 def boot_identity() -> str:

@@ -7,6 +7,8 @@ import os
 import pwd
 from typing import Container, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
+from .proc import stat
+
 RUN, HOST = b"CLUSTERDDP_RUN_ID=", b"CLUSTERDDP_HOST="
 DEAD = ("Z", "X")
 
@@ -40,7 +42,7 @@ def look(pid: int) -> Optional[Seen]:
     in a driver, it still has its memory and its GPU.
     """
     place = "/proc/%d" % pid
-    fields = _stat(place)
+    fields = stat(place)
     if fields and fields[0] in DEAD:
         place, state = _living_thread(place)
         fields = [state, *fields[1:]] if place else []
@@ -176,15 +178,6 @@ def hidden() -> bool:
     return level not in ("0", "off") and group not in (os.getgid(), *os.getgroups())
 
 
-def _stat(place: str) -> List[str]:
-    """The fields after the command's name: state, parent, …; empty if it is gone."""
-    try:
-        with open(place + "/stat", "rb") as stream:
-            return stream.read().rpartition(b")")[2].decode().split()
-    except OSError:
-        return []
-
-
 def _living_thread(place: str) -> Tuple[str, str]:
     """Folder and state of a thread that is not dead; empty if there is none."""
     try:
@@ -192,7 +185,7 @@ def _living_thread(place: str) -> Tuple[str, str]:
     except OSError:
         return "", ""
     for thread in threads:
-        fields = _stat("%s/task/%s" % (place, thread))
+        fields = stat("%s/task/%s" % (place, thread))
         if fields and fields[0] not in DEAD:
             return "%s/task/%s" % (place, thread), fields[0]
     return "", ""

@@ -187,7 +187,7 @@ def _pending(pid: int, number: int) -> bool:
 
 def state(pid: int) -> str:
     """The kernel's letter: R running, S sleeping, D uninterruptible, T stopped, Z ended; empty when it is gone."""
-    fields = _word("/proc/%d/stat" % pid).rpartition(")")[2].split()
+    fields = proc.stat("/proc/%d" % pid)
     return fields[0] if fields else ""
 
 

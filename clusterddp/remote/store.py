@@ -10,7 +10,7 @@ import socket
 import sys
 from typing import Any, List
 
-ESTABLISHED = "01"  # in /proc/net/tcp
+from .proc import ESTABLISHED, ports
 
 
 def main(argv: List[str]) -> int:
@@ -55,12 +55,4 @@ def _quick_class() -> Any:
 
 def clients(port: int) -> int:
     """How many agents are connected to the store of this host; the store's own connection is not counted."""
-    found = 0
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(table, encoding="ascii") as stream:
-                rows = [line.split() for line in stream][1:]
-        except OSError:  # no IPv6 on this host
-            continue
-        found += sum(row[3] == ESTABLISHED and int(row[1].rpartition(":")[2], 16) == port for row in rows)
-    return max(0, found - 1)
+    return max(0, ports(ESTABLISHED).count(port) - 1)

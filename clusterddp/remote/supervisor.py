@@ -182,8 +182,8 @@ class Supervisor:
 
     def goes_on(self) -> bool:
         """Whether an elastic job has nodes enough without those that have failed."""
-        words = [word for word in self.peers.told.values() if word["attempt"] == self.plan["attempt"]]
-        failed = [word for word in words if word["state"] in {"ending", ENDED} and word.get("code")]
+        ending = self.peers.ending(self.plan["attempt"])
+        failed = [word for word in ending.values() if word.get("code")]
         return bool(self.plan["elastic"]) and len(self.plan["places"]) - len(failed) >= self.plan["min_nodes"]
 
     # The loop
@@ -260,8 +260,7 @@ class Supervisor:
 
     def awaited(self) -> bool:
         """Whether another node's agent may still need the store."""
-        words = [(place, word) for place, word in self.peers.told.items() if word["attempt"] == self.plan["attempt"]]
-        done = {place for place, word in words if word["state"] in {"ending", ENDED}}
+        done = set(self.peers.ending(self.plan["attempt"]))
         lost = self.peers.lost(time.monotonic(), STORE_LOST)
         return bool(set(self.plan["places"]) - done - set(lost) - {self.place})
 

@@ -11,7 +11,7 @@ Not here: the connections (control.py), what follows from what was heard (superv
 from typing import Any, Dict, Optional
 
 from .control import Control
-from .peers import Peers
+from .peers import ENDED, Peers
 from .spool import Spool
 from .state import read_json, write_json
 
@@ -91,7 +91,7 @@ class Voice:
 
     def leave(self) -> None:
         """This node is done for good."""
-        word = dict(self.peers.told.get(self.peers.place) or {"state": "ended", "attempt": self.plan["attempt"]})
+        word = dict(self.peers.told.get(self.peers.place) or {"state": ENDED, "attempt": self.plan["attempt"]})
         self.control.say("word", word=dict(word, left=True), operator=self.peers.operator_age)
         self.control.close()
 

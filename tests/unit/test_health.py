@@ -62,18 +62,6 @@ def test_a_process_that_is_gone_has_no_owner() -> None:
     assert health.owner(1 << 30) is None
 
 
-def test_only_listeners_of_the_range_are_taken(tmp_path: Path) -> None:
-    table = tmp_path / "tcp"
-    table.write_text(
-        "  sl  local_address rem_address   st tx_queue\n"
-        "   0: 00000000:72D8 00000000:0000 0A 00000000:00000000\n"  # 29400
-        "   1: 0100007F:72D9 0100007F:C001 01 00000000:00000000\n"  # 29401, connected
-        "   2: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 0:0\n"  # 22
-        "   3: short\n"
-    )
-    assert health.taken_ports(29400, 29499, [str(table), str(tmp_path / "none")]) == [29400]
-
-
 def test_memory_that_nobody_tells_is_not_known(tmp_path: Path) -> None:
     assert health.available_bytes(str(tmp_path / "none")) is None
     (tmp_path / "meminfo").write_text("MemTotal: 8 kB\nMemAvailable:    5 kB\n")

@@ -78,3 +78,17 @@ def test_the_module_serves_the_oldest_python_too() -> None:
     program = "from clusterddp.remote import proc; print(proc.set_subreaper(), proc.boot_identity())"
     done = subprocess.run([found[-1], "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", proc.boot_identity()]
+
+
+def test_ports_are_told_by_the_state_of_their_sockets(tmp_path: Path) -> None:
+    table = tmp_path / "tcp"
+    table.write_text(
+        "  sl  local_address rem_address   st tx_queue\n"
+        "   0: 00000000:72D8 00000000:0000 0A 00000000:00000000\n"  # 29400
+        "   1: 0100007F:72D9 0100007F:C001 01 00000000:00000000\n"  # 29401, connected
+        "   2: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 0:0\n"  # 22
+        "   3: short\n"
+    )
+    tables = [str(table), str(tmp_path / "none")]
+    assert proc.ports(proc.LISTENING, tables) == [29400, 22]
+    assert proc.ports(proc.ESTABLISHED, tables) == [29401]
