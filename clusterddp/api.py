@@ -149,8 +149,8 @@ class Cluster:
         prepare.nodes(self.inventory)
         return prepare.report(values(self.connect()), fresh=fresh)
 
-    def doctor(self, *, only: Iterable[str] = (), skip: Iterable[str] = ()) -> list[checks.CheckResult]:
-        """Judge every node and spare: each check's results in order, the worst of it first.
+    def doctor(self, *, only: Iterable[str] = (), skip: Iterable[str] = ()) -> checks.Diagnosis:
+        """Judge every node and spare: what was found, and each check's results in order, the worst of it first.
 
         Args:
             only: Names of checks or categories; none means all.
@@ -169,7 +169,7 @@ class Cluster:
             reached = [outcome.value.entry for outcome in outcomes if outcome.value]
             with contextlib.suppress(ClusterddpError):  # it stays unknown
                 evidence = replace(evidence, runs=self._runs_on(reached))
-        return checks.judge(evidence, chosen)
+        return checks.Diagnosis(evidence=evidence, results=tuple(checks.judge(evidence, chosen)))
 
     def _runs_on(self, entries: Sequence[HostEntry]) -> tuple[checks.RunSeen, ...]:
         found = runs.views(self.gather("", {entry.name for entry in entries})[0])

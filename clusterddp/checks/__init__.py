@@ -16,12 +16,14 @@ from clusterddp.checks.check import (
     WORST_FIRST,
     Check,
     CheckResult,
+    Diagnosis,
     Evidence,
     Finding,
     NetworkSeen,
     RunSeen,
     Seen,
     Verdict,
+    worst,
 )
 from clusterddp.checks.names import collapsed
 from clusterddp.errors import UsageError
@@ -35,6 +37,7 @@ __all__ = [
     "TABLE",
     "Check",
     "CheckResult",
+    "Diagnosis",
     "Evidence",
     "Finding",
     "NetworkSeen",
@@ -95,12 +98,6 @@ def judge(evidence: Evidence, checks: Sequence[Check]) -> list[CheckResult]:
         }
         results += _results(check, findings)
     return results
-
-
-def worst(results: Iterable[CheckResult]) -> Verdict:
-    """The verdict of all together; what was skipped stands for nothing, its cause is there too."""
-    found = {result.verdict for result in results} - {"skipped"}
-    return next((verdict for verdict in WORST_FIRST if verdict in found), "pass")
 
 
 def _findings(evidence: Evidence, check: Check, culprits: Culprits) -> list[Finding]:

@@ -165,6 +165,29 @@ class CheckResult:
         }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """What was found of the cluster, and what the checks say of it, in their order."""
+
+    evidence: Evidence
+    results: tuple[CheckResult, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of all together; what was skipped stands for nothing, its cause is there too."""
+        return worst(self.results)
+
+    def to_json(self) -> dict[str, Any]:
+        """``doctor --json``, by the contract."""
+        return {"verdict": self.verdict, "checks": [one.to_json() for one in self.results]}
+
+
+def worst(results: Iterable[CheckResult]) -> Verdict:
+    """The verdict of several together."""
+    found = {result.verdict for result in results} - {"skipped"}
+    return next((verdict for verdict in WORST_FIRST if verdict in found), "pass")
+
+
 def for_facts(judge: Callable[[HostEntry, Facts], Finding | None]) -> Callable[[Evidence], list[Finding]]:
     """A judgement of each host's facts alone."""
     return lambda evidence: [found for one in evidence.facts if (found := judge(*one))]

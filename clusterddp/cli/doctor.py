@@ -41,7 +41,7 @@ def command(
     """Check that a job would run; name the cause and the fix where it would not."""
     if explain:
         return _explain(explain, as_json=as_json)
-    from clusterddp.checks import select, worst  # noqa: PLC0415 - start-up
+    from clusterddp.checks import select  # noqa: PLC0415 - start-up
 
     names = _names(only), _names(skip)
     checks = select(*names)
@@ -52,15 +52,14 @@ def command(
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415
 
     with open_cluster(inventory, limit) as cluster:
-        results = cluster.doctor(only=names[0], skip=names[1])
-    verdict = worst(results)
+        found = cluster.doctor(only=names[0], skip=names[1])
     if as_json:
-        click.echo(json.dumps({"verdict": verdict, "checks": [one.to_json() for one in results]}, indent=1))
+        click.echo(json.dumps(found.to_json(), indent=1))
     else:
         from clusterddp.terminal import print_doctor  # noqa: PLC0415
 
-        print_doctor(results, verbose=verbose)
-    return EXIT_FAILED if verdict == "fail" or (strict and verdict != "pass") else 0
+        print_doctor(found.results, verbose=verbose)
+    return EXIT_FAILED if found.verdict == "fail" or (strict and found.verdict != "pass") else 0
 
 
 def _names(text: str | None) -> tuple[str, ...]:
