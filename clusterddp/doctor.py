@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks import Evidence, NetworkSeen, RunSeen, Seen
 from clusterddp.errors import PlanError
-from clusterddp.facts import Health, candidates, loopback, nearest
+from clusterddp.facts import Health, candidates, loopback, matrix, nearest
 from clusterddp.fanout import each
 from clusterddp.known import TABLE as MESSAGES
 from clusterddp.known import find
@@ -96,12 +96,13 @@ def _network(hosts: Sequence[Host], facts: dict[str, Facts]) -> NetworkSeen:
         chosen = candidates(nodes)
     except PlanError as error:
         return NetworkSeen(error=error.message)
-    failures, deaf = try_all(hosts, chosen) if len(hosts) > 1 else ([], [])
-    best, broken = nearest(chosen, failures)
+    dialled, deaf = try_all(hosts, chosen) if len(hosts) > 1 else ([], [])
+    best, broken = nearest(chosen, [failure for one in dialled if (failure := one.failure)])
     return NetworkSeen(
         label=best.label,
         where=best.where,
         failures=tuple(broken),
+        pairs=matrix(best.where, dialled),
         deaf={outcome.name: _words(outcome) for outcome in deaf},
     )
 

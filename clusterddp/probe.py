@@ -10,13 +10,13 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.facts import Facts, Failure, candidates, choose, dials, loopback
+from clusterddp.facts import Dialled, Facts, candidates, choose, dials, loopback
 from clusterddp.fanout import each, values
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from clusterddp.facts import Candidate, Interface
+    from clusterddp.facts import Candidate, Failure, Interface
     from clusterddp.fanout import Host, Outcome
     from clusterddp.inventory import HostEntry
     from clusterddp.remote.wire import Frame
@@ -67,21 +67,22 @@ def dial_all(hosts: Sequence[Host], chosen: Sequence[Candidate]) -> list[Failure
     Raises:
         HostsError: hosts failed while listening or dialling.
     """
-    failures, deaf = try_all(hosts, chosen)
+    dialled, deaf = try_all(hosts, chosen)
     values(deaf)
-    return failures
+    return [failure for one in dialled if (failure := one.failure)]
 
 
-def try_all(hosts: Sequence[Host], chosen: Sequence[Candidate]) -> tuple[list[Failure], list[Outcome[Any]]]:
-    """``dial_all`` that goes on without hosts that cannot listen or dial; they are the second value."""
+def try_all(hosts: Sequence[Host], chosen: Sequence[Candidate]) -> tuple[list[Dialled], list[Outcome[Any]]]:
+    """Dial between all pairs on all candidates at once; hosts that cannot listen or dial are the second value."""
     nonces = {host.name: secrets.token_hex(16) for host in hosts}
     with contextlib.ExitStack() as stack:
         listening = _listen(hosts, nonces, stack)
         ports = {outcome.name: outcome.get() for outcome in listening if not outcome.error}
         dialled = each(hosts, lambda host: _dial(host, chosen, ports, nonces))
-    failures = [failure for outcome in dialled for failure in outcome.value or ()]
     outcomes: list[Outcome[Any]] = [*listening, *dialled]
-    return failures, [outcome for outcome in outcomes if outcome.error]
+    return [one for outcome in dialled for one in outcome.value or ()], [
+        outcome for outcome in outcomes if outcome.error
+    ]
 
 
 def clock_offset(host: Host) -> tuple[int, int]:
@@ -130,14 +131,14 @@ def _stream(host: Host, args: Mapping[str, Any]) -> Generator[Frame, None, None]
 
 def _dial(
     host: Host, chosen: Sequence[Candidate], ports: Mapping[str, tuple[int, int]], nonces: Mapping[str, str]
-) -> list[Failure]:
+) -> list[Dialled]:
     targets = dials(chosen, ports, nonces, host.name)
     args = {"targets": [[address, port, nonce] for _, address, port, nonce in targets], "timeout": DIAL_TIMEOUT}
     words = host.call("dial", args, timeout=DIAL_TIMEOUT * (1 + len(targets) // 256) + 60)
     if not isinstance(words, list) or len(words) != len(targets):
         raise HelperError(host.name, "its dials came back in another number than was asked for")
     return [
-        Failure(
+        Dialled(
             source=host.name,
             target=target,
             address=address,
@@ -146,7 +147,6 @@ def _dial(
             word=str(word)[:80],
         )
         for (target, address, port, _), word in zip(targets, words, strict=True)
-        if word != "ok"
     ]
 
 

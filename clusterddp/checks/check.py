@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from clusterddp.errors import ClusterddpError
-    from clusterddp.facts import Facts, Failure, Health, Interface
+    from clusterddp.facts import Facts, Failure, Health, Interface, Pair
     from clusterddp.inventory import HostEntry
 
 Verdict = Literal["fail", "unknown", "warn", "skipped", "pass"]
@@ -48,6 +48,7 @@ class NetworkSeen:
         label: The network.
         where: Each host's interface in it.
         failures: The dials on it that did not come through.
+        pairs: What the dials on it came to, every ordered pair of hosts, row by row.
         deaf: Hosts that could not listen or dial, and why.
         error: No network comes into question; nothing was dialled.
     """
@@ -55,6 +56,7 @@ class NetworkSeen:
     label: str = ""
     where: Mapping[str, Interface] = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
+    pairs: tuple[Pair, ...] = ()
     deaf: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
 
@@ -177,9 +179,18 @@ class Diagnosis:
         """Of all together; what was skipped stands for nothing, its cause is there too."""
         return worst(self.results)
 
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Every two hosts, row by row; empty where nothing was dialled."""
+        return self.evidence.network.pairs if self.evidence.network else ()
+
     def to_json(self) -> dict[str, Any]:
         """``doctor --json``, by the contract."""
-        return {"verdict": self.verdict, "checks": [one.to_json() for one in self.results]}
+        return {
+            "verdict": self.verdict,
+            "checks": [one.to_json() for one in self.results],
+            "pairs": [one.to_json() for one in self.pairs],
+        }
 
 
 def worst(results: Iterable[CheckResult]) -> Verdict:

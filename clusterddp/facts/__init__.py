@@ -7,10 +7,12 @@ from clusterddp.facts.assign import GpuPolicy, assign_gpus
 from clusterddp.facts.gpus import check_gpus, check_torch, workers
 from clusterddp.facts.health import Folder, Health, Lookup, Owner
 from clusterddp.facts.network import Candidate, Failure, candidates, choose, dials, loopback, nearest
+from clusterddp.facts.pairs import Dialled, Pair, matrix
 from clusterddp.facts.values import Facts, Gpu, Interface, TorchFacts
 
 __all__ = [
     "Candidate",
+    "Dialled",
     "Facts",
     "Failure",
     "Folder",
@@ -20,6 +22,7 @@ __all__ = [
     "Interface",
     "Lookup",
     "Owner",
+    "Pair",
     "TorchFacts",
     "assign_gpus",
     "candidates",
@@ -28,6 +31,7 @@ __all__ = [
     "choose",
     "dials",
     "loopback",
+    "matrix",
     "nearest",
     "workers",
 ]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_SPEED = 10_000  # Mbit/s; a card that tells no speed is a virtual machine's, mostly about so fast
 MOST = 16  # candidates tried
+OK = "ok"  # the word of a dial that came through
 # Bridges of containers and virtual machines, overlays, tunnels: slow, or the same on every machine. They only count
 # where the operator's own connection came through one, or the inventory names it.
 _VIRTUAL = (
@@ -36,7 +37,8 @@ _WORDS = {
     "timeout": "no answer, a firewall drops it",
     "refused": "refused, a firewall rejects it",
     "no route": "no route, or a firewall rejects it",
-    "wrong nonce": "another machine answers there",
+    "wrong nonce": "another machine or program answers there",
+    "black hole": "it connects, but large packets vanish",
 }
 _SET = "set clusterddp_address or clusterddp_interface"
 
