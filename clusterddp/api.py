@@ -12,7 +12,6 @@ A Cluster keeps one connection and one helper a host, opened in parallel when fi
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import sys
 import threading
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp import checks, cleanup, doctor, join, prepare, runs
 from clusterddp.connection import Connector, append_known_hosts
-from clusterddp.errors import ClusterddpError, RunError, UnreachableError
+from clusterddp.errors import RunError, UnreachableError
 from clusterddp.fanout import Host, Outcome, each, values
 from clusterddp.inventory import Inventory, built_in, load
 from clusterddp.launchers import ssh
@@ -167,14 +166,8 @@ class Cluster:
         evidence = doctor.gather(self._reached, outcomes, needs, fresh=any(check.name == "torch" for check in chosen))
         if "runs" in needs:
             reached = [outcome.value.entry for outcome in outcomes if outcome.value]
-            with contextlib.suppress(ClusterddpError):  # it stays unknown
-                evidence = replace(evidence, runs=self._runs_on(reached))
+            evidence = doctor.with_runs(evidence, self._runs("", reached), cleanup.orphans(reached, self._open))
         return checks.Diagnosis(evidence=evidence, results=tuple(checks.judge(evidence, chosen)))
-
-    def _runs_on(self, entries: Sequence[HostEntry]) -> tuple[checks.RunSeen, ...]:
-        found = runs.views(self.gather("", {entry.name for entry in entries})[0])
-        left = [orphans for outcome in cleanup.orphans(entries, self._open) for orphans in outcome.get()]
-        return doctor.runs_seen(found, left)
 
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
         """All that ``run`` does before it starts anything: connect, facts, sync, plan.
@@ -323,12 +316,7 @@ class Cluster:
         Raises:
             HostError, HostsError: no host answers.
         """
-
-        def ask(entry: HostEntry) -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = self._open(entry).call("runs", {"run": run, "hosts": [entry.name]})
-            return found
-
-        outcomes = each([entry for entry in self._reached if hosts is None or entry.name in hosts], ask)
+        outcomes = self._runs(run, [entry for entry in self._reached if hosts is None or entry.name in hosts])
         if all(outcome.error for outcome in outcomes):
             values(outcomes)
         for outcome in outcomes:
@@ -338,6 +326,15 @@ class Cluster:
             [node for outcome in outcomes for node in outcome.value or ()],
             [outcome.name for outcome in outcomes if outcome.error],
         )
+
+    def _runs(self, run: str, entries: Sequence[HostEntry]) -> list[Outcome[list[dict[str, Any]]]]:
+        """What each host knows of a run, or of all."""
+
+        def ask(entry: HostEntry) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = self._open(entry).call("runs", {"run": run, "hosts": [entry.name]})
+            return found
+
+        return each(entries, ask)
 
 
 def _with_own_python(inventory: Inventory) -> Inventory:

@@ -17,6 +17,8 @@ from clusterddp.fanout import each
 from clusterddp.known import TABLE as MESSAGES
 from clusterddp.known import find
 from clusterddp.probe import probe, try_all
+from clusterddp.project import WORKDIRS
+from clusterddp.runs import views
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from clusterddp.known import Known
     from clusterddp.runs import RunView
 
-WORKDIRS = "~/clusterddp"  # where a workdir lies unless the inventory says another
 HEALTH_TIMEOUT = 60.0  # seconds; what may hang on the host is given up there much earlier
 
 
@@ -77,6 +78,10 @@ def _healths(hosts: Sequence[Host], facts: dict[str, Facts]) -> list[Outcome[Hea
         own = facts.get(host.name)
         args = {
             "workdir": host.entry.workdir or WORKDIRS,
+            "tmp": host.entry.env.get("TMPDIR"),
+            "extensions": host.entry.env.get("TORCH_EXTENSIONS_DIR"),
+            "paths": [],
+            "python": own.python if own else None,
             "names": names,
             "ports": list(host.entry.ports),
             "pids": [pid for gpu in own.gpus for pid in gpu.processes] if own else [],
@@ -105,6 +110,19 @@ def _network(hosts: Sequence[Host], facts: dict[str, Facts]) -> NetworkSeen:
         pairs=matrix(best.where, dialled),
         deaf={outcome.name: _words(outcome) for outcome in deaf},
     )
+
+
+def with_runs(
+    evidence: Evidence, told: Iterable[Outcome[list[dict[str, Any]]]], left: Iterable[Outcome[list[Orphans]]]
+) -> Evidence:
+    """The evidence with what its hosts told of their runs, and of processes left; who did not tell is unknown there."""
+    told, left = list(told), list(left)
+    both: list[Outcome[Any]] = [*told, *left]
+    errors = {outcome.name: _words(outcome) for outcome in both if outcome.error}
+    known = views([node for outcome in told for node in outcome.value or ()])
+    runs = runs_seen(known, [one for outcome in left for one in outcome.value or ()])
+    hosts = tuple(replace(seen, runs_error=errors.get(seen.name, "")) for seen in evidence.hosts)
+    return replace(evidence, hosts=hosts, runs=runs)
 
 
 def runs_seen(views: Iterable[RunView], orphans: Iterable[Orphans]) -> tuple[RunSeen, ...]:

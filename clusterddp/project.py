@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 FOLDER = ".clusterddp"
+WORKDIRS = "~/clusterddp"  # where a workdir lies on a host unless the inventory says another
 _VALID_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _READ_ONLY = "make the folder writable, or set CLUSTERDDP_PROJECT to an id of your choice"
 
@@ -89,7 +90,7 @@ class Project:
     @property
     def workdir(self) -> str:
         """The default workdir on a host."""
-        return f"~/clusterddp/{self.label}-{self.id}"
+        return f"{WORKDIRS}/{self.label}-{self.id}"
 
     @property
     def remembered(self) -> Remembered:

@@ -135,6 +135,8 @@ def _unjudged(seen: Seen, check: Check, culprits: Culprits) -> str:
         return "because of setup" if told else f"{_BLIND}{seen.facts_error or 'the host was not asked'}"
     if "health" in check.needs and seen.health is None:
         return f"{_BLIND}{seen.health_error or 'the host was not asked'}"
+    if "runs" in check.needs and seen.runs_error:
+        return f"{_BLIND}{seen.runs_error}"
     return ""
 
 

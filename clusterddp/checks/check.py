@@ -33,6 +33,7 @@ class Seen:
     facts_error: str = ""
     health: Health | None = None
     health_error: str = ""
+    runs_error: str = ""
 
     @property
     def name(self) -> str:

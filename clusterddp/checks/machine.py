@@ -80,6 +80,21 @@ def _cores(entry: HostEntry, facts: Facts) -> Finding | None:
     return warn(entry.name, f"{count} workers on {facts.cores} cores") if count > facts.cores else None
 
 
+def _cgroup(evidence: Evidence) -> Iterable[Finding]:
+    for seen in evidence.hosts:
+        if not seen.facts or not seen.health or not seen.health.cgroup:
+            yield unknown(seen.name, "could not look: the host does not tell its control groups")
+            continue
+        group, count = seen.health.cgroup, workers(seen.entry, seen.facts)
+        tight = []
+        if group.cpu_thousandths is not None and group.cpu_thousandths < count * 1000:
+            tight.append(f"{group.cpu_thousandths / 1000:.3g} CPUs")
+        if group.memory_left is not None and group.memory_left < count * _GIB:
+            tight.append(f"{group.memory_left // _MIB} MiB more memory")
+        if tight:
+            yield warn(seen.name, f"its control group allows {' and '.join(tight)}, for workers: {count}")
+
+
 def _shm(entry: HostEntry, facts: Facts) -> Finding | None:
     free = facts.shm_bytes_free
     if free is None:
@@ -193,6 +208,16 @@ CHECKS = (
         after=("python", "torch", "gpus"),
         symptom="slow steps: workers wait for a core",
         fix="lower clusterddp_nproc, or raise the CPU limit of the container",
+    ),
+    Check(
+        name="cgroup",
+        category=CATEGORY,
+        title="control groups leave each worker a CPU and memory",
+        judge=_cgroup,
+        needs=("facts", "health"),
+        after=("python", "torch", "gpus"),
+        symptom="slow steps on this host alone, or a worker killed by SIGKILL, exit code 137",
+        fix="raise the container's or the slice's limits (memory.max, cpu.max), or lower clusterddp_nproc",
     ),
     Check(
         name="shm",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.checks.check import Check, Finding, fail, for_facts, odd_ones, warn
+from clusterddp.checks.check import Check, Finding, fail, for_facts, odd_ones, unknown, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,6 +29,18 @@ def _stale(entry: HostEntry, facts: Facts) -> Finding | None:
     if not stale:
         return None
     return warn(entry.name, f"the login or clusterddp_setup sets {', '.join(stale[:6])}")
+
+
+def _login(evidence: Evidence) -> Iterable[Finding]:
+    for seen in evidence.hosts:
+        facts, login = seen.facts, seen.health and seen.health.login
+        if not facts or not login or seen.entry.python or seen.entry.setup:
+            continue  # what the inventory says is meant
+        if login.error:
+            yield unknown(seen.name, f"could not look: {login.error}")
+        elif not login.same and facts.python:
+            found = login.python or "no Python"
+            yield warn(seen.name, f"a login finds {found}, a job {facts.python}")
 
 
 def _python(entry: HostEntry, facts: Facts) -> Finding | None:
@@ -114,6 +126,16 @@ CHECKS = (
         needs=("facts",),
         symptom="command not found, exit code 127",
         fix="set clusterddp_python to the interpreter that has torch, or bring it by clusterddp_setup",
+    ),
+    Check(
+        name="login-python",
+        category=CATEGORY,
+        title="a job's Python is what a login finds, or what the inventory says",
+        judge=_login,
+        needs=("facts", "health"),
+        after=("python",),
+        symptom="ModuleNotFoundError in a job for what can be imported by hand",
+        fix="set clusterddp_python to the one that is meant; profiles are not read for commands over SSH",
     ),
     Check(
         name="python-equal",

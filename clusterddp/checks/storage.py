@@ -14,6 +14,7 @@ CATEGORY = "Storage"
 _MIB = 1 << 20
 _FULL, _TIGHT = 100 * _MIB, 1 << 30  # bytes
 _NO_INODES, _FEW_INODES = 1000, 10_000
+_SLOW = 1000  # ms; a disk takes less than 30 of them, a file server in need seconds
 _FOLDERS = ("state", "workdir", "tmp")
 
 
@@ -45,8 +46,20 @@ def _disk(entry: HostEntry, health: Health) -> Finding | None:
 
 
 def _writable(entry: HostEntry, health: Health) -> Finding | None:
-    shut = [f"{key} {one.path}" for key, one in _folders(health) if not one.writable]
-    return fail(entry.name, f"cannot write: {', '.join(shut)}") if shut else None
+    shut = {f"{key} {one.path}": "" for key, one in _folders(health) if not one.writable}
+    for key, found in health.writes.items():
+        if found.error and (one := health.folders.get(key)):
+            shut[f"{key} {one.path}"] = f" ({found.error})"
+    return fail(entry.name, "cannot write: " + ", ".join(map("".join, shut.items()))) if shut else None
+
+
+def _slow(entry: HostEntry, health: Health) -> Finding | None:
+    slow = [
+        f"{found.ms / 1000:.1f} s in {key} {one.path}"
+        for key, found in health.writes.items()
+        if found.ms is not None and found.ms >= _SLOW and (one := health.folders.get(key))
+    ]
+    return warn(entry.name, f"a file of 4 KiB was on disk after {', '.join(slow)}") if slow else None
 
 
 def _state_place(entry: HostEntry, health: Health) -> Finding | None:
@@ -88,9 +101,19 @@ CHECKS = (
         title="the folders of a run can be written",
         judge=for_health(_writable),
         needs=("health",),
-        after=("mounts",),
+        after=("mounts", "disk"),
         symptom="Read-only file system, or Permission denied",
         fix="mend owner and mode, or set clusterddp_workdir and clusterddp_state to folders of your own",
+    ),
+    Check(
+        name="write-time",
+        category=CATEGORY,
+        title="a small file is on disk at once",
+        judge=for_health(_slow),
+        needs=("health",),
+        after=("mounts", "disk", "writable"),
+        symptom="all ranks wait while one of them writes its checkpoint",
+        fix="see what else uses that disk (`iostat -x 1`), or set clusterddp_workdir and clusterddp_state to another",
     ),
     Check(
         name="local-state",

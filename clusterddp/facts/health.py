@@ -5,7 +5,7 @@ Not here: asking (remote/health.py), judging (clusterddp/checks).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.facts.values import Fields
@@ -46,6 +46,32 @@ class Owner:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Write:
+    """A small file really written: until it was on disk, in ms; None where it could not be, with the ``error``."""
+
+    ms: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Login:
+    """The Python that a login shell finds (None: none), and whether it is the job's."""
+
+    python: str | None = None
+    same: bool = False
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cgroup:
+    """The tightest limits of the control groups we are in, and what is left of the memory; None: there is none."""
+
+    memory_bytes: int | None = None
+    memory_left: int | None = None
+    cpu_thousandths: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Health:
     """Limits are (soft, hard), None is no limit; folders by ``state``, ``workdir``, ``tmp``, ``shm``."""
 
@@ -56,6 +82,11 @@ class Health:
     folders: Mapping[str, Folder]
     names: Mapping[str, Lookup]
     owners: Mapping[int, Owner]  # of the processes that were asked about, those that can be seen
+    writes: Mapping[str, Write] = field(default_factory=dict)  # in ``state``, ``workdir``
+    paths: Mapping[str, bool] = field(default_factory=dict)  # whether what the job's environment names is there
+    locks: Mapping[str, int] = field(default_factory=dict)  # of extensions being built: path, age in seconds
+    login: Login | None = None
+    cgroup: Cgroup | None = None
 
     @classmethod
     def from_json(cls, host: str, data: Any) -> Health:
@@ -74,6 +105,11 @@ class Health:
             folders=fields.mapping("folders", lambda one, key: _folder(one.part(key))),
             names=fields.mapping("names", lambda one, key: _lookup(one.part(key))),
             owners={int(pid): one for pid, one in owners.items() if pid.isdecimal()},
+            writes=fields.mapping("writes", lambda one, key: _write(one.part(key))),
+            paths=fields.mapping("paths", lambda one, path: one.flag(path)),
+            locks=dict(fields.each("locks", lambda one: (one.text("path"), one.number("age_s")))),
+            login=_login(fields.part("login")),
+            cgroup=_cgroup(fields.part("cgroup")),
         )
 
 
@@ -93,6 +129,22 @@ def _folder(fields: Fields) -> Folder:
         free_inodes=fields.number("free_inodes", (1 << 64) - 1),
         writable=fields.flag("writable"),
         error=fields.maybe_text("error"),
+    )
+
+
+def _write(fields: Fields) -> Write:
+    return Write(ms=fields.maybe_number("ms"), error=fields.maybe_text("error"))
+
+
+def _login(fields: Fields) -> Login:
+    return Login(python=fields.maybe_path("python"), same=fields.flag("same"), error=fields.maybe_text("error"))
+
+
+def _cgroup(fields: Fields) -> Cgroup:
+    return Cgroup(
+        memory_bytes=fields.maybe_number("memory_bytes"),
+        memory_left=fields.maybe_number("memory_left"),
+        cpu_thousandths=fields.maybe_number("cpu_thousandths"),
     )
 
 

@@ -1,4 +1,4 @@
-"""The operation ``health``: what the doctor asks of a host beyond its facts; nothing is changed here.
+"""The operation ``health``: what the doctor asks of a host beyond its facts; nothing that it does here stays.
 
 Whatever may hang (a dead name server, a dead file server) is asked in a thread of its own and given up after its
 time: then the answer says so, and the rest is there all the same.
@@ -13,36 +13,48 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional
 
+from . import cgroups
+from .disks import extension_locks, folder, no_folder, written
+from .loginshell import LoginShell
 from .proc import LISTENING, ports
 from .request import Request
-from .state import NETWORK_FILESYSTEMS, filesystem_type
 
-PATIENCE = 4.0  # seconds for names and folders together
+PATIENCE = 4.0  # seconds for names, folders and paths together
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked at, nothing is made there
+EXTENSIONS = "~/.cache/torch_extensions"  # torch's own default
+WRITTEN = ("state", "workdir")  # where a small file is really written
 LIMITS = ("nofile", "memlock", "nproc")
 
 
 def health(request: Request) -> Dict[str, Any]:
-    """This host's limits, folders, names, taken ports, and whose some processes are.
+    """This host's limits, folders, names, taken ports, login, control groups, and whose some processes are.
 
-    Args of the request: ``state``, ``workdir``, ``names`` (to be looked up), ``ports`` (first, last), ``pids``.
+    Args of the request: ``state``, ``workdir``, ``tmp`` and ``extensions`` (the job's, or null), ``paths`` (which of
+    them are there), ``names`` (to be looked up), ``ports`` (first, last), ``pids``, ``python`` (the job's, or null).
 
     Returns:
         ``{limits: {nofile: [soft, hard], …} (null: none), available_bytes, infiniband, taken (ports), folders:
-        {state|workdir|tmp|shm: …}, names: {name: {addresses, error}}, owners: {pid: {user, command}}}``. A folder is
-        ``{path, filesystem, network, total_bytes, free_bytes, inodes, free_inodes, writable, error}``.
+        {state|workdir|tmp|shm: …}, writes: {state|workdir: {ms, error}}, paths: {path: there}, locks: [{path, age_s}],
+        names: {name: {addresses, error}}, login: {python, same, error}, cgroup: {memory_bytes, memory_left,
+        cpu_thousandths}, owners: {pid: {user, command}}}``. A folder is ``{path, filesystem, network, total_bytes,
+        free_bytes, inodes, free_inodes, writable, error}``. What did not answer in time is left out of ``paths``.
     """
     args = request.args
+    login = LoginShell()  # before there are threads
     wanted = {
         "state": str(args["state"]),
         "workdir": os.path.expanduser(str(args["workdir"])),
-        "tmp": os.environ.get("TMPDIR", "/tmp"),  # noqa: S108 - looked at
+        "tmp": os.path.expanduser(str(args.get("tmp") or os.environ.get("TMPDIR") or "/tmp")),  # noqa: S108
         "shm": SHARED_MEMORY,
     }
-    names = [str(name) for name in args["names"]]
+    extensions = os.path.expanduser(str(args.get("extensions") or EXTENSIONS))
+    names, paths = [str(name) for name in args["names"]], [str(path) for path in args.get("paths") or ()]
     first, last = (int(port) for port in args["ports"])
     questions: Dict[str, Callable[[], Any]] = {"folder " + key: _asking(folder, wanted[key]) for key in wanted}
+    questions.update({"write " + key: _asking(written, wanted[key]) for key in WRITTEN})
     questions.update({"name " + name: _asking(addresses, name) for name in names})
+    questions.update({"path " + path: _asking(os.path.exists, os.path.expanduser(path)) for path in paths})
+    questions["locks"] = _asking(extension_locks, extensions)
     answers = ask_all(questions, PATIENCE)
     silent = "no answer within %d s" % PATIENCE
     return {
@@ -51,7 +63,12 @@ def health(request: Request) -> Dict[str, Any]:
         "infiniband": bool(_listing("/sys/class/infiniband")),
         "taken": sorted({port for port in ports(LISTENING) if first <= port <= last}),
         "folders": {key: answers.get("folder " + key) or no_folder(wanted[key], silent) for key in wanted},
+        "writes": {key: answers.get("write " + key) or {"ms": None, "error": silent} for key in WRITTEN},
+        "paths": {path: answers["path " + path] for path in paths if "path " + path in answers},
+        "locks": answers.get("locks") or [],
         "names": {name: answers.get("name " + name) or {"addresses": [], "error": silent} for name in names},
+        "login": login.told(args.get("python")),
+        "cgroup": cgroups.told(),
         "owners": {str(pid): found for pid in args["pids"] for found in [owner(int(pid))] if found},
     }
 
@@ -82,35 +99,6 @@ def addresses(name: str) -> Dict[str, Any]:
     except (OSError, UnicodeError) as error:
         return {"addresses": [], "error": str(error)[:200]}
     return {"addresses": sorted({str(entry[4][0]).partition("%")[0] for entry in found}), "error": None}
-
-
-def folder(path: str) -> Dict[str, Any]:
-    """The file system below a folder, or below the first of its parents that is there."""
-    here = path
-    while not os.path.isdir(here) and here != os.path.dirname(here):
-        here = os.path.dirname(here)
-    try:
-        info, kind = os.statvfs(here), filesystem_type(here)
-    except OSError as error:
-        return no_folder(path, str(error))
-    return {
-        "path": path,
-        "filesystem": kind,
-        "network": kind in NETWORK_FILESYSTEMS,
-        "total_bytes": info.f_blocks * info.f_frsize,
-        "free_bytes": info.f_bavail * info.f_frsize,
-        "inodes": info.f_files,
-        "free_inodes": info.f_favail,
-        "writable": os.access(here, os.W_OK | os.X_OK) and not info.f_flag & os.ST_RDONLY,
-        "error": None,
-    }
-
-
-def no_folder(path: str, error: str) -> Dict[str, Any]:
-    """A folder that could not be looked at."""
-    told: Dict[str, Any] = dict.fromkeys(("total_bytes", "free_bytes", "inodes", "free_inodes"), 0)
-    told.update(path=path, filesystem="", network=False, writable=False, error=error)
-    return told
 
 
 def limits() -> Dict[str, List[Optional[int]]]:

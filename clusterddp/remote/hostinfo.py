@@ -9,8 +9,9 @@ import os
 import platform
 import pwd
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
+from .cgroups import memory_limits
 from .proc import boot_identity
 from .state import home_folder
 
@@ -20,7 +21,7 @@ _LOGIND_DROP_INS = ("/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.
 
 def host_facts() -> Dict[str, Any]:
     """Everything of this module, as one JSON object."""
-    user = _user()
+    user = user_name()
     return {
         "hostname": platform.node(),
         "kernel": platform.release(),
@@ -31,7 +32,7 @@ def host_facts() -> Dict[str, Any]:
         "uid": os.getuid(),
         "user": user,
         "home": home_folder(),
-        "login_shell": _login_shell(),
+        "login_shell": login_shell(),
         "helper_python": sys.executable,
         "helper_python_version": platform.python_version(),
         **logind_facts(user, os.getuid()),
@@ -40,7 +41,7 @@ def host_facts() -> Dict[str, Any]:
 
 def memory_bytes(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> Optional[int]:
     """Bytes a job here may use: the machine's, or less where a control group says so."""
-    limits = [_meminfo(proc + "/meminfo"), *_cgroup_limits(proc + "/self/cgroup", cgroups)]
+    limits = [_meminfo(proc + "/meminfo"), *memory_limits(proc + "/self/cgroup", cgroups)]
     known = [limit for limit in limits if limit]
     return min(known) if known else None
 
@@ -59,14 +60,16 @@ def logind_facts(user: str, uid: int, root: str = "") -> Dict[str, Any]:
     return {"kill_user_processes": kills and not spared, "remove_ipc": removes and not spared}
 
 
-def _user() -> str:
+def user_name() -> str:
+    """This account's name; its number where the database does not know it."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return os.environ.get("USER", str(os.getuid()))
 
 
-def _login_shell() -> str:
+def login_shell() -> str:
+    """This account's login shell."""
     try:
         return pwd.getpwuid(os.getuid()).pw_shell
     except KeyError:
@@ -86,23 +89,6 @@ def _meminfo(path: str) -> Optional[int]:
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024
     return None
-
-
-def _cgroup_limits(membership: str, root: str) -> List[int]:
-    """Memory limits of our control group and all above it, of version 1 and 2 alike."""
-    limits = []
-    for line in _text(membership).splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        base, name = (root + "/memory", "memory.limit_in_bytes") if controllers else (root, "memory.max")
-        while True:
-            text = _text(base + path.rstrip("/") + "/" + name).strip()
-            limits += [int(text)] if text.isdigit() else []
-            if path in ("", "/"):
-                break
-            path = os.path.dirname(path)
-    return limits
 
 
 def _logind_settings(root: str) -> Dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from clusterddp.checks import CheckResult, Evidence, NetworkSeen, RunSeen, Seen, judge, select
-from clusterddp.facts import Failure, Folder, Health, Lookup, TorchFacts
+from clusterddp.facts import Cgroup, Failure, Folder, Health, Login, Lookup, TorchFacts, Write
 from tests.unit.facts_made import interface, node
 
 
@@ -20,6 +20,9 @@ def health(*peers: str, **fields: Any) -> Health:
         "folders": {key: folder(f"/{key}") for key in ("state", "workdir", "tmp", "shm")},
         "names": {peer: Lookup(addresses=(address(peer),)) for peer in peers},
         "owners": {},
+        "writes": {key: Write(ms=3) for key in ("state", "workdir")},
+        "login": Login(python="/usr/bin/python3", same=True),
+        "cgroup": Cgroup(),
         **fields,
     }
     return Health(**values)

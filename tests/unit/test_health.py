@@ -41,6 +41,9 @@ def test_this_machine_tells_its_health(tmp_path: Path) -> None:
     assert found.folders["workdir"].writable
     assert set(found.limits) == {"nofile", "memlock", "nproc"}
     assert found.available_bytes
+    assert {key: found.writes[key].error for key in found.writes} == {"state": None, "workdir": None}
+    assert found.login
+    assert found.cgroup
 
 
 def test_a_name_that_is_nobodys_has_an_error() -> None:
@@ -68,6 +71,10 @@ def test_memory_that_nobody_tells_is_not_known(tmp_path: Path) -> None:
     assert health.available_bytes(str(tmp_path / "meminfo")) == 5 * 1024
 
 
+FIELDS = [
+    *("limits", "folders", "names", "owners", "taken", "infiniband"),
+    *("writes", "paths", "locks", "login", "cgroup"),
+]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -75,7 +82,7 @@ JSON = st.recursive(
 )
 
 
-@given(field=st.sampled_from(["limits", "folders", "names", "owners", "taken", "infiniband"]), value=JSON)
+@given(field=st.sampled_from(FIELDS), value=JSON)
 def test_damaged_health_is_the_hosts_error_or_health(field: str, value: Any) -> None:
     told: dict[str, Any] = {
         "limits": {},
@@ -84,6 +91,11 @@ def test_damaged_health_is_the_hosts_error_or_health(field: str, value: Any) -> 
         "taken": [],
         "folders": {},
         "names": {},
+        "writes": {},
+        "paths": {},
+        "locks": [],
+        "login": {"python": None, "same": False, "error": None},
+        "cgroup": {},
     }
     with contextlib.suppress(HelperError):  # whatever else is raised fails the test
         assert Health.from_json("gpu01", {**told, "owners": {}, field: value})
