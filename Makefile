@@ -15,11 +15,11 @@ demo: $(VENV)/.stamp  ## train DDP over two nodes on this machine
 	$(BIN)/clusterddp run examples/toy_ddp.py --steps 5
 
 # What the lab and its peers need; without root the lab's tests are skipped by name.
-SYSTEM := openssh-server openssh-client iproute2 iptables tcsh fish procps rsync util-linux
+SYSTEM := openssh-server openssh-client iproute2 iptables tcsh fish procps rsync util-linux chromium
 system-packages:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  dpkg -s $(SYSTEM) >/dev/null 2>&1 || \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(SYSTEM) >/dev/null; }; \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SYSTEM) >/dev/null; }; \
 	else echo "not root or no apt-get: tests that need the lab are skipped by name"; fi
 
 test: $(VENV)/.stamp system-packages  ## everything that can run here

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from clusterddp import __version__
 from clusterddp.cli.main import say
 from clusterddp.cli.options import cluster_options
-from clusterddp.errors import EXIT_FAILED
+from clusterddp.errors import EXIT_FAILED, UsageError
+
+if TYPE_CHECKING:
+    from clusterddp.checks import Diagnosis
 
 
 @click.command("doctor")
@@ -20,6 +26,12 @@ from clusterddp.errors import EXIT_FAILED
 @click.option("--strict", is_flag=True, help="Exit 1 also for a warning, and for what could not be looked at.")
 @click.option("-v", "--verbose", is_flag=True, help="What is well too, and every host's name.")
 @click.option("--json", "as_json", is_flag=True, help="One object, by the contract.")
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write a page with the findings, the hosts and the ways between them.",
+)
 @click.option(
     "--explain",
     metavar="LOGFILE",
@@ -36,11 +48,14 @@ def command(
     strict: bool,
     verbose: bool,
     as_json: bool,
+    html: Path | None,
     explain: Path | None,
 ) -> int:
     """Check that a job would run; name the cause and the fix where it would not."""
     if explain:
         return _explain(explain, as_json=as_json)
+    if html and not html.parent.is_dir():
+        raise UsageError(f"--html {html}: there is no folder {html.parent}", remedy="make it, or name another")
     from clusterddp.checks import select  # noqa: PLC0415 - start-up
 
     names = _names(only), _names(skip)
@@ -53,6 +68,8 @@ def command(
 
     with open_cluster(inventory, limit) as cluster:
         found = cluster.doctor(only=names[0], skip=names[1])
+    if html:
+        _write_page(found, html)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1))
     else:
@@ -60,6 +77,17 @@ def command(
 
         print_doctor(found.results, verbose=verbose)
     return EXIT_FAILED if found.verdict == "fail" or (strict and found.verdict != "pass") else 0
+
+
+def _write_page(found: Diagnosis, path: Path) -> None:
+    from clusterddp.page import page  # noqa: PLC0415 - start-up
+
+    when = datetime.now(tz=timezone.utc).astimezone().isoformat(sep=" ", timespec="minutes")
+    try:
+        path.write_text(page(found, f"clusterddp {__version__}, {when}"), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--html {path}: {error.strerror}", remedy="name a file that can be written") from error
+    say(f"wrote {path}")
 
 
 def _names(text: str | None) -> tuple[str, ...]:

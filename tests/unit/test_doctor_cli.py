@@ -35,6 +35,12 @@ def test_a_name_that_is_no_check_is_a_usage_error(capsys: pytest.CaptureFixture[
     assert (code, lines) == (2, ["'smh' is no check; `clusterddp doctor --list` shows them"])
 
 
+def test_a_page_needs_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines = said(capsys, "doctor", "--html", str(tmp_path / "none" / "page.html"))
+    assert code == 2
+    assert lines == [f"--html {tmp_path}/none/page.html: there is no folder {tmp_path}/none; make it, or name another"]
+
+
 def test_a_log_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "run.log"
     log.write_bytes(b"step 1\n\xff\nOSError: [Errno 28] No space left on device\n")

@@ -37,7 +37,7 @@ LAYERS = (
     ("logs", "known", "verdict", "notices", "runs", "stacks"),
     ("wanted", "prepare", "join"),
     ("run", "cleanup", "doctor", "api", "follow", "lease", "latecomers"),
-    ("tasks", "terminal"),
+    ("tasks", "terminal", "page"),
     ("cli",),
 )
 FACES = {"__init__", "__main__"}  # of the package: they pass on what the rooms hold
@@ -63,11 +63,12 @@ PURE = (
     "stacks",
     "facts",
     "checks",
+    "page",
     *(f"discover/{part}" for part in ("message", "outcome", "announcer", "seeker")),
 )
 HARMLESS = {
-    "__future__", "collections", "dataclasses", "enum", "functools", "hashlib", "hmac", "ipaddress", "itertools",
-    "json", "re", "shlex", "signal", "typing",
+    "__future__", "collections", "dataclasses", "enum", "functools", "hashlib", "hmac", "html", "ipaddress",
+    "itertools", "json", "re", "shlex", "signal", "typing",
 }  # fmt: skip
 
 # Programs of remote/ that the training interpreter runs, so that they may ask for torch, inside a function.
