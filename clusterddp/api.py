@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp import checks, cleanup, doctor, join, prepare, runs
+from clusterddp import checks, cleanup, doctor, join, prepare, rehearsal, runs
 from clusterddp.connection import Connector, append_known_hosts
 from clusterddp.errors import RunError, UnreachableError
 from clusterddp.fanout import Host, Outcome, each, values
@@ -167,6 +167,10 @@ class Cluster:
         if "runs" in needs:
             reached = [outcome.value.entry for outcome in outcomes if outcome.value]
             evidence = doctor.with_runs(evidence, self._runs("", reached), cleanup.orphans(reached, self._open))
+        if "rehearsal" in needs:
+            parts = rehearsal.parts(evidence, outcomes, chosen)
+            self.progress(f"rehearsing on {len(parts)} hosts")
+            evidence = replace(evidence, rehearsal=rehearsal.rehearse(self, parts) if parts else None)
         return checks.Diagnosis(evidence=evidence, results=tuple(checks.judge(evidence, chosen)))
 
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:

@@ -38,6 +38,7 @@ class LaunchOptions:
     script: str
     args: tuple[str, ...] = ()
     module: bool = False
+    program: str = ""  # one of remote/programs in place of the script, which is its name; it runs in the spool
     name: str | None = None
     env: Mapping[str, str]
     secrets: tuple[str, ...] = ()
@@ -154,6 +155,7 @@ class LaunchPlan:
             "min_nodes": least,
             "max_nodes": most,
             "argv": list(self.argv),
+            "program": self.options.program,
             "rdzv_backend": self.options.rdzv_backend,
             "env": self.environment(place),
             "policy": self.policy,

@@ -70,7 +70,7 @@ def report(hosts: Sequence[Host], *, fresh: bool) -> list[HostReport]:
     counts = {host.name: workers(host.entry, facts[host.name], devices[host.name]) for host in hosts}
     nodes = [node_of(host, facts[host.name], network[host.name], counts[host.name], None, "", "", "") for host in hosts]
     taking = [node for host, node in zip(hosts, nodes, strict=True) if host.entry.role == "node"]
-    ranks = predicted_ranks(taking, _backend("auto", hosts, facts))
+    ranks = predicted_ranks(taking, backend_for("auto", hosts, facts))
     return [
         HostReport(
             host=host.name,
@@ -196,7 +196,7 @@ def prepare(
         cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
         place = network[host.name]
         nodes.append(node_of(host, facts[host.name], place, count, devices[host.name], workdir, cwd, run))
-    wanted = replace(wanted, rdzv_backend=_backend(options.rdzv_backend, hosts, facts, options.max_restarts))
+    wanted = replace(wanted, rdzv_backend=backend_for(options.rdzv_backend, hosts, facts, options.max_restarts))
     taking, waiting = nodes[: len(nodes) - spares], nodes[len(nodes) - spares :]
     record = _record(run, project, inventory, options, tree, code, taking, facts)
     record["spares"] = [node.host for node in waiting]
@@ -237,7 +237,12 @@ def facts_of(hosts: Sequence[Host], *, fresh: bool, stated: bool) -> dict[str, F
     return found
 
 
-def _backend(wanted: str, hosts: Sequence[Host], facts: Mapping[str, Facts], max_restarts: int = 0) -> str:
+def backend_for(wanted: str, hosts: Sequence[Host], facts: Mapping[str, Facts], max_restarts: int = 0) -> str:
+    """The rendezvous that these hosts can have.
+
+    Raises:
+        PlanError: it cannot do what is wanted.
+    """
     torches = {host.name: facts[host.name].torch for host in hosts}
     versions = {name: torch.version if torch else "" for name, torch in torches.items()}
     backend = choose_backend(wanted, list(versions.values()), [str(host.hello["state"]) for host in hosts])

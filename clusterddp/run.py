@@ -34,6 +34,11 @@ class Survivor(NamedTuple):
     state: str = ""  # the kernel's letter; D: a sleep that no signal ends
     user: str = ""  # whose rights it has, if not those of the connection's user
 
+    def __str__(self) -> str:
+        notes = ["in a sleep that no signal ends"] if self.state == "D" else []
+        notes += [f"of user {self.user}"] if self.user else []
+        return f"{self.pid} ({'; '.join([self.command, *notes])})"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
@@ -61,6 +66,23 @@ class Proof:
     def proved_empty(self) -> bool:
         """Whether it is certain that nothing of the run is left on the host."""
         return not (self.survivors or self.unknown or self.error)
+
+    @property
+    def words(self) -> str:
+        """The same in one line."""
+        if self.error:
+            return self.error
+        ended = self.found - len(self.survivors)
+        line = f"{ended} process{'' if ended == 1 else 'es'} ended"
+        if self.killed:
+            line += f" ({self.killed} by SIGKILL)"
+        if self.survivors:
+            line += f", still there: {', '.join(map(str, self.survivors))}"
+        if self.unknown:
+            line += f", not proved: {'; '.join(self.unknown)}"
+        if not self.proved_empty:
+            return line
+        return f"{line}, {'' if self.gpus is None else 'no GPU held, '}proved empty"
 
 
 class Hosts(Protocol):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.checks import gpus, machine, network, reach, software, storage
+from clusterddp.checks import gpus, machine, network, reach, rehearsal, software, storage
 from clusterddp.checks.check import (
     WORST_FIRST,
     Check,
@@ -20,6 +20,7 @@ from clusterddp.checks.check import (
     Evidence,
     Finding,
     NetworkSeen,
+    RehearsalSeen,
     RunSeen,
     Seen,
     Verdict,
@@ -41,6 +42,7 @@ __all__ = [
     "Evidence",
     "Finding",
     "NetworkSeen",
+    "RehearsalSeen",
     "RunSeen",
     "Seen",
     "Verdict",
@@ -57,6 +59,7 @@ TABLE: tuple[Check, ...] = (
     *machine.CHECKS,
     *network.CHECKS,
     *storage.CHECKS,
+    *rehearsal.CHECKS,
 )
 
 _ROOTS = ("connection", "host-keys", "helper")  # one of them tells why a host was not reached
@@ -153,6 +156,8 @@ def _missing(evidence: Evidence, check: Check) -> str:
         return "because of network"
     if "runs" in check.needs and evidence.runs is None:
         return f"{_BLIND}no host told its runs"
+    if "rehearsal" in check.needs and evidence.rehearsal is None:
+        return f"{_BLIND}no host could take part"
     return ""
 
 

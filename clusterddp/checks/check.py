@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Verdict = Literal["fail", "unknown", "warn", "skipped", "pass"]
 WORST_FIRST: tuple[Verdict, ...] = ("fail", "unknown", "warn", "skipped", "pass")
 # asked: for its facts, whatever came of it; dialled: a network on which dials were made
-Need = Literal["asked", "facts", "health", "network", "dialled", "runs"]
+Need = Literal["asked", "facts", "health", "network", "dialled", "runs", "rehearsal"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,12 +74,37 @@ class RunSeen:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RehearsalSeen:
+    """A small job that was run over the hosts.
+
+    Attributes:
+        reached: The last stage that each host told; empty for one that told none.
+        backend: ``nccl`` or ``gloo``; ``why``: why not NCCL, where there are GPUs.
+        blamed: Hosts that failed, where it is known.
+        words: How it failed; empty where it did not, or hung.
+        remedy: What helps, where the words are known.
+        seconds: How long it took.
+        left: Hosts on which something of it may be left, and what.
+    """
+
+    reached: Mapping[str, str] = field(default_factory=dict)
+    backend: str = "gloo"
+    why: str = ""
+    blamed: tuple[str, ...] = ()
+    words: str = ""
+    remedy: str = ""
+    seconds: float = 0.0
+    left: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
     """All that is known of the cluster; for a check only the hosts that it can judge."""
 
     hosts: tuple[Seen, ...]
     network: NetworkSeen | None = None
     runs: tuple[RunSeen, ...] | None = None
+    rehearsal: RehearsalSeen | None = None
 
     @property
     def facts(self) -> list[tuple[HostEntry, Facts]]:

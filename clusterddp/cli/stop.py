@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterddp.api import Cluster, Proof, Run
-    from clusterddp.run import Survivor
 
 
 @click.command("stop")
@@ -48,25 +47,5 @@ def report(run: str, proofs: list[Proof]) -> int:
         if proof.error:
             say(f"{run}: {proof.error}; `clusterddp stop {run}` again finishes the work")
         else:
-            say(f"{run}: {proof.host}: {_words(proof)}")
+            say(f"{run}: {proof.host}: {proof.words}")
     return 0 if all(proof.proved_empty for proof in proofs) else 1
-
-
-def _words(proof: Proof) -> str:
-    ended = proof.found - len(proof.survivors)
-    line = f"{ended} process{'' if ended == 1 else 'es'} ended"
-    if proof.killed:
-        line += f" ({proof.killed} by SIGKILL)"
-    if proof.survivors:
-        line += f", still there: {', '.join(_survivor(process) for process in proof.survivors)}"
-    if proof.unknown:
-        line += f", not proved: {'; '.join(proof.unknown)}"
-    if not proof.proved_empty:
-        return line
-    return f"{line}, {'' if proof.gpus is None else 'no GPU held, '}proved empty"
-
-
-def _survivor(process: Survivor) -> str:
-    notes = ["in a sleep that no signal ends"] if process.state == "D" else []
-    notes += [f"of user {process.user}"] if process.user else []
-    return f"{process.pid} ({'; '.join([process.command, *notes])})"

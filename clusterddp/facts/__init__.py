@@ -3,7 +3,7 @@
 Filled by clusterddp/probe.py; nothing here touches a host.
 """
 
-from clusterddp.facts.assign import GpuPolicy, assign_gpus
+from clusterddp.facts.assign import GpuPolicy, assign_gpus, spare_gpus
 from clusterddp.facts.gpus import check_gpus, check_torch, workers
 from clusterddp.facts.health import Cgroup, Folder, Health, Login, Lookup, Owner, Write
 from clusterddp.facts.network import Candidate, Failure, candidates, choose, dials, loopback, nearest
@@ -36,5 +36,6 @@ __all__ = [
     "loopback",
     "matrix",
     "nearest",
+    "spare_gpus",
     "workers",
 ]

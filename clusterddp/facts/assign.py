@@ -97,6 +97,17 @@ def assign_gpus(
     return {choice.name: choice.words(taken[choice.name]) for choice in choices}
 
 
+def spare_gpus(nodes: Sequence[tuple[HostEntry, Facts]]) -> dict[str, tuple[str, ...]]:
+    """One GPU for each node that nobody uses, of those it may take by the inventory; empty where there is none."""
+    found: dict[str, tuple[str, ...]] = {}
+    taken: set[str] = set()
+    for choice in [_choice(entry, facts, GpuPolicy()) for entry, facts in nodes]:
+        free = [device for device in choice.pool if device.free and device.key not in taken][:1]
+        taken |= {device.key for device in free}
+        found[choice.name] = tuple(device.word for device in free)
+    return found
+
+
 def _choice(entry: HostEntry, facts: Facts, wanted: GpuPolicy) -> _Choice:
     visible = _visible(facts)
     own = None if wanted.given else entry.gpus

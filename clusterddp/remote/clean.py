@@ -18,6 +18,7 @@ from .spool import Spool, all_spools
 from .state import read_json
 
 UNUSED = 600.0  # seconds since a helper's last start, in which one may be about to open it
+LEAVING = 10.0  # seconds that a supervisor has to go after its record
 CACHES = ("facts",)
 
 
@@ -39,6 +40,23 @@ def clean(request: Request) -> Dict[str, Any]:
     told["workdirs"] = unclaimed(state)
     told["gone"] = last and sweep_up(state)
     return told
+
+
+def forget(request: Request) -> Dict[str, Any]:
+    """Remove the spools of ``run`` on ``hosts``, once its supervisor is gone, as if it had never been.
+
+    Returns ``{kept}``: whether processes are left, and therefore the spool too.
+    """
+    args = request.args
+    state, deadline = args["state"], time.monotonic() + LEAVING
+    spools = [spool for spool in all_spools(state, args["run"]) if spool.host in args["hosts"]]
+    while any(spool.alive() for spool in spools) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    kept = [spool for spool in spools if spool.alive() or not prune.nothing_left(spool)]
+    for spool in spools:
+        if spool not in kept:
+            prune.remove(state, spool)
+    return {"kept": bool(kept)}
 
 
 def purge(state: str, spools: List[Spool], told: Dict[str, Any]) -> None:

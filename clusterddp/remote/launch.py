@@ -20,7 +20,7 @@ from .peers import boot_clock
 from .plugin import BACKEND
 from .request import Request
 from .setupenv import setup_environment
-from .spool import Spool, all_spools, create, write_worker
+from .spool import PROGRAM, Spool, all_spools, create, write_worker
 from .state import Refused, private_folder, read_json, write_json, write_private
 from .workdir import confirm
 
@@ -50,11 +50,14 @@ def start(request: Request) -> Dict[str, Any]:
             raise Refused("run %s was stopped" % plan["run"], "start a new one")
     if os.path.isdir(spool.folder):
         return _existing(spool)
+    if plan["program"]:
+        _stay_inside(plan, spool)
     environment = agent_environment(plan, spool)
-    private_folder(os.path.dirname(plan["run_dir"]))
-    private_folder(plan["run_dir"])
-    if not os.path.isdir(plan["cwd"]):
-        raise Refused("the working folder %s is not there" % plan["cwd"], "run again without --no-sync")
+    if not plan["program"]:
+        private_folder(os.path.dirname(plan["run_dir"]))
+        private_folder(plan["run_dir"])
+        if not os.path.isdir(plan["cwd"]):
+            raise Refused("the working folder %s is not there" % plan["cwd"], "run again without --no-sync")
     wanted = [bool(plan["store"]), len(plan["peers"]) > 1 or plan["elastic"]]
     bound = bind_ports(plan["ports"], sum(wanted), plan["peers"][plan["place"]]["address"])
     listeners = [bound.pop() if one else None for one in wanted]
@@ -76,6 +79,13 @@ def start(request: Request) -> Dict[str, Any]:
     confirm_code(spool, plan, request.args["state"])
     prune.at_start(request.args["state"], [plan["host"]])
     return {"started": True, "spool": spool.folder, "store": plan["bound"][0], "control": plan["bound"][1]}
+
+
+def _stay_inside(plan: Dict[str, Any], spool: Spool) -> None:
+    """A program of ours has all its folders in the spool: when that is removed, nothing of it is left."""
+    folder = spool.path(PROGRAM)
+    plan.update(cwd=folder, workdir=folder, run_dir=folder)
+    plan["env"]["CLUSTERDDP_RUN_DIR"] = folder
 
 
 def confirm_code(spool: Spool, plan: Dict[str, Any], state: str) -> None:

@@ -19,6 +19,7 @@ TABLE = {
     "runs": "status:runs",
     "stacks": "stacks:stacks",
     "clean": "clean:clean",
+    "forget": "clean:forget",
     "orphans": "orphans:orphans",
     "tail": "tail:tail",
 }

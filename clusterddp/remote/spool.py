@@ -2,7 +2,7 @@
 
     <state>/runs/<run>/<attempt>/<node_rank>-<host>/
         plan.json secrets.json control.key worker remote.pyz hook/ lock supervisor.json
-        events.jsonl logs/ errors/ stacks/ torch/ committed stop.json exit.json
+        events.jsonl logs/ errors/ stacks/ torch/ program/ committed stop.json exit.json
 
 One node touches only its own folder: a home may be shared by all hosts, and two nodes may share a machine.
 """
@@ -22,6 +22,7 @@ from .workerenv import program
 FORMAT = 1  # of the spool; newer code reads all older ones
 FOLDERS = ("logs", "errors", "stacks", "hook", "torch")
 AGENT_LOG = "agent.out"
+PROGRAM = "program"  # a program of ours that the run starts in place of a script, and its working folder
 RECORDS = ("stop.json", "exit.json")  # they are written on a full disk too
 RECORD_ROOM = 16 << 10  # bytes of each
 LOCK_PATIENCE = 0.5  # seconds: who asks whether the lock is held has it himself for a moment
@@ -206,6 +207,10 @@ def create(spool: Spool, plan: Dict[str, Any], code: bytes) -> bool:
         os.mkdir(spool.path(name), 0o700)
     write_private(spool.path("remote.pyz"), code)
     write_private(spool.path("hook", "sitecustomize.py"), _member(code, "clusterddp_remote/hook/sitecustomize.py"))
+    if plan.get("program"):
+        os.mkdir(spool.path(PROGRAM), 0o700)
+        text = _member(code, "clusterddp_remote/programs/%s" % plan["program"])
+        write_private(spool.path(PROGRAM, plan["program"]), text)
     for name in RECORDS:
         room.keep(spool.path(name), RECORD_ROOM)
     write_json(spool.path("plan.json"), dict(plan, format=FORMAT))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from clusterddp.checks import CheckResult, Evidence, NetworkSeen, RunSeen, Seen, judge, select
+from clusterddp.checks import CheckResult, Evidence, NetworkSeen, RehearsalSeen, RunSeen, Seen, judge, select
 from clusterddp.facts import Cgroup, Failure, Folder, Health, Login, Lookup, TorchFacts, Write
 from tests.unit.facts_made import interface, node
 
@@ -57,7 +57,8 @@ def cluster(*changed: Seen, count: int = 3, failures: tuple[Failure, ...] = (), 
     where = {name: interface(address(name)) for name in names}
     network = NetworkSeen(label="10.0.0.0/24", where=where, failures=failures)
     runs: tuple[RunSeen, ...] = ()
-    return replace(Evidence(hosts=tuple(hosts), network=network, runs=runs), **fields)
+    rehearsal = RehearsalSeen(reached=dict.fromkeys(names, "barrier"))
+    return replace(Evidence(hosts=tuple(hosts), network=network, runs=runs, rehearsal=rehearsal), **fields)
 
 
 def failure(source: str, target: str, word: str = "timeout", *, ranged: bool) -> Failure:

@@ -65,7 +65,7 @@ def test_a_host_that_could_not_be_looked_at_is_unknown() -> None:
 def test_a_network_that_was_not_dialled_is_unknown() -> None:
     found = wrong(cluster(network=None))
     assert {(result.name, result.verdict) for result in found} == {
-        (name, "unknown") for name in ("network", "ports", "mtu-equal", "speed-equal")
+        (name, "unknown") for name in ("network", "ports", "mtu-equal", "speed-equal", "rehearsal")
     }
 
 

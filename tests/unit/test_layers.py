@@ -36,7 +36,7 @@ LAYERS = (
     ("launchers",),
     ("logs", "known", "verdict", "notices", "runs", "stacks"),
     ("wanted", "prepare", "join"),
-    ("run", "cleanup", "doctor", "api", "follow", "lease", "latecomers"),
+    ("run", "follow", "cleanup", "doctor", "rehearsal", "api", "lease", "latecomers"),
     ("tasks", "terminal", "page"),
     ("cli",),
 )
@@ -72,12 +72,16 @@ HARMLESS = {
 }  # fmt: skip
 
 # Programs of remote/ that the training interpreter runs, so that they may ask for torch, inside a function.
-WITH_TORCH = {"store.py", "torchask.py"}
+WITH_TORCH = {"store.py", "torchask.py", "programs/rehearse.py"}
 # Loaded by torch itself, in the agent, so that it may stand on torch; nothing else of ours imports it.
 BY_TORCH = {"plugin/handler.py"}
 # The one absolute import there: state.py is the first code on a host, and calls the zipapp it has just received.
 BOOTSTRAP = ("state.py", f"{PACKAGE}.__main__")
-PROGRAMS = {"hook/sitecustomize.py", "torchask.py"}  # run as files of their own, never imported by ours
+PROGRAMS = {
+    "hook/sitecustomize.py",
+    "torchask.py",
+    "programs/rehearse.py",
+}  # run as files of their own, never imported by ours
 
 MOST_LINES, MOST_FUNCTION_LINES = 400, 60
 
