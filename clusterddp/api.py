@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clusterddp import bench as benches
 from clusterddp import checks, cleanup, doctor, join, prepare, rehearsal, runs
 from clusterddp.connection import Connector, append_known_hosts
 from clusterddp.errors import RunError, UnreachableError
@@ -148,18 +149,19 @@ class Cluster:
         prepare.nodes(self.inventory)
         return prepare.report(values(self.connect()), fresh=fresh)
 
-    def doctor(self, *, only: Iterable[str] = (), skip: Iterable[str] = ()) -> checks.Diagnosis:
+    def doctor(self, *, only: Iterable[str] = (), skip: Iterable[str] = (), bench: bool = False) -> checks.Diagnosis:
         """Judge every node and spare: what was found, and each check's results in order, the worst of it first.
 
         Args:
             only: Names of checks or categories; none means all.
             skip: Those left out.
+            bench: Measure too, where nothing else computes.
 
         Raises:
             UsageError: a name is no check.
             InventoryError: there is no node.
         """
-        chosen = checks.select(only, skip)
+        chosen = checks.select(only, skip, bench=bench)
         needs = {need for check in chosen for need in check.needs}
         prepare.nodes(self.inventory)
         outcomes = self.connect(self._reached)
@@ -171,6 +173,9 @@ class Cluster:
             parts = rehearsal.parts(evidence, outcomes, chosen)
             self.progress(f"rehearsing on {len(parts)} hosts")
             evidence = replace(evidence, rehearsal=rehearsal.rehearse(self, parts) if parts else None)
+        if bench:
+            hosts = [outcome.value for outcome in outcomes if outcome.value]
+            evidence = replace(evidence, bench=benches.measure(hosts, evidence, chosen, self.progress))
         return checks.Diagnosis(evidence=evidence, results=tuple(checks.judge(evidence, chosen)))
 
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
     from clusterddp.checks import CheckResult
     from clusterddp.errors import HostKeyError
+    from clusterddp.facts import Bench, Speed
     from clusterddp.prepare import HostReport
     from clusterddp.runs import RunView
     from clusterddp.stacks import WorkerStack
 
 _GIB = 1 << 30
 _MOST_FRAMES = 20  # of a stack that are shown
+_MOST_COLUMNS = 12  # hosts in a matrix of pairs; of more the slowest ways are shown
 _MOST_RECOVERED = 5  # earlier failures that status shows
 _MARKS = {
     "pass": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"), "unknown": ("?", "yellow"),
@@ -184,6 +186,33 @@ def _print_result(console: Console, result: CheckResult, *, verbose: bool) -> No
 def _mark(verdict: str, *, brackets: bool = False) -> str:
     sign, style = _MARKS[verdict]
     return f"[{style}]{escape(f'[{sign}]') if brackets else sign}[/]"
+
+
+def print_bench(bench: Bench) -> None:
+    """What was measured, as tables."""
+    if bench.speeds:
+        sys.stdout.write(f"\nbandwidth by TCP in Gbit/s on {bench.label}, one stream, row → column\n")
+        _print(_pairs(bench.speeds))
+
+
+def _pairs(speeds: Sequence[Speed]) -> Table:
+    """Who sends by row, who receives by column; of many hosts the slowest ways."""
+    names = list(dict.fromkeys(one.source for one in speeds))
+    if len(names) > _MOST_COLUMNS:
+        table = _table("from", "to", "Gbit/s")
+        for one in sorted(speeds, key=lambda one: one.mbit)[:_MOST_COLUMNS]:
+            table.add_row(escape(one.source), escape(one.target), _gbit(one))
+        return table
+    table = _table("", *names)
+    found = {(one.source, one.target): _gbit(one) for one in speeds}
+    for source in names:
+        cells = ["X" if source == target else found.get((source, target), "") for target in names]
+        table.add_row(escape(source), *cells)
+    return table
+
+
+def _gbit(speed: Speed) -> str:
+    return "-" if speed.error else f"{speed.mbit / 1000:.3g}"
 
 
 def print_stacks(found: Sequence[WorkerStack]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.checks import gpus, machine, network, reach, rehearsal, software, storage
+from clusterddp.checks import gpus, machine, network, performance, reach, rehearsal, software, storage
 from clusterddp.checks.check import (
     WORST_FIRST,
     Check,
@@ -60,27 +60,37 @@ TABLE: tuple[Check, ...] = (
     *network.CHECKS,
     *storage.CHECKS,
     *rehearsal.CHECKS,
+    *performance.CHECKS,
 )
 
 _ROOTS = ("connection", "host-keys", "helper")  # one of them tells why a host was not reached
 _BAD = ("fail", "warn")
 _BLIND = "could not look: "
+_MEASURED = {"bench", "pairs"}  # a check that needs one of them is run with --bench only
 
 
-def select(only: Iterable[str] = (), skip: Iterable[str] = ()) -> list[Check]:
+def select(only: Iterable[str] = (), skip: Iterable[str] = (), *, bench: bool = False) -> list[Check]:
     """The checks to be run: names of checks or of categories; none in ``only`` means all.
 
-    Those whose failure would explain one of ``only`` are run too.
+    Those whose failure would explain one of ``only`` are run too; those that measure only for a ``bench``.
 
     Raises:
-        UsageError: a name is neither.
+        UsageError: a name is neither, or of what is only measured for a ``bench``.
     """
     only, skip = list(only), list(skip)
     known = {word for check in TABLE for word in (check.name, check.category)}
     wrong = next((word for word in (*only, *skip) if word not in known), None)
     if wrong is not None:
         raise UsageError(f"{wrong!r} is no check", remedy="`clusterddp doctor --list` shows them")
-    left = [check for check in TABLE if not {check.name, check.category} & set(skip)]
+    left = [
+        check
+        for check in TABLE
+        if not {check.name, check.category} & set(skip)
+        if bench or not _MEASURED & set(check.needs)
+    ]
+    barred = {word for check in TABLE if _MEASURED & set(check.needs) for word in (check.name, check.category)}
+    if not bench and barred & set(only):
+        raise UsageError(f"{min(barred & set(only))} is measured with --bench only")
     if not only:
         return left
     wanted = {check.name for check in left if {check.name, check.category} & set(only)}
@@ -115,7 +125,7 @@ def _findings(evidence: Evidence, check: Check, culprits: Culprits) -> list[Find
             judged.append(seen)
     if not judged:
         return findings
-    missing = _missing(evidence, check)
+    missing = _missing(evidence, check, culprits)
     if missing:
         return [*findings, _not_judged(tuple(seen.name for seen in judged), missing)]
     found = list(check.judge(replace(evidence, hosts=tuple(judged))))
@@ -147,7 +157,7 @@ def _not_judged(hosts: tuple[str, ...], why: str) -> Finding:
     return Finding(verdict="unknown" if why.startswith(_BLIND) else "skipped", hosts=hosts, message=why)
 
 
-def _missing(evidence: Evidence, check: Check) -> str:
+def _missing(evidence: Evidence, check: Check, culprits: Culprits) -> str:
     """Why a check cannot judge any host; empty if it can."""
     network = evidence.network
     if {"network", "dialled"} & set(check.needs) and network is None:
@@ -158,6 +168,8 @@ def _missing(evidence: Evidence, check: Check) -> str:
         return f"{_BLIND}no host told its runs"
     if "rehearsal" in check.needs and evidence.rehearsal is None:
         return f"{_BLIND}no host could take part"
+    if "pairs" in check.needs and (evidence.bench is None or evidence.bench.refused):
+        return "because of idle" if culprits.get("idle") or evidence.bench else f"{_BLIND}nothing was measured"
     return ""
 
 

@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from clusterddp.errors import ClusterddpError
-    from clusterddp.facts import Facts, Failure, Health, Interface, Pair
+    from clusterddp.facts import Bench, Facts, Failure, Health, Interface, Pair
     from clusterddp.inventory import HostEntry
 
 Verdict = Literal["fail", "unknown", "warn", "skipped", "pass"]
 WORST_FIRST: tuple[Verdict, ...] = ("fail", "unknown", "warn", "skipped", "pass")
-# asked: for its facts, whatever came of it; dialled: a network on which dials were made
-Need = Literal["asked", "facts", "health", "network", "dialled", "runs", "rehearsal"]
+# asked: for its facts, whatever came of it; dialled: a network on which dials were made; bench: what is only asked
+# with --bench, pairs: the speed of every pair
+Need = Literal["asked", "facts", "health", "network", "dialled", "runs", "rehearsal", "bench", "pairs"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,6 +106,7 @@ class Evidence:
     network: NetworkSeen | None = None
     runs: tuple[RunSeen, ...] | None = None
     rehearsal: RehearsalSeen | None = None
+    bench: Bench | None = None
 
     @property
     def facts(self) -> list[tuple[HostEntry, Facts]]:
@@ -216,6 +218,7 @@ class Diagnosis:
             "verdict": self.verdict,
             "checks": [one.to_json() for one in self.results],
             "pairs": [one.to_json() for one in self.pairs],
+            **({"bench": self.evidence.bench.to_json()} if self.evidence.bench else {}),
         }
 
 

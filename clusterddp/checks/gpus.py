@@ -57,7 +57,8 @@ def _driver(entry: HostEntry, facts: Facts) -> Finding | None:
     return fail(entry.name, f"driver {facts.gpus[0].driver}, and CUDA {cuda[1]} needs {wanted} or newer")
 
 
-def _busy(evidence: Evidence) -> Iterable[Finding]:
+def held(evidence: Evidence) -> Iterable[Finding]:
+    """GPUs on which somebody computes, or may."""
     for seen in evidence.hosts:
         if not seen.facts:
             continue
@@ -122,7 +123,7 @@ CHECKS = (
         name="busy-gpus",
         category=CATEGORY,
         title="nobody computes on the GPUs",
-        judge=_busy,
+        judge=held,
         needs=("facts", "health"),
         after=("gpus",),
         symptom="CUDA out of memory, or half the speed",

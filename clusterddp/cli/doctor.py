@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--only", metavar="NAMES", help="Only these checks or categories, with commas.")
 @click.option("--skip", metavar="NAMES", help="All but these.")
 @click.option("--list", "listing", is_flag=True, help="Show the checks, and run none.")
+@click.option("--bench", is_flag=True, help="Measure too: bandwidth between all hosts. Nothing else may compute there.")
 @click.option("--strict", is_flag=True, help="Exit 1 also for a warning, and for what could not be looked at.")
 @click.option("-v", "--verbose", is_flag=True, help="What is well too, and every host's name.")
 @click.option("--json", "as_json", is_flag=True, help="One object, by the contract.")
@@ -45,6 +46,7 @@ def command(
     skip: str | None,
     *,
     listing: bool,
+    bench: bool,
     strict: bool,
     verbose: bool,
     as_json: bool,
@@ -59,7 +61,7 @@ def command(
     from clusterddp.checks import select  # noqa: PLC0415 - start-up
 
     names = _names(only), _names(skip)
-    checks = select(*names)
+    checks = select(*names, bench=bench or listing)
     if listing:
         for check in checks:
             click.echo(f"{check.name}\t{check.category}\t{check.title}")
@@ -67,15 +69,17 @@ def command(
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415
 
     with open_cluster(inventory, limit) as cluster:
-        found = cluster.doctor(only=names[0], skip=names[1])
+        found = cluster.doctor(only=names[0], skip=names[1], bench=bench)
     if html:
         _write_page(found, html)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1))
     else:
-        from clusterddp.terminal import print_doctor  # noqa: PLC0415
+        from clusterddp.terminal import print_bench, print_doctor  # noqa: PLC0415
 
         print_doctor(found.results, verbose=verbose)
+        if found.evidence.bench:
+            print_bench(found.evidence.bench)
     return EXIT_FAILED if found.verdict == "fail" or (strict and found.verdict != "pass") else 0
 
 

@@ -4,13 +4,17 @@ Filled by clusterddp/probe.py; nothing here touches a host.
 """
 
 from clusterddp.facts.assign import GpuPolicy, assign_gpus, spare_gpus
+from clusterddp.facts.bench import Bench
 from clusterddp.facts.gpus import check_gpus, check_torch, workers
 from clusterddp.facts.health import Cgroup, Folder, Health, Login, Lookup, Owner, Write
 from clusterddp.facts.network import Candidate, Failure, candidates, choose, dials, loopback, nearest
+from clusterddp.facts.pairing import all_rounds, at_once, first_rounds, neighbours, rows_of, second_round, twice_bad
 from clusterddp.facts.pairs import Dialled, Pair, matrix
+from clusterddp.facts.speeds import SlowHost, Slowness, Speed, median, slow_pairs, slowness
 from clusterddp.facts.values import Facts, Gpu, Interface, TorchFacts
 
 __all__ = [
+    "Bench",
     "Candidate",
     "Cgroup",
     "Dialled",
@@ -25,17 +29,30 @@ __all__ = [
     "Lookup",
     "Owner",
     "Pair",
+    "SlowHost",
+    "Slowness",
+    "Speed",
     "TorchFacts",
     "Write",
+    "all_rounds",
     "assign_gpus",
+    "at_once",
     "candidates",
     "check_gpus",
     "check_torch",
     "choose",
     "dials",
+    "first_rounds",
     "loopback",
     "matrix",
+    "median",
     "nearest",
+    "neighbours",
+    "rows_of",
+    "second_round",
+    "slow_pairs",
+    "slowness",
     "spare_gpus",
+    "twice_bad",
     "workers",
 ]

@@ -9,6 +9,8 @@ TABLE = {
     "health": "health:health",
     "listen": "netcheck:listen",
     "dial": "netcheck:dial",
+    "drain": "bandwidth:drain",
+    "pour": "bandwidth:pour",
     "workdir_state": "workdir:workdir_state",
     "sync_apply": "workdir:sync_apply",
     "start": "launch:start",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -49,11 +50,19 @@ def test_only_takes_names_and_categories_and_what_explains_them() -> None:
     assert [check.name for check in select(only=["shm"])] == ["connection", "host-keys", "helper", "setup", "shm"]
     assert {check.name for check in select(only=["Storage"])} >= {"disk", "mounts", "connection"}
     assert "disk" not in {check.name for check in select(skip=["Storage"])}
-    assert len(select(skip=["shm"])) == len(TABLE) - 1
+    assert len(select(skip=["shm"], bench=True)) == len(TABLE) - 1
+
+
+def test_what_is_measured_is_only_run_for_a_bench() -> None:
+    assert {check.name for check in TABLE} - {check.name for check in select()} >= {"idle", "bandwidth"}
+    for word in ("bandwidth", "Performance"):
+        assert "bandwidth" in {check.name for check in select(only=[word], bench=True)}
+        with pytest.raises(UsageError, match="is measured with --bench only"):
+            select(only=[word])
 
 
 @pytest.mark.parametrize("names", [{"only": ["smh"]}, {"skip": ["smh"]}])
-def test_a_name_that_is_none_is_refused(names: dict[str, list[str]]) -> None:
+def test_a_name_that_is_none_is_refused(names: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="'smh' is no check"):
         select(**names)
 
@@ -82,7 +91,7 @@ def test_what_a_failure_explains_is_skipped_and_says_so() -> None:
 
 def test_every_host_stands_in_every_checks_result() -> None:
     lost = Seen(entry=seen("gpu02").entry, error=HelperError("gpu02", "no python3 on the host"))
-    results = judge(cluster(lost), select())
+    results = judge(cluster(lost), select(bench=True))
     for check in TABLE:
         hosts = {host for result in results if result.name == check.name for host in result.hosts}
         assert hosts == {"gpu01", "gpu02", "gpu03"}, check.name
@@ -201,7 +210,7 @@ runs = st.none() | st.lists(
 def test_no_check_raises_whatever_is_true(
     one: Seen, two: Seen, network: NetworkSeen | None, found: tuple[RunSeen, ...] | None
 ) -> None:
-    results = judge(Evidence(hosts=(one, two), network=network, runs=found), select())
+    results = judge(Evidence(hosts=(one, two), network=network, runs=found), select(bench=True))
     for check in TABLE:
         own = [result for result in results if result.name == check.name]
         assert {host for result in own for host in result.hosts} == {"gpu01", "gpu02"}

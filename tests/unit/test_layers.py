@@ -36,7 +36,7 @@ LAYERS = (
     ("launchers",),
     ("logs", "known", "verdict", "notices", "runs", "stacks"),
     ("wanted", "prepare", "join"),
-    ("run", "follow", "cleanup", "doctor", "rehearsal", "api", "lease", "latecomers"),
+    ("run", "follow", "cleanup", "doctor", "rehearsal", "bench", "api", "lease", "latecomers"),
     ("tasks", "terminal", "page"),
     ("cli",),
 )

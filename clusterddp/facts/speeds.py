@@ -1,0 +1,144 @@
+"""What the measured speeds of pairs mean: which host is slow, or which way between two. Pure.
+
+The measure is what a healthy host reaches with its best partner, the median of that over the hosts: so one slow
+host, which is part of most pairs of a small cluster, does not make slowness the rule. Among MANY healthy ways one
+is low that is NOTABLE below their median and more than Z robust deviations; among fewer their scatter tells little,
+and only what is below LOW of the measure is low.
+
+Not here: measuring (clusterddp/bench.py), the words about it (clusterddp/checks/performance.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.facts.values import Fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+LOW = 0.4  # of what healthy hosts reach: four lab hosts on two busy cores scatter down to half of it
+NOTABLE = 0.05  # below the median
+MANY = 12  # ways from which scatter can be told
+Z = 3.5  # robust standard deviations
+MAD = 1.4826  # a median absolute deviation in standard deviations
+MOST_OF_A_ROW = 0.75  # of a host's partners on low ways: then the host is slow, not the ways
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speed:
+    """What flowed one way between two hosts, or why nothing did."""
+
+    source: str
+    target: str
+    size: int = 0  # bytes
+    ns: int = 0
+    error: str = ""
+
+    @property
+    def mbit(self) -> float:
+        """Mbit/s; 0 where nothing could be measured."""
+        return self.size * 8e3 / self.ns if self.ns else 0.0
+
+    @classmethod
+    def from_json(cls, source: str, target: str, data: Any) -> Speed:
+        """The result of a host's ``pour``.
+
+        Raises:
+            HelperError: a field is missing or no value of its kind.
+        """
+        fields = Fields(source, data)
+        if fields.given("error"):
+            return cls(source=source, target=target, error=fields.text("error")[:200])
+        return cls(source=source, target=target, size=fields.number("bytes"), ns=fields.number("ns"))
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``doctor --bench --json`` prints it."""
+        mbit = None if self.error else round(self.mbit, 1)
+        return {"source": self.source, "target": self.target, "mbit": mbit, "error": self.error or None}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlowHost:
+    """A host that is slow with most of its partners: in what it ``sends``, what it ``receives``, or both."""
+
+    name: str
+    sends: bool
+    receives: bool
+    mbit: float  # its median
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slowness:
+    """Slow hosts, slow ways between other hosts, and what is usual."""
+
+    usual: float  # Mbit/s
+    hosts: tuple[SlowHost, ...] = ()
+    ways: tuple[Speed, ...] = ()
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle of them; 0 of none."""
+    ranked = sorted(values)
+    half = len(ranked) // 2
+    if not ranked:
+        return 0.0
+    return ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2
+
+
+def slowness(speeds: Sequence[Speed]) -> Slowness:
+    """Which hosts are slow, and which ways that no slow host explains."""
+    measured = [one for one in speeds if not one.error]
+    usual = _usual(measured)
+    low = {(one.source, one.target) for one in measured if one.mbit < _limit(measured, usual)}
+    hosts: list[SlowHost] = []
+    while (worst := _worst(measured, low)) is not None:
+        hosts.append(worst)
+        measured = [one for one in measured if worst.name not in (one.source, one.target)]
+    ways = tuple(one for one in measured if (one.source, one.target) in low)
+    return Slowness(usual=usual, hosts=tuple(hosts), ways=ways)
+
+
+def slow_pairs(speeds: Sequence[Speed]) -> list[tuple[str, str]]:
+    """All low ways, those of slow hosts too."""
+    measured = [one for one in speeds if not one.error]
+    limit = _limit(measured, _usual(measured))
+    return [(one.source, one.target) for one in measured if one.mbit < limit]
+
+
+def _usual(measured: Sequence[Speed]) -> float:
+    best: dict[str, float] = {}
+    for one in measured:
+        for host in (one.source, one.target):
+            best[host] = max(best.get(host, 0.0), one.mbit)
+    return median(best.values())
+
+
+def _limit(measured: Sequence[Speed], usual: float) -> float:
+    """What is lower is low."""
+    healthy = [one.mbit for one in measured if one.mbit >= LOW * usual]
+    middle = median(healthy)
+    deviation = MAD * median(abs(value - middle) for value in healthy)
+    notable = min((1 - NOTABLE) * middle, middle - Z * deviation)
+    return max(0.0, notable if len(healthy) >= MANY else min(LOW * usual, notable))
+
+
+def _worst(measured: Sequence[Speed], low: set[tuple[str, str]]) -> SlowHost | None:
+    """The host with the most low ways among those with whom most are low, in one direction at least."""
+    found: list[tuple[int, SlowHost]] = []
+    for name in dict.fromkeys(host for one in measured for host in (one.source, one.target)):
+        sent = [one for one in measured if one.source == name]
+        received = [one for one in measured if one.target == name]
+        sends, receives = _mostly(sent, low), _mostly(received, low)
+        if sends or receives:
+            bad = [*(sent if sends else ()), *(received if receives else ())]
+            count = sum((one.source, one.target) in low for one in bad)
+            mbit = median(one.mbit for one in bad)
+            found.append((count, SlowHost(name=name, sends=sends, receives=receives, mbit=mbit)))
+    return max(found, key=lambda one: one[0], default=(0, None))[1]
+
+
+def _mostly(ways: Sequence[Speed], low: set[tuple[str, str]]) -> bool:
+    """Whether most of a row or column is low; one way alone tells no host."""
+    return len(ways) > 1 and sum((one.source, one.target) in low for one in ways) >= MOST_OF_A_ROW * len(ways)
