@@ -149,13 +149,16 @@ class Cluster:
         prepare.nodes(self.inventory)
         return prepare.report(values(self.connect()), fresh=fresh)
 
-    def doctor(self, *, only: Iterable[str] = (), skip: Iterable[str] = (), bench: bool = False) -> checks.Diagnosis:
+    def doctor(
+        self, *, only: Iterable[str] = (), skip: Iterable[str] = (), bench: bool = False, share_gpus: bool = False
+    ) -> checks.Diagnosis:
         """Judge every node and spare: what was found, and each check's results in order, the worst of it first.
 
         Args:
             only: Names of checks or categories; none means all.
             skip: Those left out.
             bench: Measure too, where nothing else computes.
+            share_gpus: That others compute on the GPUs too is meant; it is a warning then.
 
         Raises:
             UsageError: a name is no check.
@@ -169,6 +172,7 @@ class Cluster:
         if "runs" in needs:
             reached = [outcome.value.entry for outcome in outcomes if outcome.value]
             evidence = doctor.with_runs(evidence, self._runs("", reached), cleanup.orphans(reached, self._open))
+        evidence = replace(evidence, share_gpus=share_gpus)
         if "rehearsal" in needs:
             parts = rehearsal.parts(evidence, outcomes, chosen)
             self.progress(f"rehearsing on {len(parts)} hosts")

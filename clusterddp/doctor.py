@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks import Evidence, NetworkSeen, RunSeen, Seen
 from clusterddp.errors import PlanError
-from clusterddp.facts import Health, candidates, loopback, matrix, nearest
+from clusterddp.facts import GpuHealth, Health, candidates, loopback, matrix, nearest
+from clusterddp.facts.assign import FREE_MIB
 from clusterddp.fanout import each
 from clusterddp.known import TABLE as MESSAGES
 from clusterddp.known import find
-from clusterddp.probe import probe, try_all
+from clusterddp.probe import facts_request, probe, try_all
 from clusterddp.project import WORKDIRS
 from clusterddp.runs import views
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from clusterddp.known import Known
     from clusterddp.runs import RunView
 
+GPU_TIMEOUT = 420.0  # seconds: setup lines, GPUs started in a few waves, copies between them, each within its own limit
 HEALTH_TIMEOUT = 60.0  # seconds; what may hang on the host is given up there much earlier
 
 
@@ -41,7 +43,8 @@ def gather(
     Args:
         entries: The hosts, as they were to be connected.
         outcomes: Their connections.
-        needs: What the checks need: ``asked``, ``facts``, ``health``, ``network``, ``dialled``.
+        needs: What the checks need: ``asked``, ``facts``, ``health``, ``gpu-health``, ``gpu-trial``, ``network``,
+            ``dialled``.
         fresh: Ask torch anew instead of trusting what it said earlier.
     """
     hosts = [outcome.value for outcome in outcomes if outcome.value]
@@ -54,13 +57,17 @@ def gather(
             words = _words(told)
             seen[told.name] = replace(seen[told.name], facts=told.value, facts_error=words)
     facts = {name: one.facts for name, one in seen.items() if one.facts}
-    beside = ThreadPoolExecutor(1)
+    beside = ThreadPoolExecutor(2)
     try:
         wanted = {"network", "dialled"} & set(needs)
+        wants_gpus = {"gpu-health", "gpu-trial"} & set(needs)
         dialled = beside.submit(_network, [host for host in hosts if host.name in facts], facts) if wanted else None
+        asking = beside.submit(_gpu_healths, hosts, facts, trial="gpu-trial" in needs) if wants_gpus else None
         if "health" in needs:
             for outcome in _healths(hosts, facts):
                 seen[outcome.name] = replace(seen[outcome.name], health=outcome.value, health_error=_words(outcome))
+        for answer in asking.result() if asking else ():
+            seen[answer.name] = replace(seen[answer.name], gpu_health=answer.value, gpu_error=_words(answer))
         network = dialled.result() if dialled else None
     finally:  # after Ctrl-C nobody waits for hosts that may never answer
         beside.shutdown(wait=False, cancel_futures=True)
@@ -89,6 +96,25 @@ def _healths(hosts: Sequence[Host], facts: dict[str, Facts]) -> list[Outcome[Hea
         return Health.from_json(host.name, host.call("health", args, timeout=HEALTH_TIMEOUT))
 
     return each(hosts, ask)
+
+
+def _gpu_healths(hosts: Sequence[Host], facts: dict[str, Facts], *, trial: bool) -> list[Outcome[GpuHealth]]:
+    """What is known of NVIDIA's GPUs; a host that has none, or whose driver said so already, is not asked."""
+
+    def ask(host: Host) -> GpuHealth:
+        own = facts[host.name]
+        if not own.gpus and not own.pci_nvidia:
+            return GpuHealth(reason="no NVIDIA GPU there")
+        if own.nvidia_error:
+            return GpuHealth(reason=own.nvidia_error)
+        torch = own.torch
+        free = all(not gpu.processes and (gpu.used_mib or 0) < FREE_MIB for gpu in own.gpus)
+        # A job that runs there may need the memory that a trial takes.
+        tried = trial and free and torch is not None and torch.cuda and not torch.device_error
+        args = {**facts_request(host.entry), "devices": own.devices if tried else 0}
+        return GpuHealth.from_json(host.name, host.call("gpu_health", args, timeout=GPU_TIMEOUT))
+
+    return each([host for host in hosts if host.name in facts], ask)
 
 
 def _network(hosts: Sequence[Host], facts: dict[str, Facts]) -> NetworkSeen:

@@ -11,7 +11,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.checks import gpus, machine, network, performance, reach, rehearsal, software, storage
+from clusterddp.checks import (
+    gpuhealth,
+    gpus,
+    gputrial,
+    machine,
+    network,
+    performance,
+    reach,
+    rehearsal,
+    software,
+    storage,
+)
 from clusterddp.checks.check import (
     WORST_FIRST,
     Check,
@@ -56,6 +67,8 @@ TABLE: tuple[Check, ...] = (
     *reach.CHECKS,
     *software.CHECKS,
     *gpus.CHECKS,
+    *gpuhealth.CHECKS,
+    *gputrial.CHECKS,
     *machine.CHECKS,
     *network.CHECKS,
     *storage.CHECKS,
@@ -150,6 +163,8 @@ def _unjudged(seen: Seen, check: Check, culprits: Culprits) -> str:
         return f"{_BLIND}{seen.health_error or 'the host was not asked'}"
     if "runs" in check.needs and seen.runs_error:
         return f"{_BLIND}{seen.runs_error}"
+    if {"gpu-health", "gpu-trial"} & set(check.needs) and seen.gpu_health is None:
+        return f"{_BLIND}{seen.gpu_error or 'the host was not asked'}"
     return ""
 
 

@@ -13,14 +13,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from clusterddp.errors import ClusterddpError
-    from clusterddp.facts import Bench, Facts, Failure, Health, Interface, Pair
+    from clusterddp.facts import Bench, Facts, Failure, GpuHealth, Health, Interface, Pair
     from clusterddp.inventory import HostEntry
 
 Verdict = Literal["fail", "unknown", "warn", "skipped", "pass"]
 WORST_FIRST: tuple[Verdict, ...] = ("fail", "unknown", "warn", "skipped", "pass")
-# asked: for its facts, whatever came of it; dialled: a network on which dials were made; bench: what is only asked
-# with --bench, pairs: the speed of every pair
-Need = Literal["asked", "facts", "health", "network", "dialled", "runs", "rehearsal", "bench", "pairs"]
+# asked: for its facts, whatever came of it; gpu-trial: gpu-health with each GPU tried by torch; dialled: a network on
+# which dials were made; bench: what is only asked with --bench, pairs: the speed of every pair
+Need = Literal[
+    "asked",
+    "facts",
+    "health",
+    "gpu-health",
+    "gpu-trial",
+    "network",
+    "dialled",
+    "runs",
+    "rehearsal",
+    "bench",
+    "pairs",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +47,8 @@ class Seen:
     health: Health | None = None
     health_error: str = ""
     runs_error: str = ""
+    gpu_health: GpuHealth | None = None
+    gpu_error: str = ""
 
     @property
     def name(self) -> str:
@@ -107,6 +121,7 @@ class Evidence:
     runs: tuple[RunSeen, ...] | None = None
     rehearsal: RehearsalSeen | None = None
     bench: Bench | None = None
+    share_gpus: bool = False  # whether it is meant that others compute on the GPUs too
 
     @property
     def facts(self) -> list[tuple[HostEntry, Facts]]:

@@ -16,7 +16,7 @@ from clusterddp.facts.assign import FREE_MIB
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from clusterddp.checks.check import Evidence
+    from clusterddp.checks.check import Evidence, Seen
     from clusterddp.facts import Facts, Gpu, Owner
     from clusterddp.inventory import HostEntry
 
@@ -38,11 +38,6 @@ def _counts(evidence: Evidence) -> Iterable[Finding]:
             gone = [word for word in entry.gpus if word not in there and not word.startswith("MIG-")]
             if gone:
                 yield fail(entry.name, f"GPU {', '.join(gone)} of clusterddp_gpus is not there")
-
-
-def _start(entry: HostEntry, facts: Facts) -> Finding | None:
-    torch = facts.torch
-    return fail(entry.name, torch.device_error) if torch and torch.device_error else None
 
 
 def _driver(entry: HostEntry, facts: Facts) -> Finding | None:
@@ -67,12 +62,12 @@ def held(evidence: Evidence) -> Iterable[Finding]:
         owners = seen.health.owners if seen.health else {}
         for gpu in seen.facts.gpus:
             if gpu.processes:
-                yield _held(seen.name, seen.facts.user, gpu, owners)
+                yield _held(seen, gpu, owners, shared=evidence.share_gpus)
             elif gpu.used_mib is not None and gpu.used_mib > FREE_MIB:
                 yield warn(seen.name, f"GPU {gpu.index}: {gpu.used_mib} MiB used by processes that cannot be seen")
 
 
-def _held(host: str, user: str, gpu: Gpu, known: Mapping[int, Owner]) -> Finding:
+def _held(seen: Seen, gpu: Gpu, known: Mapping[int, Owner], *, shared: bool) -> Finding:
     words = [
         f"{known[pid].user}'s {known[pid].command} (pid {pid})" if pid in known else f"pid {pid}"
         for pid in gpu.processes[:4]
@@ -80,12 +75,17 @@ def _held(host: str, user: str, gpu: Gpu, known: Mapping[int, Owner]) -> Finding
     more = f" and {len(gpu.processes) - 4} more" if len(gpu.processes) > 4 else ""
     used = "" if gpu.used_mib is None else f", {gpu.used_mib} MiB used"
     message = f"GPU {gpu.index} is busy: {', '.join(words)}{more}{used}"
+    user = seen.facts.user if seen.facts else ""
     own = all(pid in known and known[pid].user == user for pid in gpu.processes)
-    return warn(host, message) if own else fail(host, message)
+    return warn(seen.name, message) if own or shared else fail(seen.name, message)
 
 
 def _models(facts: Facts) -> str:
-    return ", ".join(sorted(f"{gpu.name} {gpu.memory_mib or '?'} MiB" for gpu in facts.gpus))
+    counts: dict[str, int] = {}
+    for gpu in facts.gpus:
+        word = f"{gpu.name} with {gpu.memory_mib or '?'} MiB"
+        counts[word] = counts.get(word, 0) + 1
+    return ", ".join(f"{count}× {word}" for word, count in sorted(counts.items()))
 
 
 CHECKS = (
@@ -110,16 +110,6 @@ CHECKS = (
         fix="install a newer driver, or a torch built for the CUDA version that `nvidia-smi` shows",
     ),
     Check(
-        name="gpu-start",
-        category=CATEGORY,
-        title="torch can start the GPUs it sees",
-        judge=for_facts(_start),
-        needs=("facts",),
-        after=("python", "torch", "gpus", "driver"),
-        symptom="CUDA error, or a hang in the first .cuda()",
-        fix="on machines with NVSwitch start nvidia-fabricmanager; else reset the GPU or reboot",
-    ),
-    Check(
         name="busy-gpus",
         category=CATEGORY,
         title="nobody computes on the GPUs",
@@ -127,7 +117,7 @@ CHECKS = (
         needs=("facts", "health"),
         after=("gpus",),
         symptom="CUDA out of memory, or half the speed",
-        fix="end those processes, or take other GPUs: --gpus free",
+        fix="end those processes, take other GPUs (--gpus free), or share them: --share-gpus",
     ),
     Check(
         name="gpus-equal",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @cluster_options
 @click.option("--only", metavar="NAMES", help="Only these checks or categories, with commas.")
 @click.option("--skip", metavar="NAMES", help="All but these.")
+@click.option("--share-gpus", is_flag=True, help="Others compute on the GPUs too, and that is meant.")
 @click.option("--list", "listing", is_flag=True, help="Show the checks, and run none.")
 @click.option("--bench", is_flag=True, help="Measure too: bandwidth between all hosts. Nothing else may compute there.")
 @click.option("--strict", is_flag=True, help="Exit 1 also for a warning, and for what could not be looked at.")
@@ -45,6 +46,7 @@ def command(
     only: str | None,
     skip: str | None,
     *,
+    share_gpus: bool,
     listing: bool,
     bench: bool,
     strict: bool,
@@ -69,7 +71,7 @@ def command(
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415
 
     with open_cluster(inventory, limit) as cluster:
-        found = cluster.doctor(only=names[0], skip=names[1], bench=bench)
+        found = cluster.doctor(only=names[0], skip=names[1], bench=bench, share_gpus=share_gpus)
     if html:
         _write_page(found, html)
     if as_json:

@@ -5,6 +5,7 @@ Filled by clusterddp/probe.py; nothing here touches a host.
 
 from clusterddp.facts.assign import GpuPolicy, assign_gpus, spare_gpus
 from clusterddp.facts.bench import Bench
+from clusterddp.facts.gpuhealth import Card, GpuHealth, Peers, Start, Trial, Xid
 from clusterddp.facts.gpus import check_gpus, check_torch, workers
 from clusterddp.facts.health import Cgroup, Folder, Health, Login, Lookup, Owner, Write
 from clusterddp.facts.network import Candidate, Failure, candidates, choose, dials, loopback, nearest
@@ -16,12 +17,14 @@ from clusterddp.facts.values import Facts, Gpu, Interface, TorchFacts
 __all__ = [
     "Bench",
     "Candidate",
+    "Card",
     "Cgroup",
     "Dialled",
     "Facts",
     "Failure",
     "Folder",
     "Gpu",
+    "GpuHealth",
     "GpuPolicy",
     "Health",
     "Interface",
@@ -29,11 +32,15 @@ __all__ = [
     "Lookup",
     "Owner",
     "Pair",
+    "Peers",
     "SlowHost",
     "Slowness",
     "Speed",
+    "Start",
     "TorchFacts",
+    "Trial",
     "Write",
+    "Xid",
     "all_rounds",
     "assign_gpus",
     "at_once",

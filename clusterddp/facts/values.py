@@ -226,6 +226,10 @@ class Fields:
             raise self._wrong(name, numbers, "two whole numbers")
         return numbers[0], numbers[1]
 
+    def pairs(self, name: str) -> tuple[tuple[int, int], ...]:
+        """A list of pairs of whole numbers."""
+        return self._items(name, lambda one: one.pair("item"))
+
     def maybe_numbers(self, name: str, count: int) -> tuple[int | None, ...]:
         """A list of so many whole numbers, each of which may be null."""
         found = self._items(name, lambda one: one.maybe_number("item"))

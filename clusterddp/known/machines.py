@@ -68,7 +68,7 @@ ROWS = (
         pattern=r"no kernel image is available|is not compatible with the current PyTorch installation",
         cause="this torch, or an extension, was not built for this GPU's generation",
         remedy="install a build that lists the GPU's sm_XX in torch.cuda.get_arch_list(), and rebuild extensions",
-        check="torch",
+        check="architecture",
     ),
     Known(
         name="device-ordinal",

@@ -14,7 +14,7 @@ TIMEOUT = 30.0  # seconds; without persistence mode each call loads the driver, 
 _FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "mig.mode.current", "pci.bus_id")
 _APP_FIELDS = ("gpu_uuid", "pid", "used_memory")
 _PLACES = ("/usr/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi")
-_NVIDIA, _AMD = 0x10DE, 0x1002
+NVIDIA, _AMD = 0x10DE, 0x1002
 _DISPLAY, _ACCELERATOR = 0x03, 0x12
 _VGA = 0x0300
 
@@ -28,7 +28,7 @@ class Query(NamedTuple):
 
 def ask_nvidia(env: Dict[str, str]) -> Query:
     """Start asking; the answer comes with ``nvidia``."""
-    program = _program(env)
+    program = find_program(env)
     if program is None:
         return Query(None, None)
     shape = "--format=csv,noheader,nounits"
@@ -48,7 +48,7 @@ def nvidia(query: Query) -> Dict[str, Any]:
     answers = query.gpus.answer(), query.apps.answer()
     for answer in answers:
         if answer.status != 0:
-            return {"gpus": [], "nvidia_error": _why(answer)}
+            return {"gpus": [], "nvidia_error": why(answer)}
     try:
         gpus = parse_gpus(_text(answers[0]))
     except ValueError as error:
@@ -105,21 +105,23 @@ def pci_gpus(root: str = "/sys/bus/pci/devices") -> Dict[str, int]:
     An AMD VGA controller is not counted: nearly always it is the graphics part of a processor or a console.
     """
     counts = {"nvidia": 0, "amd": 0}
-    for device in _listing(root):
-        vendor, kind = _hex(root, device, "vendor"), _hex(root, device, "class") >> 8
-        if vendor == _NVIDIA and kind >> 8 == _DISPLAY:
+    for device in listing(root):
+        vendor, kind = hexadecimal(root, device, "vendor"), hexadecimal(root, device, "class") >> 8
+        if vendor == NVIDIA and kind >> 8 == _DISPLAY:
             counts["nvidia"] += 1
         elif vendor == _AMD and kind >> 8 in (_DISPLAY, _ACCELERATOR) and kind != _VGA:
             counts["amd"] += 1
     return counts
 
 
-def _program(env: Dict[str, str]) -> Optional[str]:
+def find_program(env: Dict[str, str]) -> Optional[str]:
+    """Where nvidia-smi is; None where it is not."""
     found = shutil.which("nvidia-smi", path=env.get("PATH", os.defpath))
     return found or next((place for place in _PLACES if os.access(place, os.X_OK)), None)
 
 
-def _why(answer: Answer) -> str:
+def why(answer: Answer) -> str:
+    """What an nvidia-smi that failed has to say, as one line."""
     if answer.status is None:
         return "nvidia-smi did not answer within %d s" % TIMEOUT
     # It prints most of its failures on stdout.
@@ -135,14 +137,16 @@ def _number(cell: str) -> Optional[int]:
     return int(cell) if cell.isdigit() else None  # `[N/A]`, `[Not Supported]`
 
 
-def _listing(folder: str) -> List[str]:
+def listing(folder: str) -> List[str]:
+    """The names in a folder, sorted; none where it cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except OSError:
         return []
 
 
-def _hex(*path: str) -> int:
+def hexadecimal(*path: str) -> int:
+    """The number in a file of /sys, by the parts of its path; 0 where there is none."""
     try:
         with open(os.path.join(*path), encoding="ascii") as file:
             return int(file.read().strip(), 16)

@@ -7,6 +7,7 @@ TABLE = {
     "facts": "probe:facts",
     "clock": "probe:clock",
     "health": "health:health",
+    "gpu_health": "gpuhealth:gpu_health",
     "listen": "netcheck:listen",
     "dial": "netcheck:dial",
     "drain": "bandwidth:drain",

@@ -6,7 +6,21 @@ from dataclasses import replace
 from typing import Any
 
 from clusterddp.checks import CheckResult, Evidence, NetworkSeen, RehearsalSeen, RunSeen, Seen, judge, select
-from clusterddp.facts import Cgroup, Failure, Folder, Health, Login, Lookup, TorchFacts, Write
+from clusterddp.facts import (
+    Card,
+    Cgroup,
+    Failure,
+    Folder,
+    GpuHealth,
+    Health,
+    Login,
+    Lookup,
+    Peers,
+    Start,
+    TorchFacts,
+    Trial,
+    Write,
+)
 from tests.unit.facts_made import interface, node
 
 
@@ -28,6 +42,25 @@ def health(*peers: str, **fields: Any) -> Health:
     return Health(**values)
 
 
+def gpu_health(*uuids: str, **fields: Any) -> GpuHealth:
+    """A host whose GPUs are well; without any it has nothing to tell of them."""
+    if not uuids and not fields:
+        return GpuHealth(reason="no NVIDIA GPU there")
+    starts = tuple(Start(index=index, capability=(9, 0), arches=("sm_80", "sm_90")) for index in range(len(uuids)))
+    values: dict[str, Any] = {
+        "cards": tuple(card(index, uuid) for index, uuid in enumerate(uuids)),
+        "trial": Trial(starts=starts, peers=Peers(tried=2)),
+        **fields,
+    }
+    return GpuHealth(**values)
+
+
+def card(index: int, uuid: str = "", **fields: Any) -> Card:
+    watts = {"celsius": 30, "power_watts": 700, "default_watts": 700}
+    values = {"bus": f"00000000:0{index}:00.0", "uncorrectable": 0, "width": 16, "most_width": 16, **watts, **fields}
+    return Card(index=index, uuid=uuid or f"GPU-{index}", **values)
+
+
 def folder(path: str, **fields: Any) -> Folder:
     free = {"total_bytes": 1 << 40, "free_bytes": 1 << 39, "inodes": 1 << 24, "free_inodes": 1 << 23}
     return Folder(path=path, **{"filesystem": "ext4", **free, **fields})
@@ -38,12 +71,13 @@ def address(name: str) -> str:
 
 
 def seen(name: str, *peers: str, entry: dict[str, Any] | None = None, devices: int = 0, **fields: Any) -> Seen:
-    """A host; ``health`` among the fields changes its health, all others its facts."""
-    changed = fields.pop("health", {})
+    """A host; ``health`` and ``gpu_health`` among the fields change its health, all others its facts."""
+    changed, gpu_changed = fields.pop("health", {}), fields.pop("gpu_health", {})
     own = {"hostname": name, "addresses": (interface("127.0.0.1", "lo", prefix=8), interface(address(name)))}
     torch = TorchFacts(version="2.7.0", cuda="12.8", gloo=True, nccl_available=True, device_count=devices)
     host, facts = node(name, entry=entry, devices=devices, **{**own, "torch": torch, **fields})
-    return Seen(entry=host, facts=facts, health=health(name, *peers, **changed))
+    told = gpu_health(*(gpu.uuid for gpu in facts.gpus), **gpu_changed)
+    return Seen(entry=host, facts=facts, health=health(name, *peers, **changed), gpu_health=told)
 
 
 def cluster(*changed: Seen, count: int = 3, failures: tuple[Failure, ...] = (), **fields: Any) -> Evidence:

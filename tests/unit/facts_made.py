@@ -62,6 +62,25 @@ def facts_json(**fields: Any) -> dict[str, Any]:
     }
 
 
+def gpu_health_json(**fields: Any) -> dict[str, Any]:
+    """What a host answers of GPUs of which there is nothing to tell."""
+    return {
+        "cards": [],
+        "error": None,
+        "links": {},
+        "xids": [],
+        "xids_error": None,
+        "switches": 0,
+        "fabric_manager": None,
+        "peer_memory": False,
+        "open_driver": False,
+        "mellanox": [],
+        "iommu": None,
+        "trial": None,
+        **fields,
+    }
+
+
 def interface(
     address: str, name: str = "eth0", *, prefix: int = 24, speed: int | None = 1000, **more: Any
 ) -> Interface:

@@ -72,7 +72,7 @@ HARMLESS = {
 }  # fmt: skip
 
 # Programs of remote/ that the training interpreter runs, so that they may ask for torch, inside a function.
-WITH_TORCH = {"store.py", "torchask.py", "programs/rehearse.py"}
+WITH_TORCH = {"store.py", "torchask.py", "gpuask.py", "programs/rehearse.py"}
 # Loaded by torch itself, in the agent, so that it may stand on torch; nothing else of ours imports it.
 BY_TORCH = {"plugin/handler.py"}
 # The one absolute import there: state.py is the first code on a host, and calls the zipapp it has just received.
@@ -80,6 +80,7 @@ BOOTSTRAP = ("state.py", f"{PACKAGE}.__main__")
 PROGRAMS = {
     "hook/sitecustomize.py",
     "torchask.py",
+    "gpuask.py",
     "programs/rehearse.py",
 }  # run as files of their own, never imported by ours
 

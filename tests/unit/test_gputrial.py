@@ -1,0 +1,164 @@
+"""GPUs tried by a torch that is made: how it starts, computes and copies is told by a variable, GPU by GPU.
+
+What a real torch without GPUs says stands at the end. The whole operation is asked on lab hosts
+(tests/integration/test_doctor_gpus.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp.facts import GpuHealth
+from clusterddp.remote import gputrial
+from tests.unit.facts_made import gpu_health_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TORCH = """
+import json, os, signal, time, types
+
+told = json.loads(os.environ["MADE_TORCH"])
+int32 = "int32"
+
+
+class Tensor:
+    def __init__(self, values, device):
+        self.values, self.device = values, device
+
+    def __add__(self, number):
+        return Tensor([value + number for value in self.values], self.device)
+
+    def item(self):
+        return self.values[0]
+
+    def copy_(self, other):
+        word = told.get("%d-%d" % (other.device, self.device))
+        if word == "hang":
+            time.sleep(600)
+        self.values = [0] * len(other.values) if word == "garbage" else list(other.values)
+
+    def cpu(self):
+        return self.values
+
+
+def zeros(count, device, dtype=None):
+    word = told.get(str(device), "well")
+    if word == "hang":
+        time.sleep(600)
+    if word == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if word == "raise":
+        raise RuntimeError("CUDA error: system not yet initialized\\nmore words")
+    return Tensor([5.0 if word == "wrong" else 0.0] * min(count, 8), device)
+
+
+def arange(count, dtype, device):
+    return Tensor(list(range(min(count, 8))), device)
+
+
+def equal(one, other):
+    return one == other
+
+
+cuda = types.SimpleNamespace(
+    get_arch_list=lambda: ["sm_90", "compute_90"],
+    get_device_capability=lambda index: (9, 0),
+    can_device_access_peer=lambda source, target: told.get("peers", True),
+    synchronize=lambda index: None,
+)
+"""
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Try so many GPUs of a made torch, each as told: well, hang, crash, raise, wrong; pairs: hang, garbage."""
+    (tmp_path / "torch.py").write_text(TORCH)
+    monkeypatch.setattr(gputrial, "START", 20.0)
+    monkeypatch.setattr(gputrial, "PEERS", 20.0)
+
+    def trial(count: int, **told: Any) -> dict[str, Any]:
+        env = {"PYTHONPATH": str(tmp_path), "MADE_TORCH": json.dumps({k.lstrip("_"): v for k, v in told.items()})}
+        args = {"devices": count, "python": sys.executable, "env": env}
+        found = gputrial.try_gpus(args, dict(os.environ))
+        assert found is not None
+        GpuHealth.from_json("here", gpu_health_json(trial=found))
+        return found
+
+    return trial
+
+
+def test_gpus_that_are_well_start_and_copy(attempt: Any) -> None:
+    found = attempt(3)
+    assert found["error"] is None
+    assert [(one["index"], one["error"], one["capability"]) for one in found["starts"]] == [
+        (index, None, [9, 0]) for index in range(3)
+    ]
+    assert found["starts"][0]["arches"] == ["sm_90", "compute_90"]
+    assert found["peers"] == {"error": None, "hangs": None, "wrong": [], "tried": 6}
+
+
+def test_one_gpu_has_nobody_to_copy_to(attempt: Any) -> None:
+    assert attempt(1)["peers"] is None
+
+
+def test_gpus_that_do_not_reach_each_other_are_not_copied_between(attempt: Any) -> None:
+    assert attempt(2, peers=False)["peers"]["tried"] == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "error"),
+    [
+        ("raise", "CUDA error: system not yet initialized"),
+        ("wrong", "it adds 0 and 1 and gets another number"),
+        ("crash", "torch ended with status -11"),
+    ],
+)
+def test_a_gpu_that_does_not_start_takes_nothing_from_the_others(attempt: Any, word: str, error: str) -> None:
+    found = attempt(3, _1=word)
+    assert [one["error"] for one in found["starts"]] == [None, error, None]
+    assert found["peers"] is None
+
+
+def test_a_gpu_that_hangs_is_given_up(attempt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gputrial, "START", 3.0)
+    found = attempt(1, _0="hang")
+    assert [one["error"] for one in found["starts"]] == ["no answer within 3 s"]
+
+
+def test_a_copy_that_hangs_is_named_with_its_pair(attempt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gputrial, "PEERS", 6.0)
+    found = attempt(2, **{"1-0": "hang"})
+    assert found["peers"] == {"error": None, "hangs": [1, 0], "wrong": [], "tried": 1}
+
+
+def test_what_arrives_changed_is_named_with_its_pair(attempt: Any) -> None:
+    found = attempt(2, **{"0-1": "garbage"})
+    assert found["peers"] == {"error": None, "hangs": None, "wrong": [[0, 1]], "tried": 2}
+
+
+def test_more_gpus_than_are_tried_at_once_are_all_tried(attempt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gputrial, "AT_ONCE", 2)
+    assert [one["index"] for one in attempt(5)["starts"]] == [0, 1, 2, 3, 4]
+
+
+def test_without_gpus_nothing_is_started() -> None:
+    assert gputrial.try_gpus({"devices": 0, "python": "/nope"}, {}) is None
+
+
+def test_an_interpreter_that_is_not_there_is_told() -> None:
+    found = gputrial.try_gpus({"devices": 1, "python": "/nope/python"}, dict(os.environ))
+    assert found is not None
+    assert "no /nope/python" in found["error"]
+
+
+def test_a_torch_without_cuda_says_so() -> None:
+    pytest.importorskip("torch")
+    found = gputrial.try_gpus({"devices": 1, "python": sys.executable}, dict(os.environ))
+    assert found is not None
+    assert "CUDA" in found["starts"][0]["error"] or found["starts"][0]["capability"]
