@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks import Evidence, NetworkSeen, RunSeen, Seen
 from clusterddp.errors import PlanError
-from clusterddp.facts import GpuHealth, Health, candidates, loopback, matrix, nearest
+from clusterddp.facts import GpuHealth, Health, candidates, job_paths, loopback, matrix, nearest
 from clusterddp.facts.assign import FREE_MIB
 from clusterddp.fanout import each
 from clusterddp.known import TABLE as MESSAGES
@@ -53,7 +53,7 @@ def gather(
         for entry, outcome in zip(entries, outcomes, strict=True)
     }
     if needs:
-        for told in probe(hosts, fresh=fresh):
+        for told in probe(hosts, fresh=fresh, packages=True):
             words = _words(told)
             seen[told.name] = replace(seen[told.name], facts=told.value, facts_error=words)
     facts = {name: one.facts for name, one in seen.items() if one.facts}
@@ -85,9 +85,9 @@ def _healths(hosts: Sequence[Host], facts: dict[str, Facts]) -> list[Outcome[Hea
         own = facts.get(host.name)
         args = {
             "workdir": host.entry.workdir or WORKDIRS,
-            "tmp": host.entry.env.get("TMPDIR"),
-            "extensions": host.entry.env.get("TORCH_EXTENSIONS_DIR"),
-            "paths": [],
+            "tmp": own.places.get("TMPDIR") if own else None,
+            "extensions": _extensions(own) if own else None,
+            "paths": list(job_paths(host.entry, own)) if own else [],
             "python": own.python if own else None,
             "names": names,
             "ports": list(host.entry.ports),
@@ -115,6 +115,12 @@ def _gpu_healths(hosts: Sequence[Host], facts: dict[str, Facts], *, trial: bool)
         return GpuHealth.from_json(host.name, host.call("gpu_health", args, timeout=GPU_TIMEOUT))
 
     return each([host for host in hosts if host.name in facts], ask)
+
+
+def _extensions(facts: Facts) -> str:
+    """Where torch builds extensions in a job."""
+    cache = facts.places.get("XDG_CACHE_HOME") or "~/.cache"
+    return facts.places.get("TORCH_EXTENSIONS_DIR") or f"{cache}/torch_extensions"
 
 
 def _network(hosts: Sequence[Host], facts: dict[str, Facts]) -> NetworkSeen:

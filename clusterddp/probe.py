@@ -27,14 +27,15 @@ DIAL_TIMEOUT = 4.0  # seconds; two lost SYNs are made good within it
 LISTEN_SECONDS = 60  # a listener whose operator was lost ends by itself
 
 
-def probe(hosts: Sequence[Host], *, fresh: bool = False) -> list[Outcome[Facts]]:
+def probe(hosts: Sequence[Host], *, fresh: bool = False, packages: bool = False) -> list[Outcome[Facts]]:
     """Every host's facts, in order, with its clock's offset from ours.
 
     Args:
         hosts: Open hosts.
         fresh: Ask torch anew instead of trusting the host's cache.
+        packages: Let each list the packages of its interpreter too.
     """
-    return each(hosts, lambda host: _facts(host, fresh=fresh))
+    return each(hosts, lambda host: _facts(host, fresh=fresh, packages=packages))
 
 
 def probe_network(
@@ -92,8 +93,9 @@ def clock_offset(host: Host) -> tuple[int, int]:
     return theirs - (sent + received) // 2, max(0, received - sent + 1) // 2
 
 
-def _facts(host: Host, *, fresh: bool) -> Facts:
-    found = host.call("facts", facts_request(host.entry, fresh=fresh), timeout=FACTS_TIMEOUT)
+def _facts(host: Host, *, fresh: bool, packages: bool) -> Facts:
+    args = {**facts_request(host.entry, fresh=fresh), "packages": packages}
+    found = host.call("facts", args, timeout=FACTS_TIMEOUT)
     offset, error = clock_offset(host)
     return Facts.from_json(host.name, found, clock_offset_ns=offset, clock_error_ns=error)
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.checks import (
+    environment,
     gpuhealth,
     gpus,
     gputrial,
@@ -66,6 +67,7 @@ __all__ = [
 TABLE: tuple[Check, ...] = (
     *reach.CHECKS,
     *software.CHECKS,
+    *environment.CHECKS,
     *gpus.CHECKS,
     *gpuhealth.CHECKS,
     *gputrial.CHECKS,

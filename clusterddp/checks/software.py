@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
 
 CATEGORY = "Python and torch"
-_STEERING = ("NCCL_", "GLOO_", "TP_")
-_HOST_OWN = ("IFNAME", "HCA", "TOPO", "FILE", "HOSTID")  # such variables may differ from host to host
+STEERING = ("NCCL_", "GLOO_", "TP_")
 
 
 def _setup(evidence: Evidence) -> Iterable[Finding]:
@@ -25,7 +24,7 @@ def _setup(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _stale(entry: HostEntry, facts: Facts) -> Finding | None:
-    stale = [name for name in facts.environment if not name.startswith(_STEERING) and name not in entry.env]
+    stale = [name for name in facts.environment if not name.startswith(STEERING) and name not in entry.env]
     if not stale:
         return None
     return warn(entry.name, f"the login or clusterddp_setup sets {', '.join(stale[:6])}")
@@ -81,21 +80,12 @@ def equal(what: str, value: Callable[[Facts], str | None], verdict: Verdict) -> 
     return judge
 
 
-def _settings(facts: Facts) -> str:
-    """What steers NCCL and gloo and should be the same everywhere, as one text."""
-    return " ".join(
-        f"{name}={value}"
-        for name, value in sorted(facts.environment.items())
-        if name.startswith(_STEERING) and not name.endswith(_HOST_OWN)
-    )
-
-
 def _torch_build(facts: Facts) -> str | None:
     return facts.torch.version if facts.torch else None
 
 
 def _nccl(facts: Facts) -> str | None:
-    return facts.torch.nccl if facts.torch else None
+    return (facts.torch.nccl_loaded or facts.torch.nccl) if facts.torch else None
 
 
 CHECKS = (
@@ -185,14 +175,5 @@ CHECKS = (
         needs=("facts",),
         after=("python", "torch"),
         fix="install a build of torch that has them",
-    ),
-    Check(
-        name="settings-equal",
-        category=CATEGORY,
-        title="NCCL and gloo are set alike",
-        judge=equal("the environment has", _settings, "warn"),
-        needs=("facts",),
-        symptom="Message truncated: received 524288 bytes instead of 65536, or a hang in the first collective",
-        fix="set NCCL_* and GLOO_* in clusterddp_env of all hosts, not in one host's rc files",
     ),
 )

@@ -11,6 +11,7 @@ from clusterddp.facts.health import Cgroup, Folder, Health, Login, Lookup, Owner
 from clusterddp.facts.network import Candidate, Failure, candidates, choose, dials, loopback, nearest
 from clusterddp.facts.pairing import all_rounds, at_once, first_rounds, neighbours, rows_of, second_round, twice_bad
 from clusterddp.facts.pairs import Dialled, Pair, matrix
+from clusterddp.facts.paths import job_paths
 from clusterddp.facts.speeds import SlowHost, Slowness, Speed, median, slow_pairs, slowness
 from clusterddp.facts.values import Facts, Gpu, Interface, TorchFacts
 
@@ -50,6 +51,7 @@ __all__ = [
     "choose",
     "dials",
     "first_rounds",
+    "job_paths",
     "loopback",
     "matrix",
     "median",

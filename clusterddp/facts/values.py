@@ -68,7 +68,9 @@ class TorchFacts:
     version: str = ""
     cuda: str | None = None
     hip: str | None = None
-    nccl: str | None = None
+    nccl: str | None = None  # that torch was built with
+    nccl_loaded: str | None = None  # the version of the library that importing torch loads
+    nccl_library: str | None = None
     gloo: bool = False
     nccl_available: bool = False
     device_count: int = 0
@@ -106,6 +108,9 @@ class Facts:
     visible_devices: str | None  # CUDA_VISIBLE_DEVICES (or HIP's, ROCR's) where the host or its inventory sets it
     env_digest: str
     environment: Mapping[str, str]  # what torchrun, NCCL and gloo heed, as the setup lines and clusterddp_env leave it
+    settings: Mapping[str, str]  # what NCCL's files set, and proxies
+    places: Mapping[str, str]  # variables that name folders of temporary files and caches
+    packages: Mapping[str, str] | None  # versions; None: not asked, or no interpreter
     python: str | None
     python_version: str | None
     python_error: str | None
@@ -151,6 +156,9 @@ class Facts:
             visible_devices=fields.maybe_text("visible_devices"),
             env_digest=fields.text("env_digest"),
             environment=fields.mapping("environment", lambda one, name: one.text(name)),
+            settings=fields.mapping("settings", lambda one, name: one.text(name)),
+            places=fields.mapping("places", lambda one, name: one.text(name)),
+            packages=fields.mapping("packages", lambda one, name: one.text(name)) if fields.given("packages") else None,
             python=fields.maybe_path("python"),
             python_version=fields.maybe_text("python_version"),
             python_error=fields.maybe_text("python_error"),
@@ -318,6 +326,8 @@ def _torch(fields: Fields) -> TorchFacts:
         cuda=fields.maybe_text("cuda"),
         hip=fields.maybe_text("hip"),
         nccl=fields.maybe_text("nccl"),
+        nccl_loaded=fields.maybe_text("nccl_loaded"),
+        nccl_library=fields.maybe_text("nccl_library"),
         gloo=fields.flag("gloo"),
         nccl_available=fields.flag("nccl_available"),
         device_count=fields.number("device_count", MOST),

@@ -21,7 +21,6 @@ from .request import Request
 
 PATIENCE = 4.0  # seconds for names, folders and paths together
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked at, nothing is made there
-EXTENSIONS = "~/.cache/torch_extensions"  # torch's own default
 WRITTEN = ("state", "workdir")  # where a small file is really written
 LIMITS = ("nofile", "memlock", "nproc")
 
@@ -47,14 +46,14 @@ def health(request: Request) -> Dict[str, Any]:
         "tmp": os.path.expanduser(str(args.get("tmp") or os.environ.get("TMPDIR") or "/tmp")),  # noqa: S108
         "shm": SHARED_MEMORY,
     }
-    extensions = os.path.expanduser(str(args.get("extensions") or EXTENSIONS))
     names, paths = [str(name) for name in args["names"]], [str(path) for path in args.get("paths") or ()]
     first, last = (int(port) for port in args["ports"])
     questions: Dict[str, Callable[[], Any]] = {"folder " + key: _asking(folder, wanted[key]) for key in wanted}
     questions.update({"write " + key: _asking(written, wanted[key]) for key in WRITTEN})
     questions.update({"name " + name: _asking(addresses, name) for name in names})
     questions.update({"path " + path: _asking(os.path.exists, os.path.expanduser(path)) for path in paths})
-    questions["locks"] = _asking(extension_locks, extensions)
+    if args.get("extensions"):
+        questions["locks"] = _asking(extension_locks, os.path.expanduser(str(args["extensions"])))
     answers = ask_all(questions, PATIENCE)
     silent = "no answer within %d s" % PATIENCE
     return {

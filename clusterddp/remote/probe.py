@@ -10,9 +10,11 @@ from typing import Any, Dict
 
 from . import gpus, netinfo
 from .hostinfo import host_facts
+from .packages import installed
 from .request import Request
+from .settings import places, settings
 from .setupenv import environment_digest, setup_environment
-from .state import Refused
+from .state import Refused, home_folder
 from .torchfacts import find_interpreter, torch_facts
 
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -26,7 +28,8 @@ def clock(_request: Request) -> Dict[str, int]:
 def facts(request: Request) -> Dict[str, Any]:
     """This host's facts.
 
-    Args of the request: ``setup`` (lines), ``python``, ``workdir``, ``env`` (clusterddp_env), ``state``, ``fresh``.
+    Args of the request: ``setup`` (lines), ``python``, ``workdir``, ``env`` (clusterddp_env), ``state``, ``fresh``,
+    ``packages`` (whether they are told).
 
     Raises:
         Refused: the setup lines fail, or the network cannot be looked at.
@@ -47,6 +50,8 @@ def facts(request: Request) -> Dict[str, Any]:
         "visible_devices": next((env[name] for name in _VISIBLE if name in env), None),
         "env_digest": environment_digest(env),
         "environment": _telling(env),
+        "settings": settings(env, home_folder()),
+        "places": places(env),
     }
     found.update(_python_facts(args, env, found))
     found["time_ns"] = time.time_ns()
@@ -69,11 +74,11 @@ def _addresses() -> Any:
 
 
 def _python_facts(args: Dict[str, Any], env: Dict[str, str], found: Dict[str, Any]) -> Dict[str, Any]:
-    """``{python, python_version, python_error, torch}``; a host without them still has all its other facts."""
+    """``{python, python_version, python_error, torch, packages}``; a host without has all its other facts."""
     try:
         interpreter = find_interpreter(args.get("python"), env, args.get("workdir"))
     except Refused as error:
-        return {"python": None, "python_version": None, "python_error": error.message, "torch": None}
+        return {"python": None, "python_version": None, "python_error": error.message, "torch": None, "packages": None}
     visible = [gpu["uuid"] for gpu in found["gpus"]] + [str(found["visible_devices"]), str(found["pci_gpus"])]
     given = ["%s=%s" % item for item in sorted((args.get("env") or {}).items())]
     depends = [found["env_digest"], *(args.get("setup") or []), *given, *visible]
@@ -83,4 +88,5 @@ def _python_facts(args: Dict[str, Any], env: Dict[str, str], found: Dict[str, An
         "python_version": interpreter.version,
         "python_error": None,
         "torch": torch,
+        "packages": installed(interpreter.path) if args.get("packages") else None,
     }

@@ -4,10 +4,11 @@ Its source is handed to ``python -c`` with two descriptor numbers (see child.py)
 An exception in a detail leaves that detail null; only the import decides whether there is a torch.
 """
 
+import ctypes
 import json
 import os
 import sys
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Optional
 
 
 def main(answer: int) -> None:
@@ -30,6 +31,8 @@ def collect(torch: Any, facts: Dict[str, Any]) -> None:
     facts["cuda"] = _try(lambda: torch.version.cuda)
     facts["hip"] = _try(lambda: torch.version.hip)
     facts["nccl"] = _try(lambda: _version(torch.cuda.nccl.version()))
+    facts["nccl_library"] = _try(_nccl_library)
+    facts["nccl_loaded"] = _try(lambda: _asked(facts["nccl_library"]))
     facts["gloo"] = _try(lambda: bool(torch.distributed.is_gloo_available())) or False
     facts["nccl_available"] = _try(lambda: bool(torch.distributed.is_nccl_available())) or False
     facts["device_count"] = _try(lambda: int(torch.cuda.device_count())) or 0
@@ -47,8 +50,26 @@ def _try(ask: Callable[[], Any]) -> Any:
         return None
 
 
+def _nccl_library() -> Optional[str]:
+    """The libnccl that importing torch has loaded: LD_LIBRARY_PATH may bring another than torch was built with."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:
+        paths = [line.split(None, 5)[5].strip() for line in lines if "/libnccl.so" in line]
+    return paths[0] if paths else None
+
+
+def _asked(library: Optional[str]) -> Optional[str]:
+    """The version that a library of NCCL itself gives; torch gives the one of its headers."""
+    if library is None:
+        return None
+    number = ctypes.c_int()
+    ctypes.CDLL(library).ncclGetVersion(ctypes.byref(number))
+    return _version(number.value)
+
+
 def _version(value: Any) -> str:
-    if isinstance(value, int):  # torch's own old spelling, 2708 for 2.7.8
+    if isinstance(value, int) and value >= 10000:  # NCCL's own spelling since 2.9
+        return "%d.%d.%d" % (value // 10000, value // 100 % 100, value % 100)
+    if isinstance(value, int):  # the one before, 2708 for 2.7.8
         return "%d.%d.%d" % (value // 1000, value // 100 % 10, value % 100)
     return ".".join(str(part) for part in value)
 

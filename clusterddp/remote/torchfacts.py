@@ -19,7 +19,7 @@ from .state import Refused, private_folder, read_json, write_json
 
 TIMEOUT = 120.0  # seconds for `import torch`
 QUICK = 30.0  # seconds for an interpreter that only says who it is
-FORMAT = 1
+FORMAT = 2
 _WHO = (
     "import json, os, sys; os.write(int(sys.argv[2]), json.dumps("
     "{'python': sys.executable, 'version': sys.version.split()[0], 'path': sys.path}).encode())"
@@ -73,8 +73,8 @@ def torch_facts(
         fresh: Ask anew whatever the cache holds.
 
     Returns:
-        ``{version, cuda, hip, nccl, gloo, nccl_available, device_count, device_names, device_error, import_error}``,
-        with ``import_error`` set and nothing else meant where there is no working torch.
+        ``{version, cuda, hip, nccl, nccl_loaded, nccl_library, gloo, nccl_available, device_count, device_names,
+        device_error, import_error}``, with ``import_error`` set and nothing else meant where no torch works.
     """
     folder = os.path.join(state, "facts")
     path = os.path.join(folder, cache_key(interpreter, depends) + ".json")

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from clusterddp.checks import Evidence, RunSeen
-from clusterddp.facts import Cgroup, Login, Write
+from clusterddp.facts import Cgroup, Login, TorchFacts, Write
 from tests.unit.evidence_made import cluster, folder, said, seen, wrong
 
 NAMES = ("gpu01", "gpu02", "gpu03")
+TORCH = TorchFacts(version="2.7.0", cuda="12.8", nccl="2.26.2", nccl_loaded="2.26.2", gloo=True, nccl_available=True)
 MIB, GIB = 1 << 20, 1 << 30
 
 
@@ -45,6 +46,15 @@ HEALTH: list[tuple[dict[str, Any], str, str, str]] = [
     ),
     ({"writes": {"state": Write(error="Quota exceeded")}}, "writable", "fail", "state /state (Quota exceeded)"),
 ]
+# (what differs on gpu02, what is said of it)
+FACTS: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"torch": replace(TORCH, nccl_loaded="2.18.3", nccl_library="/x/libnccl.so.2")}, "nccl-equal", "fail", "2.18.3"),
+    ({"settings": {"NCCL_ALGO": "Ring"}}, "settings-equal", "warn", "NCCL_ALGO=Ring (unset on gpu01)"),
+    ({"settings": {"no_proxy": "10.0.0.0/8"}}, "settings-equal", "warn", "no_proxy=10.0.0.0/8 (unset on gpu01)"),
+    ({"packages": {"numpy": "1.26.4"}}, "packages", "warn", "numpy 1.26.4 (numpy 2.1.0 on gpu01)"),
+    ({"packages": {}}, "packages", "warn", "numpy not there (numpy 2.1.0 on gpu01)"),
+    ({"packages": None}, "packages", "unknown", "could not look"),
+]
 
 
 @pytest.mark.parametrize(("fields", "name", "verdict", "words"), HEALTH, ids=[f"{row[1]} {row[3]}" for row in HEALTH])
@@ -53,6 +63,63 @@ def test_a_fault_in_the_health_is_named(fields: dict[str, Any], name: str, verdi
     assert (result.name, result.verdict, result.hosts) == (name, verdict, ("gpu02",))
     assert words in result.message
     assert verdict == "unknown" or (result.symptom and result.fix)
+
+
+@pytest.mark.parametrize(("fields", "name", "verdict", "words"), FACTS, ids=[f"{row[1]} {row[3]}" for row in FACTS])
+def test_a_fault_in_the_facts_is_named(fields: dict[str, Any], name: str, verdict: str, words: str) -> None:
+    healthy = [seen(one, *NAMES, torch=TORCH) for one in ("gpu01", "gpu03")]
+    (result,) = wrong(cluster(*healthy, seen("gpu02", *NAMES, **{"torch": TORCH, **fields})))
+    assert (result.name, result.verdict, result.hosts) == (name, verdict, ("gpu02",))
+    assert words in result.message
+    assert verdict == "unknown" or (result.symptom and result.fix)
+
+
+def test_one_other_nccl_that_all_load_is_told_where_it_lies() -> None:
+    other = replace(TORCH, nccl_loaded="2.18.3", nccl_library="/x/libnccl.so.2")
+    (result,) = wrong(cluster(*(seen(name, *NAMES, torch=other) for name in NAMES)))
+    assert (result.name, result.verdict, result.hosts) == ("nccl-loaded", "warn", NAMES)
+    assert result.message == "torch was built with NCCL 2.26.2, and loads 2.18.3 (/x/libnccl.so.2)"
+
+
+def test_of_many_differences_some_are_listed() -> None:
+    (result,) = wrong(changed(packages={"numpy": "2.1.0", **{f"p{n}": "1" for n in range(9)}}))
+    assert result.message.endswith("p5 1 (not there on gpu01) and 3 more")
+
+
+def test_settings_that_are_a_hosts_own_may_differ() -> None:
+    assert said(changed(environment={"NCCL_SOCKET_IFNAME": "eth0"}, settings={"NCCL_IB_HCA": "mlx5_0"})) == []
+
+
+def test_a_path_that_only_some_hosts_have_is_named_on_those_that_lack_it() -> None:
+    entry = {"env": {"DATA": "/data/imagenet", "MODE": "fast", "BOTH": "/a:~/b"}}
+    every = {"/data/imagenet": True, "/a": False, "~/b": False}
+    hosts = {name: dict(every) for name in NAMES}
+    hosts["gpu02"]["/data/imagenet"] = False
+
+    def evidence() -> Evidence:
+        return cluster(*(seen(name, *NAMES, entry=entry, health={"paths": hosts[name]}) for name in NAMES))
+
+    (result,) = wrong(evidence())
+    assert (result.name, result.verdict, result.hosts) == ("paths", "warn", ("gpu02",))
+    assert result.message == "DATA=/data/imagenet is not there, on gpu01 it is"
+    for paths in hosts.values():
+        paths["/data/imagenet"] = False  # a job may make it
+    assert said(evidence()) == []
+
+
+def test_a_path_of_a_hosts_own_counts_as_the_variables() -> None:
+    own = {"gpu01": "/data", "gpu02": "/scratch/data", "gpu03": "/mnt/data"}
+    hosts = [
+        seen(name, *NAMES, entry={"env": {"DATA": path}}, health={"paths": {path: name != "gpu02"}})
+        for name, path in own.items()
+    ]
+    assert said(cluster(*hosts)) == [("paths", "warn", ("gpu02",))]
+
+
+def test_only_old_locks_of_extensions_are_named() -> None:
+    assert said(unhealthy(locks={"/c/x/lock": 30})) == []
+    (result,) = wrong(unhealthy(locks={"/c/x/lock": 7200, "/c/y/lock": 3}))
+    assert (result.name, result.hosts, result.message) == ("extension-locks", ("gpu02",), "/c/x/lock is 120 min old")
 
 
 def test_limits_that_leave_enough_pass() -> None:

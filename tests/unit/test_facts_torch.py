@@ -80,6 +80,8 @@ def test_everything_torch_says_is_collected(site: Site) -> None:
         "cuda": "12.8",
         "hip": None,
         "nccl": "2.27.5",
+        "nccl_library": None,
+        "nccl_loaded": None,
         "gloo": True,
         "nccl_available": True,
         "device_count": 2,
