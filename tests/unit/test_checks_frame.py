@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from clusterddp.checks import TABLE, Check, Evidence, NetworkSeen, RunSeen, Seen, collapsed, judge, select, worst
+from clusterddp.checks import TABLE, Check, Evidence, Seen, collapsed, judge, select, worst
 from clusterddp.doctor import explain
 from clusterddp.errors import HelperError, UnreachableError, UsageError
-from clusterddp.facts import Folder, Lookup, Owner, TorchFacts
 from clusterddp.known import TABLE as MESSAGES
-from tests.unit.evidence_made import cluster, failure, health, seen
-from tests.unit.facts_made import gpus, interface
+from tests.unit.anything import HOSTS, Anything
+from tests.unit.evidence_made import cluster, health, seen
 
 PAGE = Path(__file__).parents[2] / "docs" / "checks.md"
 NAMES = [check.name for check in TABLE]
@@ -136,87 +133,25 @@ def test_a_log_is_explained_by_its_known_messages() -> None:
     assert explain(["all is well"]) == []
 
 
-words = st.text(max_size=8)
-sizes = st.integers(min_value=0, max_value=(1 << 63) - 1)
-addresses = st.sampled_from(["10.0.0.1", "10.0.0.2", "127.0.1.1", "fe80::1", "nonsense", ""])
-folders = st.builds(
-    Folder, path=words, filesystem=words, network=st.booleans(), free_bytes=sizes, inodes=sizes, free_inodes=sizes,
-    writable=st.booleans(), error=st.none() | words,
-)  # fmt: skip
-lookups = st.builds(Lookup, addresses=st.lists(addresses, max_size=3).map(tuple), error=st.none() | words)
-torches = st.none() | st.builds(
-    TorchFacts, version=words, cuda=st.none() | words, nccl=st.none() | words, gloo=st.booleans(),
-    nccl_available=st.booleans(), device_count=st.integers(0, 9), device_error=st.none() | st.just("e"),
-    import_error=st.none() | words,
-)  # fmt: skip
+@pytest.mark.parametrize("seed", range(20))
+def test_no_check_raises_whatever_is_true(seed: int) -> None:
+    for number in range(10):
+        results = judge(Anything(10 * seed + number).evidence(), select(bench=True))
+        for check in TABLE:
+            own = [result for result in results if result.name == check.name]
+            assert {host for result in own for host in result.hosts} == set(HOSTS), check.name
+        for result in results:
+            assert result.verdict != "pass" or result.message
+            assert (result.verdict in ("fail", "warn")) == bool(result.fix or result.symptom), result
 
 
-@st.composite
-def hosts(draw: st.DrawFn, name: str) -> Seen:
-    """A host of which anything may be true, or nothing is known."""
-    kind = draw(st.sampled_from(["whole", "lost", "no facts", "no health"]))
-    torch = draw(torches)
-    cards = tuple(
-        replace(gpu, driver=draw(words), used_mib=draw(st.none() | sizes))
-        for gpu in gpus(draw(st.integers(0, 2)), busy=(0,))
-    )
-    made = seen(
-        name,
-        entry={"gpus": draw(st.none() | st.integers(0, 9) | st.just(("0", "GPU-x")))},
-        hostname=draw(st.sampled_from(["gpu01", "gpu02", ""])),
-        boot=draw(st.sampled_from(["a", "b"])),
-        addresses=tuple(interface(one) for one in draw(st.lists(st.sampled_from(["10.0.0.1", "10.0.0.2"])))),
-        environment=draw(st.dictionaries(st.sampled_from(["NCCL_SOCKET_IFNAME", "RANK", "NCCL_X"]), words)),
-        python=draw(st.none() | st.just("/p")),
-        torch=torch,
-        gpus=cards,
-        cores=draw(st.integers(0, 9)),
-        memory_bytes=draw(st.none() | sizes),
-        shm_bytes_free=draw(st.none() | sizes),
-        clock_offset_ns=draw(st.integers(-(1 << 62), 1 << 62)),
-        kill_user_processes=draw(st.booleans()),
-        remove_ipc=draw(st.booleans()),
-        health={
-            "limits": draw(st.dictionaries(st.sampled_from(["nofile", "memlock", "x"]), st.tuples(sizes, sizes))),
-            "available_bytes": draw(st.none() | sizes),
-            "infiniband": draw(st.booleans()),
-            "taken": draw(st.lists(st.integers(29400, 29499), unique=True).map(tuple)),
-            "folders": draw(st.dictionaries(st.sampled_from(["state", "workdir", "tmp"]), folders)),
-            "names": draw(st.dictionaries(st.sampled_from(["gpu01", "gpu02"]), lookups)),
-            "owners": draw(st.just({}) | st.just({4711: Owner(user="bob", command="x")})),
-        },
-    )
-    if kind == "lost":
-        return Seen(entry=made.entry, error=UnreachableError(name, "no answer"), noise=draw(words))
-    if kind == "no facts":
-        return replace(made, facts=None, facts_error="gone")
-    return replace(made, health=None) if kind == "no health" else made
-
-
-pairs = st.tuples(st.sampled_from(["gpu01", "gpu02"]), st.sampled_from(["gpu01", "gpu02"]), st.booleans())
-networks = st.none() | st.builds(
-    NetworkSeen,
-    where=st.just({"gpu01": interface("10.0.0.1"), "gpu02": interface("10.0.0.2", speed=None)}),
-    failures=st.lists(pairs.map(lambda one: failure(one[0], one[1], ranged=one[2]))).map(tuple),
-    deaf=st.dictionaries(st.sampled_from(["gpu01", "gpu02"]), st.text(min_size=1, max_size=8)),
-    error=words,
-)
-runs = st.none() | st.lists(
-    st.builds(RunSeen, run=words, hosts=st.just(("gpu01",)), left=st.just({}) | st.just({"gpu02": (1,)}))
-).map(tuple)
-
-
-@given(one=hosts("gpu01"), two=hosts("gpu02"), network=networks, found=runs)
-def test_no_check_raises_whatever_is_true(
-    one: Seen, two: Seen, network: NetworkSeen | None, found: tuple[RunSeen, ...] | None
-) -> None:
-    results = judge(Evidence(hosts=(one, two), network=network, runs=found), select(bench=True))
-    for check in TABLE:
-        own = [result for result in results if result.name == check.name]
-        assert {host for result in own for host in result.hosts} == {"gpu01", "gpu02"}
-    for result in results:
-        assert result.message
-        assert (result.verdict in ("fail", "warn")) == bool(result.fix or result.symptom)
+def test_anything_holds_every_field_of_the_evidence_filled() -> None:
+    made = [Anything(seed).evidence() for seed in range(200)]
+    seen = [host for evidence in made for host in evidence.hosts]
+    facts, healths = [one.facts for one in seen if one.facts], [one.health for one in seen if one.health]
+    for values in (made, seen, facts, healths):
+        for field in dataclasses.fields(values[0]):
+            assert any(getattr(value, field.name) for value in values), field.name
 
 
 def test_no_host_at_all_is_no_finding() -> None:
