@@ -158,7 +158,11 @@ def _mig_alone(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
     fix = "`sudo nvidia-smi mig -cgi PROFILE -C`, or switch MIG off: `sudo nvidia-smi -mig 0`"
     yield from _cards(seen.name, told.cards, _without_instance, fail, fix=fix)
     if _mode(told.cards) == "mixed":
-        yield from _cards(seen.name, told.cards, lambda card: "MIG is on, off on others" if card.mig else "", warn)
+        yield from _cards(seen.name, told.cards, _cut, warn)
+
+
+def _cut(card: Card) -> str:
+    return "MIG is on, off on others" if card.mig and card.instances else ""
 
 
 def _without_instance(card: Card) -> str:

@@ -1,4 +1,4 @@
-"""GPUs tried by a torch that is made: how it starts, computes and copies is told by a variable, GPU by GPU.
+"""GPUs tried by a torch that is made: how it starts, computes and copies is told, GPU by GPU.
 
 What a real torch without GPUs says stands at the end. The whole operation is asked on lab hosts
 (tests/integration/test_doctor_gpus.py).
@@ -16,63 +16,10 @@ import pytest
 from clusterddp.facts import GpuHealth
 from clusterddp.remote import gputrial
 from tests.unit.facts_made import gpu_health_json
+from tests.unit.torch_made import TORCH
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-TORCH = """
-import json, os, signal, time, types
-
-told = json.loads(os.environ["MADE_TORCH"])
-int32 = "int32"
-
-
-class Tensor:
-    def __init__(self, values, device):
-        self.values, self.device = values, device
-
-    def __add__(self, number):
-        return Tensor([value + number for value in self.values], self.device)
-
-    def item(self):
-        return self.values[0]
-
-    def copy_(self, other):
-        word = told.get("%d-%d" % (other.device, self.device))
-        if word == "hang":
-            time.sleep(600)
-        self.values = [0] * len(other.values) if word == "garbage" else list(other.values)
-
-    def cpu(self):
-        return self.values
-
-
-def zeros(count, device, dtype=None):
-    word = told.get(str(device), "well")
-    if word == "hang":
-        time.sleep(600)
-    if word == "crash":
-        os.kill(os.getpid(), signal.SIGSEGV)
-    if word == "raise":
-        raise RuntimeError("CUDA error: system not yet initialized\\nmore words")
-    return Tensor([5.0 if word == "wrong" else 0.0] * min(count, 8), device)
-
-
-def arange(count, dtype, device):
-    return Tensor(list(range(min(count, 8))), device)
-
-
-def equal(one, other):
-    return one == other
-
-
-cuda = types.SimpleNamespace(
-    get_arch_list=lambda: ["sm_90", "compute_90"],
-    get_device_capability=lambda index: (9, 0),
-    can_device_access_peer=lambda source, target: told.get("peers", True),
-    synchronize=lambda index: None,
-)
-"""
 
 
 @pytest.fixture
@@ -83,8 +30,8 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(gputrial, "PEERS", 20.0)
 
     def trial(count: int, **told: Any) -> dict[str, Any]:
-        env = {"PYTHONPATH": str(tmp_path), "MADE_TORCH": json.dumps({k.lstrip("_"): v for k, v in told.items()})}
-        args = {"devices": count, "python": sys.executable, "env": env}
+        (tmp_path / "told.json").write_text(json.dumps({name.lstrip("_"): word for name, word in told.items()}))
+        args = {"devices": count, "python": sys.executable, "env": {"PYTHONPATH": str(tmp_path)}}
         found = gputrial.try_gpus(args, dict(os.environ))
         assert found is not None
         GpuHealth.from_json("here", gpu_health_json(trial=found))
