@@ -193,17 +193,16 @@ class Cluster:
         outcomes = self.connect([*entries, *reserve])
         hosts = prepare.take(outcomes[: len(entries)], options, self.notify)
         spares = prepare.take_spares(outcomes[len(entries) :], self.notify)
-        plan = prepare.prepare(
-            [*hosts, *spares],
+        return prepare.prepare(
+            hosts,
+            spares,
             self.project,
             self.inventory,
             options,
             self.notify,
             self.progress,
-            spares=len(spares),
             dry=dry,
         )
-        return plan, [*hosts, *spares]
 
     def run(self, script: str, args: Sequence[str] = (), **options: Any) -> Run:
         """Sync the project's code, start ``script`` by torchrun on every node, return at once.

@@ -22,7 +22,7 @@ from clusterddp.project import WORKDIRS
 from clusterddp.runs import views
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from clusterddp.cleanup import Orphans
     from clusterddp.facts import Facts
@@ -61,24 +61,25 @@ def gather(
     try:
         wanted = {"network", "dialled"} & set(needs)
         wants_gpus = {"gpu-health", "gpu-trial"} & set(needs)
-        dialled = beside.submit(_network, [host for host in hosts if host.name in facts], facts) if wanted else None
+        dialled = beside.submit(network, [host for host in hosts if host.name in facts], facts) if wanted else None
         asking = beside.submit(_gpu_healths, hosts, facts, trial="gpu-trial" in needs) if wants_gpus else None
         if "health" in needs:
-            for outcome in _healths(hosts, facts):
+            for outcome in healths(hosts, facts):
                 seen[outcome.name] = replace(seen[outcome.name], health=outcome.value, health_error=_words(outcome))
         for answer in asking.result() if asking else ():
             seen[answer.name] = replace(seen[answer.name], gpu_health=answer.value, gpu_error=_words(answer))
-        network = dialled.result() if dialled else None
+        dials = dialled.result() if dialled else None
     finally:  # after Ctrl-C nobody waits for hosts that may never answer
         beside.shutdown(wait=False, cancel_futures=True)
-    return Evidence(hosts=tuple(seen.values()), network=network)
+    return Evidence(hosts=tuple(seen.values()), network=dials)
 
 
 def _words(outcome: Outcome[Any]) -> str:
     return str(outcome.error).removeprefix(f"{outcome.name}: ") if outcome.error else ""
 
 
-def _healths(hosts: Sequence[Host], facts: dict[str, Facts]) -> list[Outcome[Health]]:
+def healths(hosts: Sequence[Host], facts: Mapping[str, Facts]) -> list[Outcome[Health]]:
+    """The hosts' health, as each tells it."""
     names = list(dict.fromkeys(one.hostname for one in facts.values()))
 
     def ask(host: Host) -> Health:
@@ -123,10 +124,13 @@ def _extensions(facts: Facts) -> str:
     return facts.places.get("TORCH_EXTENSIONS_DIR") or f"{cache}/torch_extensions"
 
 
-def _network(hosts: Sequence[Host], facts: dict[str, Facts]) -> NetworkSeen:
-    """Dials between all pairs on every network that comes into question; what failed on the best."""
+def network(hosts: Sequence[Host], facts: Mapping[str, Facts], *, growing: bool = False) -> NetworkSeen:
+    """Dials between all pairs on every network that comes into question; what failed on the best.
+
+    The doctor and every run choose by this. ``growing``: more hosts may join.
+    """
     nodes = [(host.entry, facts[host.name]) for host in hosts]
-    local = loopback(nodes)
+    local = loopback(nodes, growing=growing)
     if local is not None or not nodes:
         return NetworkSeen(label="loopback", where=local or {})
     try:

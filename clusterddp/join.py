@@ -38,7 +38,7 @@ def join(guide: Host, spool: str, hosts: Sequence[Host], project: Project) -> di
     plan, record = invitation["plan"], invitation["plan"]["record"]
     addresses = invitation["ready"]["peers"]
     _check_room(plan, len(addresses or plan["peers"]), hosts)
-    facts = facts_of([guide, *hosts], fresh=False, stated=record.get("nproc") is not None)
+    facts = facts_of([guide, *hosts], fresh=False, nproc=record.get("nproc"))
     network = probe_network([guide, *hosts], facts)
     _check_reach(plan, network)
     workdirs = _same_code(hosts, project, record)

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import clusterddp
-from clusterddp import sync
+from clusterddp import doctor, preflight, sync
+from clusterddp.checks import TABLE, judge
 from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanError, UsageError
-from clusterddp.facts import assign_gpus, check_gpus, check_torch, workers
+from clusterddp.facts import assign_gpus, workers
 from clusterddp.fanout import values
 from clusterddp.plan import LaunchOptions, Node, check_restarts, choose_backend, make_plan, predicted_ranks
 from clusterddp.probe import probe, probe_network
@@ -28,6 +29,7 @@ from clusterddp.wanted import check_synced, script_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from clusterddp.checks import Check, CheckResult
     from clusterddp.facts import Facts
     from clusterddp.fanout import Host, Outcome
     from clusterddp.inventory import HostEntry, Inventory
@@ -64,7 +66,7 @@ def report(hosts: Sequence[Host], *, fresh: bool) -> list[HostReport]:
     Raises:
         HostsError, PlanError: hosts cannot be asked, or cannot train; names each.
     """
-    facts = facts_of(hosts, fresh=fresh, stated=False)
+    facts = facts_of(hosts, fresh=fresh)
     network = probe_network(hosts, facts)
     devices = assign_gpus([(host.entry, facts[host.name]) for host in hosts])
     counts = {host.name: workers(host.entry, facts[host.name], devices[host.name]) for host in hosts}
@@ -97,7 +99,7 @@ def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
 
 
 def take(outcomes: Sequence[Outcome[Host]], options: RunOptions, notify: Callable[[str], None]) -> list[Host]:
-    """The hosts that take part: all, or with ``nnodes`` the first so many that answer (elastic: up to so many).
+    """The hosts that come into question: all, or with ``nnodes`` those that answer.
 
     Raises:
         PlanError: fewer answer than are wanted.
@@ -122,10 +124,7 @@ def take(outcomes: Sequence[Outcome[Host]], options: RunOptions, notify: Callabl
         raise PlanError(f"{len(answering)} of {least} nodes answer: {failed[0].error}")
     for outcome in failed:
         notify(f"left out: {outcome.error}")
-    spare = [host.name for host in answering[options.nnodes :]]
-    if spare:
-        notify(f"not used: {', '.join(spare)}")
-    return answering[: options.nnodes]
+    return answering
 
 
 def take_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]) -> list[Host]:
@@ -146,21 +145,54 @@ def _without(failed: Sequence[Outcome[Host]]) -> ClusterddpError:
 
 def prepare(
     hosts: Sequence[Host],
+    spares: Sequence[Host],
     project: Project,
     inventory: Inventory,
     options: RunOptions,
     notify: Callable[[str], None],
     progress: Callable[[str], None],
     *,
-    spares: int = 0,
     dry: bool = False,
-) -> LaunchPlan:
-    """Facts, network and code, then the plan. The last ``spares`` hosts wait; a ``dry`` one syncs nothing.
+) -> tuple[LaunchPlan, list[Host]]:
+    """Facts, preflight, network and code, then the plan and its hosts by place; a ``dry`` one syncs nothing.
 
     Raises:
         ClusterddpError: a host cannot take part, the script is not there, or the code cannot be synced.
     """
-    wanted = LaunchOptions(
+    checks = preflight.chosen(options)
+    wanted = _launch_options(options, project, len(hosts))
+    progress(f"checking {len(hosts) + len(spares)} hosts")
+    with ThreadPoolExecutor(2) as pool:
+        scanning = pool.submit(scan, project, options.sync_limit)
+        told = {outcome.name: outcome for outcome in probe([*hosts, *spares], fresh=False)}
+        hosts, facts, devices = _take_part(hosts, spares, told, options, checks, notify)
+        tree = scanning.result()
+        check_synced(wanted.script, options, project, tree)
+        networking = pool.submit(doctor.network, hosts, facts, growing=options.min_nodes is not None)
+        progress("looking at the code there" if options.no_sync else "syncing")
+        workdirs, code = _code(hosts, project, tree, options, notify, dry=dry)
+        network = networking.result()
+    if network.error:
+        raise PlanError(network.error, remedy="set clusterddp_address or clusterddp_interface")
+    _admit(preflight.results_of(checks, hosts, told, options, network), notify)
+    run = new_run_id()
+    nodes = []
+    for host in hosts:
+        count = options.nproc or workers(host.entry, facts[host.name], devices[host.name])
+        workdir = workdirs[host.name]
+        cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
+        place = (network.where[host.name].name, network.where[host.name].address)
+        nodes.append(node_of(host, facts[host.name], place, count, devices[host.name], workdir, cwd, run))
+    wanted = replace(wanted, rdzv_backend=backend_for(options.rdzv_backend, hosts, facts, options.max_restarts))
+    taking, waiting = nodes[: len(nodes) - len(spares)], nodes[len(nodes) - len(spares) :]
+    record = _record(run, project, inventory, options, tree, code, taking, facts)
+    record["spares"] = [node.host for node in waiting]
+    return make_plan(run=run, nodes=taking, spares=waiting, options=wanted, record=record), hosts
+
+
+def _launch_options(options: RunOptions, project: Project, count: int) -> LaunchOptions:
+    """The plan's options; ``count``: how many hosts come into question."""
+    return LaunchOptions(
         script=script_of(options, project),
         args=options.args,
         module=options.module,
@@ -168,7 +200,7 @@ def prepare(
         env=options.env,
         secrets=options.secrets,
         max_restarts=options.max_restarts,
-        elastic=(options.min_nodes, options.nnodes or len(hosts)) if options.min_nodes else None,
+        elastic=(options.min_nodes, options.nnodes or count) if options.min_nodes else None,
         torchrun_args=options.torchrun_args,
         pass_local_rank=options.pass_local_rank,
         debug_comm=options.debug_comm,
@@ -177,30 +209,32 @@ def prepare(
         lease=LEASE_TIME if options.on_disconnect == "stop" else None,
         log_limit=options.log_limit,
     )
-    progress(f"checking {len(hosts)} hosts")
-    with ThreadPoolExecutor(2) as pool:
-        scanning = pool.submit(scan, project, options.sync_limit)
-        facts = facts_of(hosts, fresh=False, stated=options.nproc is not None or options.no_doctor)
-        tree = scanning.result()
-        check_synced(wanted.script, options, project, tree)
-        networking = pool.submit(probe_network, hosts, facts, growing=options.min_nodes is not None)
-        progress("looking at the code there" if options.no_sync else "syncing")
-        workdirs, code = _code(hosts, project, tree, options, notify, dry=dry)
-        network = networking.result()
+
+
+def _take_part(
+    hosts: Sequence[Host],
+    spares: Sequence[Host],
+    told: Mapping[str, Outcome[Facts]],
+    options: RunOptions,
+    checks: Sequence[Check],
+    notify: Callable[[str], None],
+) -> tuple[list[Host], dict[str, Facts], dict[str, tuple[str, ...] | None]]:
+    """The hosts of the run by place, their facts, and their GPUs."""
+    if options.nnodes is not None:
+        hosts = preflight.fitting(hosts, told, options, checks, notify)
+    hosts = [*hosts, *spares]
+    facts = {host.name: facts for host, facts in zip(hosts, values([told[h.name] for h in hosts]), strict=True)}
+    _admit(preflight.results_of(checks, hosts, told, options), notify)
     devices = assign_gpus([(h.entry, facts[h.name]) for h in hosts], options.gpus, share=options.share_gpus)
-    run = new_run_id()
-    nodes = []
-    for host in hosts:
-        count = options.nproc or workers(host.entry, facts[host.name], devices[host.name])
-        workdir = workdirs[host.name]
-        cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
-        place = network[host.name]
-        nodes.append(node_of(host, facts[host.name], place, count, devices[host.name], workdir, cwd, run))
-    wanted = replace(wanted, rdzv_backend=backend_for(options.rdzv_backend, hosts, facts, options.max_restarts))
-    taking, waiting = nodes[: len(nodes) - spares], nodes[len(nodes) - spares :]
-    record = _record(run, project, inventory, options, tree, code, taking, facts)
-    record["spares"] = [node.host for node in waiting]
-    return make_plan(run=run, nodes=taking, spares=waiting, options=wanted, record=record)
+    _admit(preflight.others_on_gpus(hosts, facts, devices, options, checks), notify)
+    return hosts, facts, devices
+
+
+def _admit(results: Sequence[CheckResult], notify: Callable[[str], None]) -> None:
+    """Refuse what fails in the preflight; tell the warnings that are worth it."""
+    preflight.refuse(results)
+    for line in preflight.noted(results):
+        notify(line)
 
 
 def new_run_id() -> str:
@@ -221,19 +255,16 @@ def secret_values(plan: LaunchPlan) -> dict[str, str]:
     return {name: os.environ[name] for name in names}
 
 
-def facts_of(hosts: Sequence[Host], *, fresh: bool, stated: bool) -> dict[str, Facts]:
+def facts_of(hosts: Sequence[Host], *, fresh: bool, nproc: int | None = None) -> dict[str, Facts]:
     """What the hosts are, by name.
 
     Raises:
         PlanError, HostsError: hosts cannot train, or not together.
     """
-    found = {host.name: facts for host, facts in zip(hosts, values(probe(hosts, fresh=fresh)), strict=True)}
-    pairs = [(host.entry, found[host.name]) for host in hosts]
-    wrong = check_torch(pairs) or check_gpus(pairs, stated=stated)
-    if len(wrong) == 1:
-        raise PlanError(wrong[0])
-    if wrong:
-        raise HostsError([PlanError(line) for line in wrong])
+    told = probe(hosts, fresh=fresh)
+    found = {host.name: facts for host, facts in zip(hosts, values(told), strict=True)}
+    seen = preflight.evidence([(host.entry, outcome) for host, outcome in zip(hosts, told, strict=True)], nproc=nproc)
+    preflight.refuse(judge(seen, [check for check in TABLE if check.name in preflight.TRAINING]))
     return found
 
 

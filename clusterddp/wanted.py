@@ -30,7 +30,7 @@ class RunOptions:
         args: The script's arguments, untouched.
         module: Run it as ``python -m``.
         name: The run's name.
-        nnodes: Use the first so many nodes that can be reached; None is all, and each must be.
+        nnodes: Use the first so many nodes that can take part; None is all, and each must.
         min_nodes: The run is elastic: it starts with so many nodes at least, ``nnodes`` at most, and goes on while so
             many are left. None: its size is fixed.
         nproc: Workers a host; None leaves it to the inventory and the GPUs.
@@ -46,7 +46,8 @@ class RunOptions:
         torchrun_args: More options for torchrun.
         pass_local_rank: The script gets ``--local-rank=N`` too, as from ``torch.distributed.launch``.
         debug_comm: Let NCCL and torch tell what they do.
-        no_doctor: Do not refuse hosts whose GPUs are not what they seem.
+        no_doctor: Refuse no host by the doctor's quick checks.
+        skip: Names of those checks, or of categories, that are left out.
         no_sync: Use what is on the hosts.
         sync_limit: Bytes that a sync may hold; None is the default.
         log_limit: Bytes of output that each host keeps; beyond it the oldest go. None is the default.
@@ -73,6 +74,7 @@ class RunOptions:
     pass_local_rank: bool = False
     debug_comm: bool = False
     no_doctor: bool = False
+    skip: tuple[str, ...] = ()
     no_sync: bool = False
     sync_limit: int | None = None
     log_limit: int | None = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp import __version__
+from clusterddp.cli import words
 from clusterddp.cli.main import say
 from clusterddp.cli.options import cluster_options
 from clusterddp.errors import EXIT_FAILED, UsageError
@@ -62,7 +63,7 @@ def command(
         raise UsageError(f"--html {html}: there is no folder {html.parent}", remedy="make it, or name another")
     from clusterddp.checks import select  # noqa: PLC0415 - start-up
 
-    names = _names(only), _names(skip)
+    names = words.names(only), words.names(skip)
     checks = select(*names, bench=bench or listing)
     if listing:
         for check in checks:
@@ -94,10 +95,6 @@ def _write_page(found: Diagnosis, path: Path) -> None:
     except OSError as error:
         raise UsageError(f"--html {path}: {error.strerror}", remedy="name a file that can be written") from error
     say(f"wrote {path}")
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
 def _explain(path: Path, *, as_json: bool) -> int:

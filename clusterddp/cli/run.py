@@ -27,7 +27,9 @@ _LATER = {
     context_settings={"allow_interspersed_args": False, "token_normalize_func": lambda word: word.replace("_", "-")},
 )
 @cluster_options
-@setting("--nnodes", type=NODES, metavar="N|MIN:MAX", help="Use the first N nodes that answer (all); or MIN to MAX.")
+@setting(
+    "--nnodes", type=NODES, metavar="N|MIN:MAX", help="Use the first N nodes that can take part (all); or MIN to MAX."
+)
 @setting(
     "--nproc-per-node", type=Number(1, auto=True), metavar="N|auto", help="Workers a host (auto: one a GPU, else one)."
 )
@@ -56,7 +58,7 @@ _LATER = {
 @setting("--log-limit", type=SIZE, metavar="SIZE", help="Keep so much output on each host (10GB).")
 @setting("--no-sync", is_flag=True, help="Use the code that is on the hosts.")
 @setting("--no-doctor", is_flag=True, help="Skip the quick checks before the start.")
-@click.option("--skip", metavar="CHECKS", help="Skip these checks.")
+@click.option("--skip", metavar="CHECKS", help="Skip these checks, with commas.")
 @setting("--launcher", type=click.Choice(["ssh", "slurm"]), default="ssh", help="What starts torchrun (ssh).")
 @setting("--rdzv-backend", type=click.Choice(["auto", "c10d", "static"]), default="auto", help="torchrun's (auto).")
 @click.option(
@@ -124,8 +126,6 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
             raise UsageError(message)
     if given["detach"] and given["on_disconnect"] == "stop":
         raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
-    if given["skip"]:
-        raise UsageError("--skip is not there yet", remedy="--no-doctor leaves out what is checked before a start")
     least, most = given["nnodes"] or (None, None)
     return RunOptions(
         script=given["script"],
@@ -148,11 +148,23 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
         pass_local_rank=given["pass_local_rank"],
         debug_comm=given["debug_comm"],
         no_doctor=given["no_doctor"],
+        skip=_checks(given["skip"]),
         no_sync=given["no_sync"],
         sync_limit=given["sync_limit"],
         log_limit=given["log_limit"],
         limit=limit,
     )
+
+
+def _checks(text: str | None) -> tuple[str, ...]:
+    """Names of checks; a wrong one is told before any host is reached."""
+    if not text:
+        return ()
+    from clusterddp.checks import select  # noqa: PLC0415 - start-up
+
+    names = words.names(text)
+    select(skip=names)
+    return names
 
 
 def _join(cluster: Cluster, reference: str) -> int:

@@ -60,6 +60,11 @@ def writable(text: str) -> None:
         raise UsageError(f"{text} cannot be written", remedy="name another file")
 
 
+def names(text: str | None) -> tuple[str, ...]:
+    """``a,b`` taken apart; None is none."""
+    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+
+
 def environment(given: tuple[str, ...], file: Path | None) -> dict[str, str]:
     """``--env-file`` and then ``--env``; K alone takes the value from our own environment.
 

@@ -6,7 +6,7 @@ Filled by clusterddp/probe.py; nothing here touches a host.
 from clusterddp.facts.assign import GpuPolicy, assign_gpus, spare_gpus
 from clusterddp.facts.bench import Bench
 from clusterddp.facts.gpuhealth import Card, GpuHealth, Peers, Start, Trial, Xid
-from clusterddp.facts.gpus import check_gpus, check_torch, workers
+from clusterddp.facts.gpus import check_gpus, workers
 from clusterddp.facts.health import Cgroup, Folder, Health, Login, Lookup, Owner, Write
 from clusterddp.facts.network import Candidate, Failure, candidates, choose, dials, loopback, nearest
 from clusterddp.facts.pairing import all_rounds, at_once, first_rounds, neighbours, rows_of, second_round, twice_bad
@@ -47,7 +47,6 @@ __all__ = [
     "at_once",
     "candidates",
     "check_gpus",
-    "check_torch",
     "choose",
     "dials",
     "first_rounds",

@@ -1,4 +1,4 @@
-"""How many workers a node runs, and what is wrong with its torch or its GPUs.
+"""How many workers a node runs, and what is wrong with its GPUs.
 
 Pure over inventory entries and facts. A node without any GPU is a CPU node with one worker; a node that has lost its
 GPUs is an error, unless a number in the inventory states that it is meant.
@@ -31,26 +31,9 @@ def workers(entry: HostEntry, facts: Facts, devices: Sequence[str] | None = None
     return max(1, facts.devices if devices is None else len(devices))
 
 
-def check_torch(nodes: Nodes) -> list[str]:
-    """One line for each node whose interpreter or torch does not work."""
-    lines = []
-    remedy = "set clusterddp_python to the interpreter that has torch, or bring it by clusterddp_setup"
-    for entry, facts in nodes:
-        if facts.torch is None:
-            lines.append(f"{entry.name}: {facts.python_error or 'no Python'}; {remedy}")
-        elif facts.torch.import_error:
-            lines.append(f"{entry.name}: {facts.python} has no working torch: {facts.torch.import_error}; {remedy}")
-    return lines
-
-
-def check_gpus(nodes: Nodes, *, stated: bool = False) -> list[str]:
-    """One line for each node whose GPUs are not what they seem, with the remedy.
-
-    Args:
-        nodes: All nodes of the run.
-        stated: A number on the command line says how many workers are meant on every host.
-    """
-    judged = [(entry, facts) for entry, facts in nodes if not (stated or _stated(entry))]
+def check_gpus(nodes: Nodes) -> list[str]:
+    """One line for each node whose GPUs are not what they seem, with the remedy."""
+    judged = [(entry, facts) for entry, facts in nodes if not _stated(entry)]
     lines = [f"{entry.name}: {wrong}" for entry, facts in judged if (wrong := _wrong_gpus(facts))]
     named = {line.split(":")[0] for line in lines}
     with_gpus = [entry.name for entry, facts in nodes if facts.devices]
@@ -72,7 +55,7 @@ def _wrong_gpus(facts: Facts) -> str | None:
         return f"{facts.nvidia_error}; repair the driver, or set clusterddp_nproc to go on without"
     torch = facts.torch
     if torch is None or torch.import_error:
-        return None  # check_torch says it
+        return None  # the check `torch` says it
     on_bus = facts.pci_nvidia + facts.pci_amd
     restricted = facts.visible_devices is not None or any(gpu.mig for gpu in facts.gpus)
     if torch.device_count < on_bus and not restricted:

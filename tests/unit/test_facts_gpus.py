@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.errors import PlanError, UsageError
-from clusterddp.facts import TorchFacts, assign_gpus, check_gpus, check_torch, workers
+from clusterddp.facts import TorchFacts, assign_gpus, check_gpus, workers
 from tests.unit.facts_made import Node, gpus, node
 
 
@@ -204,17 +204,7 @@ def test_a_number_states_that_it_is_meant(entry: dict[str, int]) -> None:
     assert check_gpus(nodes) == []
 
 
-def test_a_number_on_the_command_line_states_it_for_all() -> None:
-    assert check_gpus([node("a", devices=8), node("b")], stated=True) == []
-
-
-def test_a_torch_that_does_not_work_is_named_with_its_interpreter() -> None:
-    nodes = [
-        node("a", torch=TorchFacts(import_error="ModuleNotFoundError: No module named 'torch'")),
-        node("b", torch=None, python=None, python_error="no python or python3 in the environment of this host"),
-        node("c"),
-    ]
-    one, two = check_torch(nodes)
-    assert one.startswith("a: /usr/bin/python3 has no working torch: ModuleNotFoundError")
-    assert two.startswith("b: no python or python3")
+def test_what_is_wrong_with_a_torch_is_not_told_again_of_its_gpus() -> None:
+    broken = TorchFacts(import_error="ModuleNotFoundError: No module named 'torch'")
+    nodes = [node("a", torch=broken), node("b", torch=None, python=None, python_error="no python"), node("c")]
     assert check_gpus(nodes) == []

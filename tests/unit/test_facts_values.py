@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.errors import ClusterddpError, HelperError
-from clusterddp.facts import Facts, assign_gpus, candidates, check_gpus, check_torch, loopback, workers
+from clusterddp.facts import Facts, assign_gpus, candidates, check_gpus, loopback, workers
 from clusterddp.inventory import HostEntry
 from tests.unit.facts_made import facts_json
 
@@ -153,7 +153,7 @@ def test_judging_any_facts_gives_a_value_or_our_error(hosts: list[Any], policy: 
         with contextlib.suppress(ClusterddpError):
             facts = Facts.from_json(name, facts_json(**fields))
             nodes.append((HostEntry(name=name, address=name, **variables), facts))
-    assert all(isinstance(line, str) for line in check_gpus(nodes) + check_torch(nodes))
+    assert all(isinstance(line, str) for line in check_gpus(nodes))
     for judge in (loopback, candidates, lambda nodes: assign_gpus(nodes, policy)):
         with contextlib.suppress(ClusterddpError):
             judge(nodes)

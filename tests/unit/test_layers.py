@@ -35,8 +35,8 @@ LAYERS = (
     ("probe", "upload", "sync", "checks"),
     ("launchers",),
     ("logs", "known", "verdict", "notices", "runs", "stacks"),
-    ("wanted", "prepare", "join"),
-    ("run", "follow", "cleanup", "doctor", "rehearsal", "bench", "api", "lease", "latecomers"),
+    ("cleanup", "wanted", "doctor", "preflight", "prepare", "join"),
+    ("run", "follow", "rehearsal", "bench", "api", "lease", "latecomers"),
     ("tasks", "terminal", "page"),
     ("cli",),
 )

@@ -1,0 +1,82 @@
+"""The checks before a run, on real hosts: what would hang is refused with its cause; a smaller run takes who passes.
+
+Which checks those are, and judgements over made facts: tests/unit/test_preflight.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.cli import Done, User, nothing_left
+from tests.integration.complaint import one_line
+from tests.integration.test_doctor import dropped_in, no_new_ephemeral, small_shm
+from tests.lab import Lab, LabUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.lab, pytest.mark.torch]
+SICK = "gpu01"
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Lab]:
+    """Three hosts of our own."""
+    pytest.importorskip("torch")
+    try:
+        lab = Lab(3).start()
+    except LabUnavailable as reason:
+        pytest.skip(f"lab: {reason}")
+    try:
+        yield lab
+    finally:
+        lab.stop()
+
+
+@pytest.fixture(scope="module")
+def user(three: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
+    made = User(tmp_path_factory.mktemp("user"))
+    made.write("hosts.py", "import os; print(os.environ['CLUSTERDDP_HOST'])\n")
+    made.up(three.inventory)
+    return made
+
+
+def planned(done: Done) -> list[str]:
+    """The hosts that a dry run would start."""
+    assert done.code == 0, done.err
+    return [line.split()[-1] for line in done.lines if line.startswith("# node ")]
+
+
+def test_a_firewall_is_named_in_place_of_a_hang(three: Lab, user: User) -> None:
+    assert planned(user.run("run", "--dry-run", "hosts.py")) == [host.name for host in three.hosts]
+    with nothing_left(three), no_new_ephemeral(three.host(SICK)):
+        holds = (f"{SICK}: gpu00 → {SICK}, gpu02 → {SICK} on ephemeral ports: no answer", "--skip network")
+        one_line(user.run("run", "hosts.py"), 125, *holds)
+        assert planned(user.run("run", "--dry-run", "--skip", "network", "hosts.py"))
+        assert planned(user.run("run", "--dry-run", "--no-doctor", "hosts.py"))
+    with dropped_in(three.host(SICK)):
+        one_line(user.run("run", "hosts.py"), 125, f"{SICK}: gpu00 → {SICK}, gpu02 → {SICK} on 29400-29499: no answer")
+
+
+def test_a_check_that_fails_refuses_and_a_skipped_one_does_not(three: Lab, user: User) -> None:
+    with small_shm(three.host(SICK)):
+        done = user.run("run", "hosts.py")
+        one_line(done, 125, f"{SICK}: only 64 MiB are free in /dev/shm", "--skip shm")
+        assert planned(user.run("run", "--dry-run", "--skip", "shm", "hosts.py"))
+    one_line(user.run("run", "--skip", "sshm", "hosts.py"), 125, "'sshm' is no check", "doctor --list")
+
+
+def test_a_smaller_run_takes_the_first_hosts_that_pass(three: Lab, user: User) -> None:
+    done = user.run("run", "--dry-run", "--nnodes", "2", "hosts.py")
+    assert (planned(done), done.notes[-1]) == (["gpu00", "gpu01"], "not used: gpu02")
+    with nothing_left(three), small_shm(three.host(SICK)):
+        done = user.run("run", "--nnodes", "2", "hosts.py")
+        assert (done.code, sorted(line.text for line in done.workers)) == (0, ["gpu00", "gpu02"])
+        assert f"left out: {SICK}: only 64 MiB are free in /dev/shm" in done.notes
+        one_line(user.run("run", "--nnodes", "3", "hosts.py"), 125, f"2 of 3 nodes can take part: {SICK}: only 64 MiB")
+    with dropped_in(three.host("gpu00")):
+        done = user.run("run", "--dry-run", "--nnodes", "2", "hosts.py")
+        assert planned(done) == ["gpu01", "gpu02"]
+        assert any(note.startswith("left out: gpu00: gpu01 → gpu00, gpu02 → gpu00 on 29400") for note in done.notes)

@@ -1,0 +1,167 @@
+"""What a run looks at before it starts: which checks those are, whom they refuse, which hosts a smaller run takes."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from clusterddp import doctor, preflight
+from clusterddp.checks import TABLE, CheckResult, NetworkSeen, judge
+from clusterddp.errors import HelperError, HostsError, PlanError, UsageError
+from clusterddp.fanout import Host, Outcome
+from clusterddp.wanted import RunOptions
+from tests.unit.evidence_made import address, failure, health, seen
+from tests.unit.facts_made import gpus, interface
+
+
+class MadeHost:
+    """A host with made facts."""
+
+    def __init__(self, name: str, **fields: Any) -> None:
+        made = seen(name, **fields)
+        self.name, self.entry = name, made.entry
+        self.told = Outcome(name=name, value=made.facts)
+
+
+def hosts_of(*made: MadeHost) -> tuple[list[Host], dict[str, Any]]:
+    return cast("list[Host]", list(made)), {one.name: one.told for one in made}
+
+
+def names(**fields: Any) -> set[str]:
+    return {check.name for check in preflight.chosen(RunOptions(script="t.py", **fields))}
+
+
+def result(**fields: Any) -> CheckResult:
+    return CheckResult(
+        **{"name": "torch", "category": "x", "verdict": "fail", "hosts": ("gpu01",), "message": "m", **fields}
+    )
+
+
+def test_every_check_that_needs_no_more_than_a_run_asks_is_made() -> None:
+    assert {"torch", "torch-equal", "gpus", "shm", "interface", "network", "ports", "busy-gpus"} <= names()
+    assert names() & {"disk", "names", "live-runs", "rehearsal", "connection"} == set()
+
+
+def test_checks_are_left_out_by_name_by_category_and_altogether() -> None:
+    assert names() - names(skip=("torch-equal",)) == {"torch-equal"}
+    assert names(skip=("Network",)) & {"network", "ports", "interface"} == set()
+    assert names(no_doctor=True) == {"setup", "python"}
+    assert {"setup", "python"} <= names(skip=("python", "setup"))  # there would be nothing to start
+    with pytest.raises(UsageError, match="'nope' is no check"):
+        names(skip=("nope",))
+
+
+def test_a_failure_is_refused_with_what_helps_and_how_to_go_on() -> None:
+    with pytest.raises(PlanError) as error:
+        preflight.refuse([result(fix="install torch", message="no torch"), result(verdict="warn")])
+    assert str(error.value) == "gpu01: no torch; install torch; or go on all the same: --skip torch"
+    with pytest.raises(HostsError, match=r"\(and 1 more\)"):
+        preflight.refuse([result(), result(hosts=("gpu02",))])
+    preflight.refuse([result(verdict=verdict) for verdict in ("pass", "warn", "unknown", "skipped")])
+
+
+def test_few_warnings_are_told() -> None:
+    told = preflight.noted([result(verdict="warn"), result(verdict="warn", name="gpus-equal", message="GPUs: A, B")])
+    assert told == ["gpu01: GPUs: A, B"]
+
+
+def test_a_number_of_workers_on_the_command_line_states_what_is_meant() -> None:
+    hosts, facts = hosts_of(MadeHost("gpu01", devices=2, gpus=gpus(2)), MadeHost("gpu02"))
+    options = RunOptions(script="t.py")
+    found = preflight.results_of(preflight.chosen(options), hosts, facts, options)
+    assert [one.name for one in found if one.verdict == "fail"] == ["gpus"]
+    stated = RunOptions(script="t.py", nproc=1)
+    found = preflight.results_of(preflight.chosen(stated), hosts, facts, stated)
+    assert [one.name for one in found if one.verdict == "fail"] == []
+
+
+def used(*indices: int) -> Any:
+    return [
+        one if one.index not in indices else type(one)(**{**fields_of(one), "processes": (77,), "used_mib": 9000})
+        for one in gpus(2)
+    ]
+
+
+def fields_of(one: Any) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in one.__slots__}
+
+
+def test_somebody_elses_process_on_a_gpu_that_the_run_takes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from clusterddp.facts import Owner  # noqa: PLC0415
+
+    told = health(owners={77: Owner(user="bob", command="python")})
+    asked: list[str] = []
+
+    def healths(hosts: Any, _facts: Any) -> list[Any]:
+        asked.extend(host.name for host in hosts)
+        return [Outcome(name=host.name, value=told) for host in hosts]
+
+    monkeypatch.setattr(doctor, "healths", healths)
+    hosts, facts = hosts_of(MadeHost("gpu01", devices=2, gpus=tuple(used(1))), MadeHost("gpu02", devices=2))
+    known = {name: outcome.get() for name, outcome in facts.items()}
+
+    def refused(devices: tuple[str, ...] | None, **fields: Any) -> list[str]:
+        options = RunOptions(script="t.py", **fields)
+        taken = {"gpu01": devices, "gpu02": None}
+        found = preflight.others_on_gpus(hosts, known, taken, options, preflight.chosen(options))
+        return [one.message for one in found if one.verdict == "fail"]
+
+    assert refused(None) == ["GPU 1 is busy: bob's python (pid 77), 9000 MiB used"]
+    assert asked == ["gpu01"]  # the other is not even asked
+    assert refused(("1",)) == refused(None)
+    assert refused(("0",)) == refused(None, share_gpus=True) == refused(None, skip=("busy-gpus",)) == []
+
+
+def fitting(made: list[MadeHost], monkeypatch: pytest.MonkeyPatch, *failures: Any, **options: Any) -> tuple[Any, ...]:
+    """The names that fit, and what was said."""
+    said: list[str] = []
+    where = {one.name: interface(address(one.name)) for one in made}
+    network = NetworkSeen(label="x", where=where, failures=failures)
+    monkeypatch.setattr(doctor, "network", lambda _hosts, _facts: network)
+    hosts, facts = hosts_of(*made)
+    wanted = RunOptions(script="t.py", **options)
+    found = preflight.fitting(hosts, facts, wanted, preflight.chosen(wanted), said.append)
+    return [host.name for host in found], said
+
+
+def test_a_smaller_run_takes_the_first_that_pass_and_names_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [MadeHost(f"gpu0{number}") for number in range(1, 6)]
+    made[0] = MadeHost("gpu01", shm_bytes_free=1 << 20)
+    made[2].told = Outcome(name="gpu03", error=HelperError("gpu03", "setup line `false` failed"))
+    shut = [failure("gpu02", "gpu04", ranged=False), failure("gpu05", "gpu04", ranged=False)]
+    assert fitting(made, monkeypatch, *shut, nnodes=1) == (
+        ["gpu02"],
+        [
+            "left out: gpu03: setup line `false` failed",
+            "left out: gpu01: only 1 MiB are free in /dev/shm",
+            "left out: gpu04: gpu02 → gpu04, gpu05 → gpu04 on ephemeral ports: no answer, a firewall drops it",
+            "not used: gpu05",
+        ],
+    )
+
+
+def test_too_few_that_pass_are_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [MadeHost("gpu01", shm_bytes_free=1 << 20), MadeHost("gpu02")]
+    with pytest.raises(PlanError, match="1 of 2 nodes can take part: gpu01: only 1 MiB are free"):
+        fitting(made, monkeypatch, nnodes=2)
+    assert fitting(made, monkeypatch, nnodes=2, min_nodes=1)[0] == ["gpu02"]
+
+
+def test_the_preflight_is_quick_for_many_hosts() -> None:
+    import time  # noqa: PLC0415
+
+    hosts, facts = hosts_of(*(MadeHost(f"gpu{number:02}") for number in range(64)))
+    options = RunOptions(script="t.py")
+    checks = preflight.chosen(options)
+    where = {host.name: interface(address(host.name)) for host in hosts}
+    began = time.process_time()
+    preflight.results_of(checks, hosts, facts, options)
+    preflight.results_of(checks, hosts, facts, options, NetworkSeen(label="x", where=where))
+    assert time.process_time() - began < 1.0
+
+
+def test_the_checks_it_always_makes_are_in_the_table() -> None:
+    known = {check.name for check in TABLE}
+    assert {*preflight.TRAINING, *preflight.NOTED} <= known
+    assert judge(preflight.evidence([]), preflight.chosen(RunOptions(script="t.py"))) == []
