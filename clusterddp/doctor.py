@@ -14,6 +14,7 @@ from clusterddp.checks import Evidence, NetworkSeen, RunSeen, Seen
 from clusterddp.errors import PlanError
 from clusterddp.facts import GpuHealth, Health, candidates, job_paths, loopback, matrix, nearest
 from clusterddp.facts.assign import FREE_MIB
+from clusterddp.facts.pairs import BLACK_HOLE
 from clusterddp.fanout import each
 from clusterddp.known import TABLE as MESSAGES
 from clusterddp.known import find
@@ -137,13 +138,15 @@ def network(hosts: Sequence[Host], facts: Mapping[str, Facts], *, growing: bool 
         chosen = candidates(nodes)
     except PlanError as error:
         return NetworkSeen(error=error.message)
-    dialled, deaf = try_all(hosts, chosen) if len(hosts) > 1 else ([], [])
-    best, broken = nearest(chosen, [failure for one in dialled if (failure := one.failure)])
+    dialled, deaf = try_all(hosts, chosen, echoes=_echoes(len(hosts))) if len(hosts) > 1 else ([], [])
+    failures = [failure for one in dialled if (failure := one.failure)]
+    best, broken = nearest(chosen, failures)
     return NetworkSeen(
         label=best.label,
         where=best.where,
         failures=tuple(broken),
         pairs=matrix(best.where, dialled),
+        unreached={(one.source, one.address): one.meaning for one in failures if one.word != BLACK_HOLE},
         deaf={outcome.name: _words(outcome) for outcome in deaf},
     )
 
@@ -159,6 +162,11 @@ def with_runs(
     runs = runs_seen(known, [one for outcome in left for one in outcome.value or ()])
     hosts = tuple(replace(seen, runs_error=errors.get(seen.name, "")) for seen in evidence.hosts)
     return replace(evidence, hosts=hosts, runs=runs)
+
+
+def _echoes(hosts: int) -> int:
+    """How many small messages on each way: many between few hosts, few between many."""
+    return max(3, min(20, 120 // hosts))
 
 
 def runs_seen(views: Iterable[RunView], orphans: Iterable[Orphans]) -> tuple[RunSeen, ...]:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 FACTS_TIMEOUT = 330.0  # seconds: setup lines and a cold `import torch`, each within its own limit
 CLOCK_ROUNDS = 4
-DIAL_TIMEOUT = 4.0  # seconds; two lost SYNs are made good within it
+DIAL_TIMEOUT = 4.0  # seconds to connect, and again to measure; two lost SYNs are made good within it
+BULK = 1 << 16  # bytes of the message that shows whether large packets pass: many times the largest MTU
 LISTEN_SECONDS = 60  # a listener whose operator was lost ends by itself
 
 
@@ -73,13 +74,18 @@ def dial_all(hosts: Sequence[Host], chosen: Sequence[Candidate]) -> list[Failure
     return [failure for one in dialled if (failure := one.failure)]
 
 
-def try_all(hosts: Sequence[Host], chosen: Sequence[Candidate]) -> tuple[list[Dialled], list[Outcome[Any]]]:
-    """Dial between all pairs on all candidates at once; hosts that cannot listen or dial are the second value."""
+def try_all(
+    hosts: Sequence[Host], chosen: Sequence[Candidate], *, echoes: int = 0
+) -> tuple[list[Dialled], list[Outcome[Any]]]:
+    """Dial between all pairs on all candidates at once; hosts that cannot listen or dial are the second value.
+
+    Large packets go on every way; so many small messages before them, to measure losses and round trips.
+    """
     nonces = {host.name: secrets.token_hex(16) for host in hosts}
     with contextlib.ExitStack() as stack:
         listening = _listen(hosts, nonces, stack)
         ports = {outcome.name: outcome.get() for outcome in listening if not outcome.error}
-        dialled = each(hosts, lambda host: _dial(host, chosen, ports, nonces))
+        dialled = each(hosts, lambda host: _dial(host, chosen, ports, nonces, echoes))
     outcomes: list[Outcome[Any]] = [*listening, *dialled]
     return [one for outcome in dialled for one in outcome.value or ()], [
         outcome for outcome in outcomes if outcome.error
@@ -132,23 +138,24 @@ def _stream(host: Host, args: Mapping[str, Any]) -> Generator[Frame, None, None]
 
 
 def _dial(
-    host: Host, chosen: Sequence[Candidate], ports: Mapping[str, tuple[int, int]], nonces: Mapping[str, str]
+    host: Host,
+    chosen: Sequence[Candidate],
+    ports: Mapping[str, tuple[int, int]],
+    nonces: Mapping[str, str],
+    echoes: int,
 ) -> list[Dialled]:
     targets = dials(chosen, ports, nonces, host.name)
-    args = {"targets": [[address, port, nonce] for _, address, port, nonce in targets], "timeout": DIAL_TIMEOUT}
-    words = host.call("dial", args, timeout=DIAL_TIMEOUT * (1 + len(targets) // 256) + 60)
-    if not isinstance(words, list) or len(words) != len(targets):
+    wanted = [
+        [address, port, nonce, *((0, 0) if port == ports[target][0] else (echoes, BULK))]  # measured once a way
+        for target, address, port, nonce in targets
+    ]
+    args = {"targets": wanted, "timeout": DIAL_TIMEOUT}
+    answers = host.call("dial", args, timeout=2 * DIAL_TIMEOUT * (1 + len(targets) // 256) + 60)
+    if not isinstance(answers, list) or len(answers) != len(targets):
         raise HelperError(host.name, "its dials came back in another number than was asked for")
     return [
-        Dialled(
-            source=host.name,
-            target=target,
-            address=address,
-            port=port,
-            ranged=port == ports[target][0],
-            word=str(word)[:80],
-        )
-        for (target, address, port, _), word in zip(targets, words, strict=True)
+        Dialled.from_json(host.name, target, address, port, answer, ranged=port == ports[target][0])
+        for (target, address, port, _), answer in zip(targets, answers, strict=True)
     ]
 
 

@@ -65,6 +65,7 @@ class NetworkSeen:
         where: Each host's interface in it.
         failures: The dials on it that did not come through.
         pairs: What the dials on it came to, every ordered pair of hosts, row by row.
+        unreached: Addresses that a host dialled in vain, on any network, and why: by host and address.
         deaf: Hosts that could not listen or dial, and why.
         error: No network comes into question; nothing was dialled.
     """
@@ -73,6 +74,7 @@ class NetworkSeen:
     where: Mapping[str, Interface] = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
     pairs: tuple[Pair, ...] = ()
+    unreached: Mapping[tuple[str, str], str] = field(default_factory=dict)
     deaf: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
 

@@ -1,7 +1,8 @@
 """Checks of names, cards and ways between the hosts.
 
 What was dialled is on the network that a run would choose (facts/network.py). A way that is shut for every port is
-told once, by ``network``; ``ports`` speaks of what is wrong with clusterddp_ports alone.
+told once, by ``network``; ``ports`` speaks of what is wrong with clusterddp_ports alone. What happens to packets on
+an open way: paths.py.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.check import Check, Finding, fail, for_facts, odd_ones, unknown, warn
 from clusterddp.checks.names import collapsed
+from clusterddp.facts import BLACK_HOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +37,7 @@ def _own_name(evidence: Evidence) -> Iterable[Finding]:
         own = {one.address for one in seen.facts.addresses}
         if not told.addresses:
             yield warn(seen.name, f"its own name {name} has no address there: {told.error}")
-        elif loops := [address for address in told.addresses if _is_loopback(address)]:
+        elif loops := [address for address in told.addresses if is_loopback(address)]:
             if not set(told.addresses) & own - set(loops):
                 yield warn(seen.name, f"its own name {name} means {loops[0]} there")
         elif not set(told.addresses) & own:
@@ -67,10 +69,11 @@ def _looked_up(evidence: Evidence) -> list[tuple[Seen, str]]:
 
 
 def _all_loop(addresses: Sequence[str]) -> bool:
-    return all(_is_loopback(address) for address in addresses)
+    return all(is_loopback(address) for address in addresses)
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Whether a text is an address that only reaches its own machine."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -108,7 +111,8 @@ def _network(evidence: Evidence) -> Iterable[Finding]:
     for seen in evidence.hosts:
         if seen.name in network.deaf:
             yield Finding(verdict="skipped", hosts=(seen.name,), message="because of ports")
-    yield from _ways(evidence, [one for one in network.failures if not one.ranged], network.failures, {})
+    shut = [one for one in network.failures if not one.ranged and one.word != BLACK_HOLE]
+    yield from _ways(evidence, shut, network.failures, {})
 
 
 def _ports(evidence: Evidence) -> Iterable[Finding]:
@@ -138,11 +142,13 @@ def _ways(
             groups.setdefault((ranges.get(one.target) or shut, one.meaning), []).append(one)
     rule = "" if ranges else _rule(evidence)
     for (where, meaning), found in groups.items():
-        pairs = [f"{one.source} → {one.target}" for one in found]
-        named = ", ".join(pairs[:_MOST_PAIRS]) + (
-            f" and {len(pairs) - _MOST_PAIRS} more" if pairs[_MOST_PAIRS:] else ""
-        )
-        yield Finding(verdict="fail", hosts=_culprits(found), message=f"{named} on {where}: {meaning}", fix=rule)
+        yield Finding(verdict="fail", hosts=culprits(found), message=f"{listed(found)} on {where}: {meaning}", fix=rule)
+
+
+def listed(failures: Sequence[Failure]) -> str:
+    """The pairs of some failures, the first few of many."""
+    pairs = [f"{one.source} → {one.target}" for one in failures]
+    return ", ".join(pairs[:_MOST_PAIRS]) + (f" and {len(pairs) - _MOST_PAIRS} more" if pairs[_MOST_PAIRS:] else "")
 
 
 def _rule(evidence: Evidence) -> str:
@@ -152,7 +158,7 @@ def _rule(evidence: Evidence) -> str:
     return f"let TCP through between the hosts on {ranges}, or set clusterddp_interface to a network that does"
 
 
-def _culprits(failures: Sequence[Failure]) -> tuple[str, ...]:
+def culprits(failures: Sequence[Failure]) -> tuple[str, ...]:
     """The hosts that have a part in every failure; all of them where there is no such host."""
     common = set.intersection(*({one.source, one.target} for one in failures))
     involved = dict.fromkeys(host for one in failures for host in (one.target, one.source))

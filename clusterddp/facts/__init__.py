@@ -8,14 +8,16 @@ from clusterddp.facts.bench import Bench
 from clusterddp.facts.gpuhealth import Card, GpuHealth, Peers, Start, Trial, Xid
 from clusterddp.facts.gpus import check_gpus, workers
 from clusterddp.facts.health import Cgroup, Folder, Health, Login, Lookup, Owner, Write
-from clusterddp.facts.network import Candidate, Failure, candidates, choose, dials, loopback, nearest
+from clusterddp.facts.network import OK, Candidate, Failure, candidates, choose, dials, loopback, nearest
 from clusterddp.facts.pairing import all_rounds, at_once, first_rounds, neighbours, rows_of, second_round, twice_bad
-from clusterddp.facts.pairs import Dialled, Pair, matrix
+from clusterddp.facts.pairs import BLACK_HOLE, Dialled, Pair, matrix
 from clusterddp.facts.paths import job_paths
 from clusterddp.facts.speeds import SlowHost, Slowness, Speed, median, slow_pairs, slowness
 from clusterddp.facts.values import Facts, Gpu, Interface, TorchFacts
 
 __all__ = [
+    "BLACK_HOLE",
+    "OK",
     "Bench",
     "Candidate",
     "Card",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from clusterddp.facts.network import OK, Failure
+from clusterddp.facts.values import Fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -42,6 +43,27 @@ class Dialled:
     bulk: bool | None = None
     sent: int = 0
     resent: int = 0
+
+    @classmethod
+    def from_json(cls, source: str, target: str, address: str, port: int, data: Any, *, ranged: bool) -> Dialled:
+        """A dial of ``source`` from one answer of its ``dial`` operation.
+
+        Raises:
+            HelperError: a field is missing or no value of its kind.
+        """
+        fields = Fields(source, data)
+        return cls(
+            source=source,
+            target=target,
+            address=address,
+            port=port,
+            ranged=ranged,
+            word=fields.text("word")[:80],
+            rtt_us=fields.maybe_number("rtt_us"),
+            bulk=fields.flag("bulk") if fields.given("bulk") else None,
+            sent=fields.number("sent"),
+            resent=fields.number("resent"),
+        )
 
     @property
     def failure(self) -> Failure | None:

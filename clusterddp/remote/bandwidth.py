@@ -16,7 +16,8 @@ import threading
 import time
 from typing import Any, Dict, List
 
-from .netcheck import OK, WRONG_NONCE, bind_range, dial_all
+from .call import OK, WRONG_NONCE, Target
+from .netcheck import bind_range, dial_all
 from .request import Request
 
 WARM_UP = 0.1  # seconds not counted
@@ -60,7 +61,7 @@ def pour(request: Request) -> Dict[str, Any]:
     """
     address, port = str(request.args["address"]), int(request.args["port"])
     nonce = str(request.args["nonce"]).encode()
-    word = dial_all([(address, port, nonce)], PATIENCE)[0]
+    word = str(dial_all([Target(address, port, nonce)], PATIENCE)[0]["word"])
     try:
         counted = _pour(address, port, nonce) if word == OK else None
     except (OSError, ValueError) as error:

@@ -2,31 +2,30 @@
 
 Each host listens on a port of the configured range (rendezvous, MASTER_PORT, run control) and on one the kernel
 chose (gloo and NCCL use such ports between the workers): a firewall often lets only one kind through.
-All dials of a host run side by side, so any number of them costs about one timeout.
+All dials of a host run side by side, so any number of them costs about one timeout, two where all of them connect
+and then stall.
 
-Not here: which networks are tried and which is chosen (clusterddp/network.py), bandwidth.
+Not here: one dial and what it measures (call.py), which networks are tried and which is chosen
+(clusterddp/facts/network.py), bandwidth.
 """
 
 import errno
 import selectors
 import socket
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
+from .call import HEAD, LARGEST, NONCE_LIMIT, Call, Target
 from .request import Request
 from .state import Refused
 
 BACKLOG = 1024
 AT_ONCE = 256  # dials under way; many systems allow a process 1024 descriptors
-NONCE_LIMIT = 64  # bytes
-
-OK, REFUSED, TIMEOUT, NO_ROUTE, WRONG_NONCE = "ok", "refused", "timeout", "no route", "wrong nonce"
-_NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EACCES, errno.EPERM)
-_REFUSED = (errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE)
+TICK = 0.1  # seconds between two looks for calls whose time is over
 
 
 def listen(request: Request) -> Dict[str, Any]:
-    """Answer every caller with the nonce until cancelled, or for ``seconds``.
+    """Answer every caller with the nonce, and each of its messages, until cancelled or for ``seconds``.
 
     Args of the request: ``ports`` (first and last of the range), ``nonce``, ``seconds``. One data frame with
     ``ports: [of the range, chosen by the kernel]`` comes as soon as both listen.
@@ -42,19 +41,24 @@ def listen(request: Request) -> Dict[str, Any]:
     return {}
 
 
-def dial(request: Request) -> List[str]:
+def dial(request: Request) -> List[Dict[str, Any]]:
     """Dial every target at once and say how each went, in order.
 
-    Args of the request: ``targets`` (list of ``[address, port, nonce]``), ``timeout`` (seconds for all together).
-    Each answer is ``ok``, ``refused``, ``timeout``, ``no route``, ``wrong nonce`` (another machine answered), or the
-    system's own word for a rarer failure.
+    Args of the request: ``targets`` (list of ``[address, port, nonce, small messages, bytes of a large one]``),
+    ``timeout`` (seconds for all together, and again for what is measured once they are connected).
+    Each answer is ``{word, rtt_us, bulk, sent, resent}``. The word is ``ok``, ``refused``, ``timeout``, ``no route``,
+    ``wrong nonce`` (another machine answered), ``black hole`` (it connects, large packets vanish), or the system's
+    own for a rarer failure; ``bulk`` is null where no large message was sent, or nobody knows.
     """
-    targets = [(str(address), int(port), str(nonce).encode()) for address, port, nonce in request.args["targets"]]
+    targets = [
+        Target(str(address), int(port), str(nonce).encode(), min(int(echoes), 1000), min(int(bulk), LARGEST))
+        for address, port, nonce, echoes, bulk in request.args["targets"]
+    ]
     timeout = float(request.args.get("timeout", 3.0))
-    results: List[str] = []
+    answers: List[Dict[str, Any]] = []
     for start in range(0, len(targets), AT_ONCE):
-        results += dial_all(targets[start : start + AT_ONCE], timeout)
-    return results
+        answers += dial_all(targets[start : start + AT_ONCE], timeout)
+    return answers
 
 
 def bind_range(first: int, last: int) -> socket.socket:
@@ -71,80 +75,33 @@ def bind_range(first: int, last: int) -> socket.socket:
     raise Refused("no free port in %d-%d" % (first, last), "free one, or set clusterddp_ports to another range")
 
 
-def dial_all(targets: List[Tuple[str, int, bytes]], timeout: float) -> List[str]:
-    """How each target answered within ``timeout`` seconds, in order."""
-    results: List[Optional[str]] = [None] * len(targets)
-    deadline = time.monotonic() + timeout
-    calls = []
+def dial_all(targets: List[Target], timeout: float) -> List[Dict[str, Any]]:
+    """How each target answered, in order; none has more than ``timeout`` seconds to connect and as many to measure."""
+    calls = [Call(place, target, timeout) for place, target in enumerate(targets)]
+    words: List[Optional[str]] = [call.start() for call in calls]
     with selectors.DefaultSelector() as selector:
-        for place, (address, port, nonce) in enumerate(targets):
-            call = _Call(place, nonce)
-            calls.append(call)
-            results[place] = call.start(address, port)
-            if results[place] is None:
+        for call in calls:
+            if words[call.place] is None:
                 selector.register(call.socket, selectors.EVENT_WRITE, call)
-        while selector.get_map() and time.monotonic() < deadline:
-            for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
-                results[key.data.place] = key.data.step(selector)
+        look = time.monotonic() + TICK
+        while selector.get_map():
+            for key, _ in selector.select(TICK):
+                words[key.data.place] = key.data.step(selector)
+            if time.monotonic() >= look:
+                _expire(selector, words)
+                look = time.monotonic() + TICK
+    answers = [call.answer(words[call.place] or "") for call in calls]
     for call in calls:
         call.socket.close()
-    return [result or TIMEOUT for result in results]
+    return answers
 
 
-class _Call:
-    """One dial: connecting, then reading the nonce."""
-
-    def __init__(self, place: int, nonce: bytes) -> None:
-        self.place = place
-        self.socket = socket.socket()
-        self._nonce = nonce
-        self._heard: Optional[bytearray] = None  # None until connected
-
-    def start(self, address: str, port: int) -> Optional[str]:
-        """Begin to connect; a result where it fails at once."""
-        self.socket.close()
-        try:
-            self.socket = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
-            self.socket.setblocking(False)
-            return _word(self.socket.connect_ex((address, port)))
-        except (OSError, OverflowError) as error:
-            return str(error)
-
-    def step(self, selector: selectors.BaseSelector) -> Optional[str]:
-        """Take what the socket has; a result once it is known."""
-        if self._heard is None:
-            result = _word(self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
-            self._heard = bytearray()
-            if result is None:
-                selector.modify(self.socket, selectors.EVENT_READ, self)
-        else:
-            result = self._read(self._heard)
-        if result is not None:
-            selector.unregister(self.socket)
-        return result
-
-    def _read(self, heard: bytearray) -> Optional[str]:
-        try:
-            data = self.socket.recv(NONCE_LIMIT)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            return _word(error.errno or 0)
-        heard += data
-        if bytes(heard) == self._nonce:
-            return OK
-        return None if data and self._nonce.startswith(bytes(heard)) else WRONG_NONCE
-
-
-def _word(number: int) -> Optional[str]:
-    """Our word for an errno; None while the connection is made."""
-    if number in (0, errno.EINPROGRESS):
-        return None
-    if number in _REFUSED:
-        return REFUSED
-    if number in _NO_ROUTE:
-        return NO_ROUTE
-    return TIMEOUT if number == errno.ETIMEDOUT else errno.errorcode.get(number, str(number))
+def _expire(selector: selectors.BaseSelector, words: List[Optional[str]]) -> None:
+    now = time.monotonic()
+    for key in list(selector.get_map().values()):
+        if now >= key.data.until:
+            words[key.data.place] = key.data.give_up()
+            selector.unregister(key.fileobj)
 
 
 def _bind(port: int) -> socket.socket:
@@ -172,17 +129,59 @@ def _listener(family: int, address: str, port: int) -> socket.socket:
     return listener
 
 
+class _Caller:
+    """One connection to a listener: greeted, then its messages are answered."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._head = bytearray()
+        self._left = 0  # bytes of the message that are still to come
+
+    def greet(self, nonce: bytes) -> None:
+        self._socket.setblocking(False)
+        self._socket.send(nonce)  # a fresh connection always takes so few bytes
+
+    def hear(self) -> bool:
+        """Take what it says; False where it has left, or says what is no message."""
+        try:
+            data = memoryview(self._socket.recv(1 << 16))
+            return bool(data) and self._take(data)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def _take(self, data: memoryview) -> bool:
+        while data:
+            missing = HEAD.size - len(self._head)
+            if missing:
+                self._head += data[:missing]
+                data = data[missing:]
+                if len(self._head) < HEAD.size:
+                    return True
+                (self._left,) = HEAD.unpack(self._head)
+                if not 0 < self._left <= LARGEST:
+                    return False
+            taken = min(self._left, len(data))
+            self._left -= taken
+            data = data[taken:]
+            if not self._left:
+                self._socket.send(self._head)
+                self._head = bytearray()
+        return True
+
+
 def _serve(listeners: List[socket.socket], nonce: bytes, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
         for listener in listeners:
-            selector.register(listener, selectors.EVENT_READ, True)
+            selector.register(listener, selectors.EVENT_READ)
         while time.monotonic() < deadline:
             for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
                 connection: Any = key.fileobj
-                if key.data:
+                if key.data is None:
                     _greet(selector, connection, nonce)
-                elif not _silent(connection):
+                elif not key.data.hear():
                     selector.unregister(connection)
                     connection.close()
 
@@ -193,18 +192,8 @@ def _greet(selector: selectors.BaseSelector, listener: socket.socket, nonce: byt
     except OSError:
         return  # the caller left in the queue
     try:
-        connection.setblocking(False)
-        connection.send(nonce)  # a fresh connection always takes so few bytes
-        selector.register(connection, selectors.EVENT_READ, False)
+        caller = _Caller(connection)
+        caller.greet(nonce)
+        selector.register(connection, selectors.EVENT_READ, caller)
     except OSError:
         connection.close()
-
-
-def _silent(connection: socket.socket) -> bool:
-    """Whether the caller is still there; what it says is nothing to us."""
-    try:
-        return bool(connection.recv(1024))
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False

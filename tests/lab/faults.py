@@ -79,10 +79,16 @@ class Faults:
         for chain in CHAINS["both"]:
             _append(self, chain, *chance, "-j", "DROP")
 
-    def black_hole(self: _Wired, largest: int = 1000) -> None:
-        """Let packets of more than ``largest`` bytes vanish without a word, as a path with a smaller MTU does."""
+    def black_hole(self: _Wired, largest: int = 1000, peer: str | None = None) -> None:
+        """Let packets of more than ``largest`` bytes vanish without a word, as a path with a smaller MTU does.
+
+        Args:
+            largest: In bytes, headers included.
+            peer: Only on the way to and from this address; None means every way, the operator's too.
+        """
         for chain in CHAINS["both"]:
-            _append(self, chain, "-m", "length", "--length", f"{largest + 1}:65535", "-j", "DROP")
+            ends = [] if peer is None else ["-s" if chain == "INPUT" else "-d", peer]
+            _append(self, chain, *ends, "-m", "length", "--length", f"{largest + 1}:65535", "-j", "DROP")
 
     def reset_after(self: _Wired, size: int, port: int = 22) -> None:
         """Reset each connection to a port once ``size`` bytes of it have gone, both ways together."""

@@ -16,6 +16,7 @@ from tests.lab.system import LabError, ProcessId, command, ip_batch, kill_and_wa
 FRONT, SECOND, INNER = "front", "second", "inner"
 OCTETS = {FRONT: 77, SECOND: 78, INNER: 79}
 OPERATOR = 254
+NEIGHBOURS = Path("/proc/sys/net/ipv4/neigh/default/gc_thresh3")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,8 +62,16 @@ def namespace(lab: int, host: str) -> str:
     return f"{prefix(lab)}-{host}"
 
 
+def _room_for_neighbours() -> None:
+    """All namespaces share the kernel's table of neighbours: 32 hosts that dial each other overflow its 1024."""
+    with contextlib.suppress(OSError):  # a kernel that keeps it from us: fewer hosts then
+        if int(NEIGHBOURS.read_text()) < 1 << 14:
+            NEIGHBOURS.write_text(str(1 << 14))
+
+
 def build_switch(lab: int) -> None:
     """Make the bridges and the operator's cable to the front one."""
+    _room_for_neighbours()
     cable = prefix(lab)
     command("ip", "netns", "add", switch(lab))
     lines = [f"link add {bridge} up type bridge" for bridge in OCTETS]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks import CheckResult, Evidence, NetworkSeen, RehearsalSeen, RunSeen, Seen, judge, select
 from clusterddp.facts import (
@@ -15,6 +15,7 @@ from clusterddp.facts import (
     Health,
     Login,
     Lookup,
+    Pair,
     Peers,
     Start,
     TorchFacts,
@@ -22,6 +23,9 @@ from clusterddp.facts import (
     Write,
 )
 from tests.unit.facts_made import interface, node
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def health(*peers: str, **fields: Any) -> Health:
@@ -89,10 +93,17 @@ def cluster(*changed: Seen, count: int = 3, failures: tuple[Failure, ...] = (), 
         one = own.get(name) or seen(name, *names)
         hosts.append(one)
     where = {name: interface(address(name)) for name in names}
-    network = NetworkSeen(label="10.0.0.0/24", where=where, failures=failures)
+    network = NetworkSeen(label="10.0.0.0/24", where=where, failures=failures, pairs=pairs(*names))
     runs: tuple[RunSeen, ...] = ()
     rehearsal = RehearsalSeen(reached=dict.fromkeys(names, "barrier"))
     return replace(Evidence(hosts=tuple(hosts), network=network, runs=runs, rehearsal=rehearsal), **fields)
+
+
+def pairs(*names: str, changed: Mapping[tuple[str, str], Mapping[str, Any]] | None = None) -> tuple[Pair, ...]:
+    """Healthy ways between all hosts, some of them changed."""
+    well: dict[str, Any] = {"verdict": "pass", "word": "ok", "rtt_ms": 0.1, "bulk": True, "sent": 60}
+    ways = [(source, target) for source in names for target in names if source != target]
+    return tuple(Pair(source=way[0], target=way[1], **{**well, **(changed or {}).get(way, {})}) for way in ways)
 
 
 def failure(source: str, target: str, word: str = "timeout", *, ranged: bool) -> Failure:

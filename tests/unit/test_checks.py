@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clusterddp.checks import Evidence, NetworkSeen, RunSeen, Seen, judge, select
+from clusterddp.checks import TABLE, Evidence, NetworkSeen, RunSeen, Seen, judge, select
 from clusterddp.errors import AuthenticationError, ClusterddpError, HelperError, HostKeyError, UnreachableError
 from clusterddp.facts import Lookup, Owner, TorchFacts
 from tests.unit.evidence_made import cluster, failure, folder, said, seen, wrong
@@ -65,7 +65,9 @@ def test_a_host_that_could_not_be_looked_at_is_unknown() -> None:
 def test_a_network_that_was_not_dialled_is_unknown() -> None:
     found = wrong(cluster(network=None))
     assert {(result.name, result.verdict) for result in found} == {
-        (name, "unknown") for name in ("network", "ports", "mtu-equal", "speed-equal", "rehearsal")
+        (check.name, "unknown")
+        for check in TABLE
+        if {"network", "dialled"} & set(check.needs) and check.name in {one.name for one in select()}
     }
 
 

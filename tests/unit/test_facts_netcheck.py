@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -42,8 +43,13 @@ def listener(nonce: str = "secret", ports: tuple[int, int] = (29480, 29499)) -> 
         os.waitpid(child, 0)
 
 
+def measure(*targets: tuple[str, int, str], timeout: float = 1.0, echoes: int = 0, bulk: int = 0) -> Any:
+    wanted = [[*target, echoes, bulk] for target in targets]
+    return run_operation(dial, {"targets": wanted, "timeout": timeout})
+
+
 def ask(*targets: tuple[str, int, str], timeout: float = 1.0) -> Any:
-    return run_operation(dial, {"targets": [list(target) for target in targets], "timeout": timeout})
+    return [answer["word"] for answer in measure(*targets, timeout=timeout)]
 
 
 def test_both_ports_of_a_listener_answer_with_its_nonce() -> None:
@@ -120,3 +126,63 @@ def test_a_range_can_be_bound_again_at_once() -> None:
 
 def test_a_listener_without_operator_ends_by_itself() -> None:
     assert run_operation(listen, {"ports": [29480, 29499], "nonce": "n", "seconds": 0.05}) == {}
+
+
+def test_what_is_said_after_the_nonce_is_measured() -> None:
+    with listener() as (_, chosen):
+        (answer,) = measure((HOME, chosen, "secret"), echoes=5, bulk=1 << 16, timeout=10)
+    assert (answer["word"], answer["bulk"]) == ("ok", True)
+    assert 0 < answer["rtt_us"] < 10**6
+    assert answer["sent"] >= 7
+    assert answer["resent"] == 0
+
+
+def test_nothing_is_measured_unasked() -> None:
+    with listener() as (ranged, _):
+        (answer,) = measure((HOME, ranged, "secret"))
+    assert (answer["word"], answer["bulk"]) == ("ok", None)
+
+
+def test_a_message_larger_than_a_socket_takes_is_sent_in_pieces() -> None:
+    with listener() as (_, chosen):
+        (answer,) = measure((HOME, chosen, "secret"), bulk=1 << 20, timeout=10)
+    assert (answer["word"], answer["bulk"]) == ("ok", True)
+
+
+def test_a_listener_that_says_the_nonce_and_then_hangs_up_is_told() -> None:
+    with socket.create_server((HOME, 0)) as server, ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(measure, (HOME, server.getsockname()[1], "secret"), echoes=1, timeout=10)
+        connection, _ = server.accept()
+        connection.send(b"secret")
+        connection.close()
+        assert asking.result()[0]["word"] == "refused"
+
+
+def test_a_listener_that_answers_another_length_is_not_ours() -> None:
+    with socket.create_server((HOME, 0)) as server, ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(measure, (HOME, server.getsockname()[1], "secret"), echoes=1, timeout=10)
+        connection, _ = server.accept()
+        connection.sendall(b"secret")
+        with connection:
+            assert connection.recv(1)
+            connection.sendall(b"xxxx")
+            assert asking.result()[0]["word"] == "wrong nonce"
+
+
+def test_a_listener_that_is_slow_after_its_nonce_is_no_black_hole() -> None:
+    with socket.create_server((HOME, 0)) as server, ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(measure, (HOME, server.getsockname()[1], "secret"), bulk=1000, timeout=0.5)
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"secret")
+            (answer,) = asking.result()
+    assert (answer["word"], answer["bulk"]) == ("ok", None)
+
+
+def test_a_caller_who_says_what_is_no_message_is_hung_up_on_and_the_next_is_answered() -> None:
+    with listener() as (ranged, _):
+        with socket.create_connection((HOME, ranged), 10) as caller:
+            assert caller.recv(6) == b"secret"
+            caller.sendall(b"\xff\xff\xff\xff")
+            assert caller.recv(1) == b""
+        assert ask((HOME, ranged, "secret")) == ["ok"]
