@@ -50,7 +50,7 @@ class Reader(HTMLParser):
 
 def pairs(count: int, **fields: Any) -> tuple[Pair, ...]:
     names = [f"gpu{number:02}" for number in range(1, count + 1)]
-    made = {"verdict": "pass", "word": "ok", "rtt_ms": 0.1, **fields}
+    made = {"verdict": "pass", "word": "ok", "rtt_ms": 0.1, "bulk": True, "sent": 60, **fields}
     return tuple(Pair(source=one, target=other, **made) for one in names for other in names if one != other)
 
 
