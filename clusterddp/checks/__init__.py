@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks import (
     environment,
     gpuhealth,
+    gpulinks,
     gpus,
     gputrial,
     machine,
@@ -71,6 +72,7 @@ TABLE: tuple[Check, ...] = (
     *environment.CHECKS,
     *gpus.CHECKS,
     *gpuhealth.CHECKS,
+    *gpulinks.CHECKS,
     *gputrial.CHECKS,
     *machine.CHECKS,
     *network.CHECKS,

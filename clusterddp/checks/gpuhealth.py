@@ -1,6 +1,7 @@
-"""Checks of NVIDIA's GPUs as their driver and the kernel tell of them: memory, errors, clocks, links.
+"""Checks of NVIDIA's GPUs as their driver and the kernel tell of them: memory, errors, clocks, MIG.
 
-A host without NVIDIA's GPUs is skipped. Not here: GPUs tried by torch (gputrial.py), counts and drivers (gpus.py).
+A host without NVIDIA's GPUs is skipped. Not here: how they are connected (gpulinks.py), GPUs tried by torch
+(gputrial.py), counts and drivers (gpus.py).
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ def _answers(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _health(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
-    yield from _cards(seen.name, told.cards, _broken, fail, fix=_REPLACE)
-    yield from _cards(seen.name, told.cards, _to_be_reset, fail)
+    yield from on_cards(seen.name, told.cards, _broken, fail, fix=_REPLACE)
+    yield from on_cards(seen.name, told.cards, _to_be_reset, fail)
 
 
 def _broken(card: Card) -> str:
@@ -113,8 +114,8 @@ def _ago(seconds: int) -> str:
 
 
 def _speed(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
-    yield from _cards(seen.name, told.cards, _slowed, warn)
-    yield from _cards(seen.name, told.cards, _capped, warn, fix="`sudo nvidia-smi -pl WATTS`, if it is not meant")
+    yield from on_cards(seen.name, told.cards, _slowed, warn)
+    yield from on_cards(seen.name, told.cards, _capped, warn, fix="`sudo nvidia-smi -pl WATTS`, if it is not meant")
 
 
 def _slowed(card: Card) -> str:
@@ -129,16 +130,6 @@ def _capped(card: Card) -> str:
     if card.power_watts is None or card.default_watts is None or card.power_watts >= card.default_watts:
         return ""
     return f"limited to {card.power_watts} W, {card.default_watts} W are its default"
-
-
-def _width(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
-    yield from _cards(seen.name, told.cards, _narrow, warn)
-
-
-def _narrow(card: Card) -> str:
-    if not card.width or not card.most_width or card.width >= card.most_width:
-        return ""
-    return f"{card.width} PCIe lanes, {card.most_width} are possible in its slot"
 
 
 def _mig(evidence: Evidence) -> Iterable[Finding]:
@@ -156,9 +147,9 @@ def _mode(cards: Iterable[Card]) -> str:
 
 def _mig_alone(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
     fix = "`sudo nvidia-smi mig -cgi PROFILE -C`, or switch MIG off: `sudo nvidia-smi -mig 0`"
-    yield from _cards(seen.name, told.cards, _without_instance, fail, fix=fix)
+    yield from on_cards(seen.name, told.cards, _without_instance, fail, fix=fix)
     if _mode(told.cards) == "mixed":
-        yield from _cards(seen.name, told.cards, _cut, warn)
+        yield from on_cards(seen.name, told.cards, _cut, warn)
 
 
 def _cut(card: Card) -> str:
@@ -169,65 +160,15 @@ def _without_instance(card: Card) -> str:
     return "MIG is on, and it has no instance: torch sees nothing of it" if card.mig and not card.instances else ""
 
 
-def _links(evidence: Evidence) -> Iterable[Finding]:
-    yield from for_gpus(lambda _seen, _told: ())(evidence)
-    links = {
-        (seen.name, card.index): (_model(seen, card), *seen.gpu_health.links[card.uuid])
-        for seen in evidence.hosts
-        if seen.gpu_health
-        for card in seen.gpu_health.cards
-        if card.uuid in seen.gpu_health.links
-    }
-    most: dict[str, int] = {}
-    for model, up, _ in links.values():
-        most[model] = max(most.get(model, 0), up)
-    words: dict[str, dict[int, str]] = {}
-    for (host, index), (model, up, there) in links.items():
-        if up < most[model]:  # some cards have links that lead nowhere: only others of the kind tell
-            text = f"{up} of {there} NVLinks are up, {most[model]} on others of its kind"
-            words.setdefault(host, {})[index] = text
-    for host, by_index in words.items():
-        yield from _grouped(host, by_index, warn)
-
-
-def _model(seen: Seen, card: Card) -> str:
-    return next((gpu.name for gpu in seen.facts.gpus if gpu.uuid == card.uuid), "") if seen.facts else ""
-
-
-def _fabric(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
-    wrong = list(_cards(seen.name, told.cards, _outside, fail))
-    yield from wrong
-    if wrong or not told.switches or any(card.fabric_state for card in told.cards):
-        return
-    started = told.trial is not None and all(not start.error for start in told.trial.starts)
-    if told.fabric_manager not in (None, "active"):
-        yield fail(
-            seen.name, f"there are {told.switches} NVSwitches, and nvidia-fabricmanager is {told.fabric_manager}"
-        )
-    elif told.fabric_manager is None and not started:
-        yield unknown(seen.name, "could not look: no systemd here that tells of nvidia-fabricmanager")
-
-
-def _outside(card: Card) -> str:
-    """Why a GPU is not part of its NVSwitches' fabric; empty if it is, or needs none."""
-    if card.fabric_state not in (None, "Completed"):
-        return f"its place in the NVLink fabric: {card.fabric_state}"
-    return f"NVLink fabric: {card.fabric_status}" if card.fabric_status not in (None, "Success") else ""
-
-
-def _direct(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
-    if told.mellanox and not told.peer_memory and not told.open_driver:
-        yield warn(seen.name, f"{', '.join(told.mellanox[:4])} cannot reach the GPUs' memory: no nvidia_peermem")
-
-
-def _cards(
+def on_cards(
     host: str, cards: Iterable[Card], wrong: Callable[[Card], str], verdict: Callable[..., Finding], **more: str
 ) -> Iterable[Finding]:
     """What is wrong with each GPU of a host, those with the same words as one."""
-    return _grouped(host, {card.index: words for card in cards if (words := wrong(card))}, verdict, **more)
+    return grouped(host, {card.index: words for card in cards if (words := wrong(card))}, verdict, **more)
 
 
-def _grouped(host: str, words: Mapping[int, str], verdict: Callable[..., Finding], **more: str) -> Iterable[Finding]:
+def grouped(host: str, words: Mapping[int, str], verdict: Callable[..., Finding], **more: str) -> Iterable[Finding]:
+    """What is wrong with a host's GPUs by their index, those with the same words as one finding."""
     alike: dict[str, list[str]] = {}
     for index, text in words.items():
         alike.setdefault(text, []).append(f"GPU {index}")
@@ -235,7 +176,7 @@ def _grouped(host: str, words: Mapping[int, str], verdict: Callable[..., Finding
         yield verdict(host, f"{collapsed(names)}: {text}", **more)
 
 
-_AFTER = ("gpus", "nvidia-smi")
+AFTER = ("gpus", "nvidia-smi")
 CHECKS = (
     Check(
         name="nvidia-smi",
@@ -253,7 +194,7 @@ CHECKS = (
         title="the GPUs' memory is sound, and none waits for a reset",
         judge=for_gpus(_health),
         needs=("facts", "gpu-health"),
-        after=_AFTER,
+        after=AFTER,
         symptom="CUDA error: uncorrectable ECC error encountered, or a loss that becomes NaN",
         fix=RESET,
     ),
@@ -263,7 +204,7 @@ CHECKS = (
         title="the kernel log has no error of a GPU",
         judge=for_gpus(_errors),
         needs=("facts", "gpu-health"),
-        after=_AFTER,
+        after=AFTER,
         symptom="CUDA error: unknown error, GPU is lost, or a collective that never ends",
         fix=RESET,
     ),
@@ -273,7 +214,7 @@ CHECKS = (
         title="no GPU is slowed down by heat or power",
         judge=for_gpus(_speed),
         needs=("facts", "gpu-health"),
-        after=_AFTER,
+        after=AFTER,
         symptom="all ranks wait for one that is slow",
         fix="look at fans, airflow and power of that machine",
     ),
@@ -283,48 +224,8 @@ CHECKS = (
         title="MIG is used alike, and has instances where it is on",
         judge=_mig,
         needs=("facts", "gpu-health"),
-        after=_AFTER,
+        after=AFTER,
         symptom="No CUDA GPUs are available, or ranks with a fraction of the others' memory",
         fix="switch it off (`sudo nvidia-smi -mig 0`), or name the instances in clusterddp_gpus",
-    ),
-    Check(
-        name="nvlink",
-        category=CATEGORY,
-        title="as many NVLinks are up on GPUs of one kind",
-        judge=_links,
-        needs=("facts", "gpu-health"),
-        after=_AFTER,
-        symptom="collectives at a fraction of their bandwidth",
-        fix="reset the GPUs of that machine together, or reboot; reseat bridges, have the board looked at",
-    ),
-    Check(
-        name="pcie-width",
-        category=CATEGORY,
-        title="the GPUs have all their PCIe lanes",
-        judge=for_gpus(_width),
-        needs=("facts", "gpu-health"),
-        after=_AFTER,
-        symptom="one rank loads its batches slower, all wait for it",
-        fix="reseat the card or its riser",
-    ),
-    Check(
-        name="gpu-direct",
-        category=CATEGORY,
-        title="InfiniBand reaches the GPUs' memory",
-        judge=for_gpus(_direct),
-        needs=("facts", "gpu-health"),
-        after=_AFTER,
-        symptom="collectives between hosts at a third of their bandwidth",
-        fix="sudo modprobe nvidia_peermem, or use the driver's open kernel modules",
-    ),
-    Check(
-        name="fabric-manager",
-        category=CATEGORY,
-        title="the NVSwitches are set up by their fabric manager",
-        judge=for_gpus(_fabric),
-        needs=("facts", "gpu-health"),
-        after=_AFTER,
-        symptom="Error 802: system not yet initialized",
-        fix="sudo systemctl enable --now nvidia-fabricmanager, of exactly the driver's version",
     ),
 )

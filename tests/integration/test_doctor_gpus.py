@@ -81,6 +81,13 @@ def link_down(made: MadeGpus) -> AbstractContextManager[None]:
     return made.file("links.txt", first + mark + second.replace("26.562 GB/s", "<inactive>", 1))
 
 
+@contextlib.contextmanager
+def fabric_down(made: MadeGpus) -> Iterator[None]:
+    """Then no GPU starts, which is not told again."""
+    with made.second("<state>Completed<", "<state>Not Started<"), made.torch(_0="raise", _1="raise"):
+        yield
+
+
 def lost(made: MadeGpus) -> AbstractContextManager[None]:
     gone = "[Unknown Error]"
     row = f"1, {gone}, [GPU is lost], {gone}, {gone}, 550.54.15, {gone}, 00000000:2A:00.0"
@@ -124,10 +131,10 @@ FAULTS = {
         inject=says("current_link_width>16x", "current_link_width>4x"),
         name="pcie-width",
         verdict="warn",
-        words="GPU 1: 4 PCIe lanes, 16 are possible",
+        words="GPU 1: 4 PCIe lanes of 16, 16 on others of its kind",
     ),
     "fabric": Fault(
-        inject=says("state>Completed", "state>Not Started"),
+        inject=fabric_down,
         name="fabric-manager",
         verdict="fail",
         words="GPU 1: its place in the NVLink fabric: Not Started",

@@ -50,16 +50,11 @@ CARDS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"slowdowns": ("hw_slowdown", "hw_thermal_slowdown")}, "gpu-speed", "warn", "GPU 1: slowed down by heat at 30 °C"),
     ({"slowdowns": ("hw_power_brake_slowdown",)}, "gpu-speed", "warn", "slowed down by the power supply"),
     ({"power_watts": 300}, "gpu-speed", "warn", "GPU 1: limited to 300 W, 700 W are its default"),
-    ({"width": 4}, "pcie-width", "warn", "GPU 1: 4 PCIe lanes, 16 are possible in its slot"),
+    ({"width": 4}, "pcie-width", "warn", "GPU 1: 4 PCIe lanes of 16, 16 on others of its kind"),
     ({"mig": True}, "mig", "fail", "GPU 1: MIG is on, and it has no instance"),
     ({"mig": True, "instances": 7}, "mig", "warn", "GPU 1: MIG is on, off on others"),
-    ({"fabric_state": "In Progress"}, "fabric-manager", "fail", "GPU 1: its place in the NVLink fabric: In Progress"),
-    (
-        {"fabric_state": "Completed", "fabric_status": "Insufficient Resources"},
-        "fabric-manager",
-        "fail",
-        "Insufficient",
-    ),
+    ({"fabric_state": "In Progress"}, "fabric-manager", "warn", "GPU 1: its place in the NVLink fabric: In Progress"),
+    ({"fabric_state": "Completed", "fabric_status": "Error 15"}, "fabric-manager", "warn", "NVLink fabric: Error 15"),
 ]
 
 
@@ -175,6 +170,18 @@ def test_a_gpu_with_fewer_links_than_others_of_its_kind_is_named() -> None:
     assert result.message.startswith("GPU 0, GPU 1: 0 of 18 NVLinks")
 
 
+def narrow(width: int) -> Evidence:
+    """Hosts on which every GPU has so many lanes of sixteen."""
+    wide = [tuple(card(index, f"GPU-{name}-{index}", width=width) for index in range(2)) for name in NAMES]
+    hosts = zip(NAMES, wide, strict=True)
+    return cluster(*(seen(name, *NAMES, devices=2, gpu_health={"cards": cards}) for name, cards in hosts))
+
+
+def test_half_of_the_lanes_everywhere_is_how_those_machines_are() -> None:
+    assert said(narrow(8)) == []
+    assert said(narrow(4)) == [("pcie-width", "warn", NAMES)]
+
+
 def test_switches_without_their_manager_are_told() -> None:
     dead: dict[str, Any] = {"switches": 6, "fabric_manager": "inactive"}
     (result,) = wrong(with_gpus(gpu_health=dead))
@@ -191,6 +198,10 @@ def test_a_dead_fabric_manager_explains_gpus_that_do_not_start() -> None:
     starts = tuple(Start(index=index, error="Error 802: system not yet initialized") for index in range(2))
     dead = {"switches": 6, "fabric_manager": "failed", "trial": Trial(starts=starts)}
     assert said(with_gpus(gpu_health=dead)) == [("fabric-manager", "fail", ("gpu02",))]
+    outside = tuple(card(index, f"GPU-gpu02-{index}", fabric_state="Not Started") for index in range(2))
+    (result,) = wrong(with_gpus(gpu_health={"cards": outside, "trial": Trial(starts=starts)}))
+    assert (result.name, result.verdict) == ("fabric-manager", "fail")
+    assert result.message == "GPU 0, GPU 1: its place in the NVLink fabric: Not Started"
 
 
 def test_infiniband_that_cannot_reach_gpus_is_told() -> None:

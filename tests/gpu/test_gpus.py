@@ -1,0 +1,95 @@
+"""The doctor and a job on this machine's own NVIDIA GPUs; skipped, by name, where there are none.
+
+What the doctor makes of sick GPUs is tested with made output (tests/integration/test_doctor_gpus.py): here it is real,
+and well. `tests/gpu/record.sh` records it.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterddp.facts import GpuHealth
+from clusterddp.remote import gpuhealth, gpuquery, gpus
+from tests.integration.cli import User
+from tests.unit.operation import run_operation
+
+RECORD = Path(__file__).with_name("record.sh")
+TRAIN = """
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+value = torch.full((1 << 20,), 3.0, device="cuda:0")
+dist.all_reduce(value)
+print("all-reduce", dist.get_world_size(), float(value.sum()) / (1 << 20))
+dist.destroy_process_group()
+"""
+
+
+@functools.cache
+def why_not() -> str:
+    """Why these tests cannot run here; empty if they can."""
+    if not shutil.which("nvidia-smi"):
+        return "no nvidia-smi here"
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=60)
+    if listed.returncode or "GPU 0" not in listed.stdout:
+        return "nvidia-smi lists no GPU"
+    asked = "import torch; raise SystemExit(not torch.cuda.is_available())"
+    found = subprocess.run([sys.executable, "-c", asked], check=False, timeout=120, capture_output=True)
+    return "torch finds no GPU" if found.returncode else ""
+
+
+@pytest.fixture(autouse=True)
+def a_gpu() -> None:
+    reason = why_not()
+    if reason:
+        pytest.skip(f"gpu: {reason}")
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    made = User(tmp_path)
+    made.write("here.yaml", "all:\n  hosts:\n    here:\n      ansible_connection: local\n")
+    return made
+
+
+def test_the_machine_tells_of_every_gpu_and_tries_it() -> None:
+    pytest.importorskip("torch")
+    args = {"devices": 1, "python": sys.executable}
+    told = GpuHealth.from_json("here", run_operation(gpuhealth.gpu_health, args))
+    assert told.error is None
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+    assert [card.uuid for card in told.cards] == [line.split("UUID: ")[1].rstrip(")") for line in listed.splitlines()]
+    assert told.trial
+    assert not told.trial.starts[0].error
+    assert told.trial.starts[0].capability
+
+
+def test_the_doctor_finds_healthy_gpus(user: User) -> None:
+    done = user.run("doctor", "-i", "here.yaml", "--json", "--only", "GPUs")
+    verdicts: dict[str, list[Any]] = {}
+    for one in done.json["checks"]:
+        verdicts.setdefault(one["name"], []).append((one["verdict"], one["message"]))
+    for name in ("gpus", "driver", "nvidia-smi", "architecture", "gpu-start"):
+        assert {verdict for verdict, _ in verdicts[name]} <= {"pass", "skipped"}, verdicts[name]
+
+
+def test_one_gpu_reduces_by_nccl(user: User) -> None:
+    user.write("train.py", TRAIN)
+    done = user.run("run", "-i", "here.yaml", "--nproc-per-node", "1", "train.py")
+    assert done.code == 0, done.err
+    assert "all-reduce 1 3.0" in [line.text for line in done.workers]
+
+
+def test_what_is_recorded_here_is_understood(tmp_path: Path) -> None:
+    done = subprocess.run([str(RECORD), str(tmp_path)], capture_output=True, text=True, check=True)
+    (base,) = {path.removesuffix(".xml") for path in done.stdout.split() if path.endswith(".xml")}
+    cards = gpuquery.parse_cards(Path(base + ".xml").read_text())
+    listed = gpus.parse_gpus(Path(base + ".csv").read_text())
+    assert [gpu["uuid"] for gpu in listed] == [card["uuid"] for card in cards]
+    gpuquery.parse_links(Path(base + ".nvlink.txt").read_text())
