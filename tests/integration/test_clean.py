@@ -14,6 +14,7 @@ import pytest
 
 from clusterddp.remote import prune
 from clusterddp.remote.spool import all_spools
+from clusterddp.remote.state import write_json
 from tests.integration.escapees import EVERY_WAY, WAYS
 from tests.integration.real_helper import alive, opened, wait_for
 from tests.integration.runs_started import Started, gone, kill_supervisor, on_the_roll, running, with_constant
@@ -55,8 +56,7 @@ def of_project(node: Started, project: str) -> None:
 
 
 def change(path: str, **values: object) -> None:
-    record = json.loads(Path(path).read_text())
-    Path(path).write_text(json.dumps({**record, **values}))
+    write_json(path, {**json.loads(Path(path).read_text()), **values})  # whole at every moment: others read it
 
 
 def runs_in(state: Path) -> set[str]:
@@ -170,8 +170,8 @@ class TestPurge:
         state = tmp_path / "state"
         mine, theirs = ended(host, tmp_path), ended(host, tmp_path, project="p2")
         with running(host, tmp_path, WAITS) as live:
-            of_project(live, "p1")
             agent = live.pids("agent")[0]
+            of_project(live, "p1")
             told = clean(host, purge=True)
             assert (told["spools"], told["run_dirs"], told["gone"]) == (1, 1, False)
             assert runs_in(state) == {theirs.run, live.run}
