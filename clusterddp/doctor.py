@@ -18,7 +18,7 @@ from clusterddp.facts.pairs import BLACK_HOLE
 from clusterddp.fanout import each
 from clusterddp.known import TABLE as MESSAGES
 from clusterddp.known import find
-from clusterddp.probe import facts_request, probe, try_all
+from clusterddp.probe import facts_request, probe, shared_folders, try_all
 from clusterddp.project import WORKDIRS
 from clusterddp.runs import views
 
@@ -45,7 +45,7 @@ def gather(
         entries: The hosts, as they were to be connected.
         outcomes: Their connections.
         needs: What the checks need: ``asked``, ``facts``, ``health``, ``gpu-health``, ``gpu-trial``, ``network``,
-            ``dialled``.
+            ``dialled``, ``shared``.
         fresh: Ask torch anew instead of trusting what it said earlier.
     """
     hosts = [outcome.value for outcome in outcomes if outcome.value]
@@ -58,17 +58,20 @@ def gather(
             words = _words(told)
             seen[told.name] = replace(seen[told.name], facts=told.value, facts_error=words)
     facts = {name: one.facts for name, one in seen.items() if one.facts}
-    beside = ThreadPoolExecutor(2)
+    beside = ThreadPoolExecutor(3)
     try:
         wanted = {"network", "dialled"} & set(needs)
         wants_gpus = {"gpu-health", "gpu-trial"} & set(needs)
         dialled = beside.submit(network, [host for host in hosts if host.name in facts], facts) if wanted else None
         asking = beside.submit(_gpu_healths, hosts, facts, trial="gpu-trial" in needs) if wants_gpus else None
+        sharing = beside.submit(_shared, hosts) if "shared" in needs else None
         if "health" in needs:
             for outcome in healths(hosts, facts):
                 seen[outcome.name] = replace(seen[outcome.name], health=outcome.value, health_error=_words(outcome))
         for answer in asking.result() if asking else ():
             seen[answer.name] = replace(seen[answer.name], gpu_health=answer.value, gpu_error=_words(answer))
+        for seeing in sharing.result() if sharing else ():
+            seen[seeing.name] = replace(seen[seeing.name], shared=seeing.value)
         dials = dialled.result() if dialled else None
     finally:  # after Ctrl-C nobody waits for hosts that may never answer
         beside.shutdown(wait=False, cancel_futures=True)
@@ -117,6 +120,15 @@ def _gpu_healths(hosts: Sequence[Host], facts: dict[str, Facts], *, trial: bool)
         return GpuHealth.from_json(host.name, host.call("gpu_health", args, timeout=GPU_TIMEOUT))
 
     return each([host for host in hosts if host.name in facts], ask)
+
+
+def _shared(hosts: Sequence[Host]) -> list[Outcome[dict[str, tuple[str, ...]]]]:
+    """Which of a run's folders hosts have in common."""
+    folders = {
+        host.name: {"state": str(host.hello["state"]), "workdir": host.entry.workdir or WORKDIRS, "home": "~"}
+        for host in hosts
+    }
+    return shared_folders(hosts, folders)
 
 
 def _extensions(facts: Facts) -> str:

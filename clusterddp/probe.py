@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
 from clusterddp.facts import Dialled, Facts, candidates, choose, dials, loopback
+from clusterddp.facts.values import Fields
 from clusterddp.fanout import each, values
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 FACTS_TIMEOUT = 330.0  # seconds: setup lines and a cold `import torch`, each within its own limit
 CLOCK_ROUNDS = 4
+MARK_TIMEOUT = 30.0  # seconds; what may hang on the host is given up there much earlier
 DIAL_TIMEOUT = 4.0  # seconds to connect, and again to measure; two lost SYNs are made good within it
 BULK = 1 << 16  # bytes of the message that shows whether large packets pass: many times the largest MTU
 LISTEN_SECONDS = 60  # a listener whose operator was lost ends by itself
@@ -90,6 +92,37 @@ def try_all(
     return [one for outcome in dialled for one in outcome.value or ()], [
         outcome for outcome in outcomes if outcome.error
     ]
+
+
+def shared_folders(
+    hosts: Sequence[Host], folders: Mapping[str, Mapping[str, str]]
+) -> list[Outcome[dict[str, tuple[str, ...]]]]:
+    """Which folders are one and the same on several hosts: each leaves a mark in its own, and looks for the others'.
+
+    Args:
+        hosts: Open hosts.
+        folders: Paths by a name for their purpose, by host.
+
+    Returns: For each host, by the folder's name, the other hosts whose marks it sees; a folder in which it could leave
+        none, or that did not answer, is left out.
+    """
+    nonces = {host.name: secrets.token_hex(16) for host in hosts}
+
+    def ask(host: Host, operation: str, **more: Any) -> Any:
+        return host.call(operation, {"folders": dict(folders[host.name]), **more}, timeout=MARK_TIMEOUT)
+
+    def look(host: Host) -> dict[str, tuple[str, ...]]:
+        others = {name: nonce for name, nonce in nonces.items() if name != host.name}
+        told = Fields(host.name, ask(host, "marked", nonces=others))
+        found = told.mapping("folders", lambda one, key: one.texts(key))
+        return {name: seen for name, seen in found.items() if name in left[host.name]}
+
+    try:
+        marked = each(hosts, lambda host: [str(name) for name in ask(host, "mark", nonce=nonces[host.name])])
+        left = {outcome.name: outcome.value or [] for outcome in marked}
+        return each(hosts, look)
+    finally:
+        each(hosts, lambda host: ask(host, "unmark", nonce=nonces[host.name]))
 
 
 def clock_offset(host: Host) -> tuple[int, int]:

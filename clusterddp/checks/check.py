@@ -32,6 +32,7 @@ Need = Literal[
     "rehearsal",
     "bench",
     "pairs",
+    "shared",
 ]
 
 
@@ -49,6 +50,7 @@ class Seen:
     runs_error: str = ""
     gpu_health: GpuHealth | None = None
     gpu_error: str = ""
+    shared: Mapping[str, tuple[str, ...]] | None = None  # state, workdir, home: the hosts whose it is too
 
     @property
     def name(self) -> str:

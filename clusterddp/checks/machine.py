@@ -23,12 +23,15 @@ _FILES, _PROCESSES = 1024, 4096
 _MEMLOCK = 1 << 30
 
 
+def identity(facts: Facts) -> tuple[str, ...]:
+    """Equal for two names of one machine. The addresses too: where /proc is hidden, boots look alike."""
+    return (facts.boot, *sorted(one.address for one in facts.addresses))
+
+
 def _same(evidence: Evidence) -> Iterable[Finding]:
     first: dict[tuple[str, ...], HostEntry] = {}
     for entry, facts in evidence.facts:
-        # The addresses too: where /proc is hidden, boots look alike.
-        key = (facts.boot, *sorted(one.address for one in facts.addresses))
-        other = first.setdefault(key, entry)
+        other = first.setdefault(identity(facts), entry)
         meant = entry.connection == "local" or (isinstance(entry.gpus, tuple) and isinstance(other.gpus, tuple))
         if other is not entry and not meant:
             yield Finding(verdict="fail", hosts=(other.name, entry.name), message="they are one machine")

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.check import Check, Finding, fail, for_health, unknown, warn
+from clusterddp.checks.machine import identity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clusterddp.checks.check import Evidence
     from clusterddp.facts import Folder, Health
     from clusterddp.inventory import HostEntry
 
@@ -14,6 +18,7 @@ CATEGORY = "Storage"
 _MIB = 1 << 20
 _FULL, _TIGHT = 100 * _MIB, 1 << 30  # bytes
 _NO_INODES, _FEW_INODES = 1000, 10_000
+_SHARED = ("state", "workdir", "home")
 _SLOW = 1000  # ms; a disk takes less than 30 of them, a file server in need seconds
 _FOLDERS = ("state", "workdir", "tmp")
 
@@ -75,6 +80,37 @@ def _state_place(entry: HostEntry, health: Health) -> Finding | None:
     return None
 
 
+def _shared(evidence: Evidence) -> Iterable[Finding]:
+    machines = {entry.name: identity(facts) for entry, facts in evidence.facts}
+    for key in _SHARED:
+        groups: dict[tuple[str, ...], None] = {}
+        for seen in evidence.hosts:
+            others = (seen.shared or {}).get(key, ())
+            group = [
+                name
+                for name, machine in machines.items()
+                if name == seen.name or (name in others and machine != machines[seen.name])
+            ]
+            if len(group) > 1:
+                groups.setdefault(tuple(group))
+        known = {entry.name for entry, health in evidence.health if (one := health.folders.get(key)) and one.network}
+        yield from (_common(key, group, known=set(group) <= known) for group in groups)
+    for seen in evidence.hosts:
+        if seen.shared is None or set(seen.shared) < set(_SHARED):
+            yield unknown(seen.name, "could not look: a mark could not be left in its folders")
+
+
+def _common(key: str, group: tuple[str, ...], *, known: bool) -> Finding:
+    """What it means that a folder is one for a group of hosts; ``known``: it lies on a network file system."""
+    if key == "state":
+        fix = "set clusterddp_state to a folder on a local disk of each host, such as /var/tmp/clusterddp-NAME"
+        return Finding(verdict="warn", hosts=group, message="they have one state folder, for the logs of all", fix=fix)
+    if key == "workdir" and not known:
+        message = "they have one workdir, on a file system that is not known as one of a network"
+        return Finding(verdict="warn", hosts=group, message=message)
+    return Finding(verdict="pass", hosts=group, message=f"they have one {key}")
+
+
 CHECKS = (
     Check(
         name="mounts",
@@ -124,5 +160,15 @@ CHECKS = (
         after=("mounts",),
         symptom="training stands still when the file server does; hosts overwrite each other's files",
         fix="nothing, if it is meant: the hosts share what they write; else set clusterddp_workdir",
+    ),
+    Check(
+        name="shared",
+        category=CATEGORY,
+        title="the hosts have folders of their own",
+        judge=_shared,
+        needs=("facts", "health", "shared"),
+        after=("mounts", "disk", "writable", "local-state"),
+        symptom="syncs that overwrite each other, logs that stop when one file server does or one quota is used up",
+        fix="set clusterddp_workdir to a folder of each host's own, or to one on a network file system",
     ),
 )

@@ -81,7 +81,9 @@ def seen(name: str, *peers: str, entry: dict[str, Any] | None = None, devices: i
     torch = TorchFacts(version="2.7.0", cuda="12.8", gloo=True, nccl_available=True, device_count=devices)
     host, facts = node(name, entry=entry, devices=devices, **{**own, "torch": torch, **fields})
     told = gpu_health(*(gpu.uuid for gpu in facts.gpus), **gpu_changed)
-    return Seen(entry=host, facts=facts, health=health(name, *peers, **changed), gpu_health=told)
+    own_folders: dict[str, tuple[str, ...]] = dict.fromkeys(("state", "workdir", "home"), ())
+    whole = health(name, *peers, **changed)
+    return Seen(entry=host, facts=facts, health=whole, gpu_health=told, shared=own_folders)
 
 
 def cluster(*changed: Seen, count: int = 3, failures: tuple[Failure, ...] = (), **fields: Any) -> Evidence:

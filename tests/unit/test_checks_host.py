@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from clusterddp.checks import Evidence, RunSeen
+from clusterddp.checks import Evidence, RunSeen, judge, select
 from clusterddp.facts import Cgroup, Login, TorchFacts, Write
 from tests.unit.evidence_made import cluster, folder, said, seen, wrong
+from tests.unit.facts_made import interface
 
 NAMES = ("gpu01", "gpu02", "gpu03")
 TORCH = TorchFacts(version="2.7.0", cuda="12.8", nccl="2.26.2", nccl_loaded="2.26.2", gloo=True, nccl_available=True)
@@ -120,6 +121,46 @@ def test_only_old_locks_of_extensions_are_named() -> None:
     assert said(unhealthy(locks={"/c/x/lock": 30})) == []
     (result,) = wrong(unhealthy(locks={"/c/x/lock": 7200, "/c/y/lock": 3}))
     assert (result.name, result.hosts, result.message) == ("extension-locks", ("gpu02",), "/c/x/lock is 120 min old")
+
+
+def sharing(key: str, *hosts: str, **fields: Any) -> Evidence:
+    """A cluster in which some hosts see each other's marks in one of their folders."""
+    own = [seen(name, *NAMES, **fields) for name in hosts]
+    others = {name: tuple(other for other in hosts if other != name) for name in hosts}
+    return cluster(*(replace(one, shared={**(one.shared or {}), key: others[one.name]}) for one in own))
+
+
+def test_folders_that_hosts_have_in_common_are_told_with_those_hosts() -> None:
+    (result,) = wrong(sharing("state", "gpu01", "gpu03"))
+    assert (result.name, result.verdict, result.hosts) == ("shared", "warn", ("gpu01", "gpu03"))
+    assert "clusterddp_state" in result.fix
+    (result,) = wrong(sharing("workdir", "gpu01", "gpu02"))
+    assert (result.name, result.verdict, result.hosts) == ("shared", "warn", ("gpu01", "gpu02"))
+    assert said(sharing("home", "gpu01", "gpu02")) == []
+    passed = [one for one in judge(sharing("home", "gpu01", "gpu02"), select()) if one.name == "shared"]
+    assert [(one.message, one.hosts) for one in passed] == [
+        ("they have one home", ("gpu01", "gpu02")),
+        ("the hosts have folders of their own", ("gpu03",)),
+    ]
+
+
+def test_a_workdir_on_a_network_file_system_is_told_once() -> None:
+    folders = {**{key: folder(f"/{key}") for key in ("state", "tmp")}}
+    folders["workdir"] = folder("/work", network=True, filesystem="nfs4")
+    found = said(sharing("workdir", *NAMES, health={"folders": folders}))
+    assert found == [("local-state", "warn", NAMES)]
+
+
+def test_nodes_on_one_machine_may_share_all_they_have() -> None:
+    twin: dict[str, Any] = {"boot": "b", "hostname": "gpu01", "addresses": (interface("10.0.0.1"),)}
+    evidence = sharing("state", "gpu01", "gpu02", **twin)
+    assert "shared" not in {name for name, _, _ in said(evidence)}
+
+
+def test_a_host_without_a_mark_is_unknown() -> None:
+    for shared in (None, {"state": ()}):
+        blind = replace(seen("gpu02", *NAMES), shared=shared)
+        assert said(cluster(blind)) == [("shared", "unknown", ("gpu02",))]
 
 
 def test_limits_that_leave_enough_pass() -> None:
