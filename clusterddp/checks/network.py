@@ -219,7 +219,7 @@ CHECKS = (
         title="all hosts reach each other by TCP, both ways",
         judge=_network,
         needs=("facts", "network"),
-        symptom="No route to host, or a hang in the first collective: gloo and NCCL use ephemeral ports",
+        symptom="The client socket has timed out, No route to host, or a hang: workers use ephemeral ports",
         fix="let TCP through between the hosts on all ports, or set clusterddp_interface to a network that does",
     ),
     Check(
@@ -228,7 +228,7 @@ CHECKS = (
         title="clusterddp_ports are open between all hosts",
         judge=_ports,
         needs=("facts", "dialled"),
-        symptom="RendezvousTimeoutError, or: the client socket has timed out while trying to connect",
+        symptom="RendezvousTimeoutError, or RendezvousConnectionError: The client socket has timed out",
         fix="let TCP to clusterddp_ports through between the hosts",
     ),
     Check(
