@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parents[1] / "data" / "symptoms"
 PORT, WAIT = 29500, 15  # seconds that a process group waits
-LONGEST = 6000  # characters of a host's
+LONGEST = 12000  # characters of a host's
 SCRIPT = """
     import datetime, os, torch, torch.distributed as dist
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=%d))
@@ -112,7 +112,9 @@ def _ended(host: LabHost, agent: subprocess.Popen[str], seconds: int) -> str:
     except subprocess.TimeoutExpired:
         agent.kill()
         text = agent.communicate()[0] + f"(it had not ended after {seconds} s)\n"
-    return "".join(f"{host.name}: {line}\n" for line in text.splitlines() if line.strip())
+    return "".join(
+        f"{host.name}: {line}\n" for line in text.splitlines() if line.strip() and " frame #" not in f" {line}"
+    )
 
 
 def _agent(host: LabHost, first: LabHost, case: Case) -> subprocess.Popen[str]:

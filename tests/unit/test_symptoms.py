@@ -26,7 +26,7 @@ SAID = [
     ("own-name", "Connection refused, remote=[127.0.1.1]", "symptoms/own-name"),
     ("names", "Name or service not known", "known/name-unknown"),
     ("interface", "Unable to find address for: eno1", "symptoms/interface"),
-    ("network", "No route to host", "known/no-route"),
+    ("network", "No route to host", "symptoms/network-reject"),
     ("network", "The client socket has timed out", "symptoms/network-drop"),
     ("ports", "RendezvousTimeoutError", "known/rendezvous-timeout"),
     ("ports", "RendezvousConnectionError", "symptoms/ports-drop"),
