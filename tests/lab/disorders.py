@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.lab.system import ProcessId
 
 CLOCK = Path(__file__).with_name("clock.c")
+SLOW = Path(__file__).with_name("slowdisk.c")
+HUNG = Path(__file__).with_name("hungfs.py")  # started as root with a folder, it is a mount that never answers
 NAMES = ("/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf")
 NOBODY = "127.0.0.53"  # the firewall swallows questions to it; one on the network would be told unreachable
 
@@ -66,12 +68,18 @@ class Disorders:
         clock = _inside(self, "/etc/lab-clock")
         if not clock.exists():
             clock.write_bytes(bytes(4096))
-            command(
-                _compiler(), "-shared", "-fPIC", "-O1", "-o", str(_inside(self, "/usr/lib/lab-clock.so")), str(CLOCK)
-            )
-            _inside(self, "/etc/ld.so.preload").write_text("/usr/lib/lab-clock.so\n")
+            _preload(self, "lab-clock.so", CLOCK)
         with clock.open("r+b") as file:  # in place: running programs have it mapped
             file.write(int(seconds * 1e9).to_bytes(8, "little", signed=True))
+
+    def slow_disk(self: _Inside) -> None:
+        """Whatever waits for a disk (fsync) waits a second and a half more, in programs that start from now on."""
+        _preload(self, "lab-slow-disk.so", SLOW)
+        _inside(self, "/etc/lab-slow-disk").touch()
+
+    def mend_disk(self: _Inside) -> None:
+        """The disk as quick as it was."""
+        _inside(self, "/etc/lab-slow-disk").unlink()
 
     def kill(self: _Inside, pid: int) -> None:
         """SIGKILL the process that has this pid on the host."""
@@ -81,6 +89,14 @@ class Disorders:
 def _inside(host: _Inside, path: str) -> Path:
     """A file of the running host, by a path of the operator's."""
     return Path(f"/proc/{host.init.pid}/root{path}")
+
+
+def _preload(host: _Inside, name: str, source: Path) -> None:
+    """Load a library into every program that starts there."""
+    command(_compiler(), "-shared", "-fPIC", "-O1", "-o", str(_inside(host, f"/usr/lib/{name}")), str(source))
+    loaded = _inside(host, "/etc/ld.so.preload")
+    lines = loaded.read_text().splitlines() if loaded.exists() else []
+    loaded.write_text("\n".join(dict.fromkeys([*lines, f"/usr/lib/{name}"])) + "\n")
 
 
 def _keep(host: _Inside, path: str) -> Path:
