@@ -108,10 +108,9 @@ def _gpu_healths(hosts: Sequence[Host], facts: dict[str, Facts], *, trial: bool)
 
     def ask(host: Host) -> GpuHealth:
         own = facts[host.name]
-        if not own.gpus and not own.pci_nvidia:
-            return GpuHealth(reason="no NVIDIA GPU there")
-        if own.nvidia_error:
-            return GpuHealth(reason=own.nvidia_error)
+        if not own.gpus:  # what is there, and should be, is another check's
+            listed = "nvidia-smi lists no GPU there" if own.pci_nvidia else "no NVIDIA GPU there"
+            return GpuHealth(reason=own.nvidia_error or listed)
         torch = own.torch
         free = all(not gpu.processes and (gpu.used_mib or 0) < FREE_MIB for gpu in own.gpus)
         # A job that runs there may need the memory that a trial takes.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CATEGORY = "GPUs"
 _DAY = 86400
+_MONTH = 30 * _DAY  # a GPU that has worked since is well
 _SLOW = {
     "hw_slowdown": "by the board (heat or power)",
     "hw_thermal_slowdown": "by heat",
@@ -86,7 +87,7 @@ def _errors(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
         yield unknown(seen.name, f"could not look: {told.xids_error}")
     buses = {_bus(card.bus): card.index for card in told.cards}
     for one in told.xids:
-        if one.xid not in OF_PROGRAMS:
+        if one.xid not in OF_PROGRAMS and one.seconds_ago < _MONTH:
             index = buses.get(_bus(one.bus))
             yield _error(seen.name, one, f"PCI {one.bus}" if index is None else f"GPU {index}")
 

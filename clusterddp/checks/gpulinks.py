@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _links(evidence: Evidence) -> Iterable[Finding]:
-    yield from for_gpus(lambda _seen, _told: ())(evidence)
+    yield from for_gpus(_links_untold)(evidence)
 
     def links(told: GpuHealth, card: Card) -> int | None:
         return told.links[card.uuid][0] if card.uuid in told.links else None
@@ -30,6 +30,11 @@ def _links(evidence: Evidence) -> Iterable[Finding]:
             words.setdefault(seen.name, {})[card.index] = text
     for host, by_index in words.items():
         yield from grouped(host, by_index, warn)
+
+
+def _links_untold(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
+    if told.links_error:
+        yield unknown(seen.name, f"could not look: {told.links_error}")
 
 
 def _width(evidence: Evidence) -> Iterable[Finding]:

@@ -87,6 +87,7 @@ class GpuHealth:
     links: Mapping[str, tuple[int, int]] = field(
         default_factory=dict
     )  # NVLinks that are up, and that there are, by UUID
+    links_error: str | None = None
     xids: tuple[Xid, ...] = ()
     xids_error: str | None = None
     switches: int = 0  # NVSwitches on the PCI bus
@@ -109,6 +110,7 @@ class GpuHealth:
             cards=fields.each("cards", _card),
             error=fields.maybe_text("error"),
             links=fields.mapping("links", lambda one, uuid: one.pair(uuid)),
+            links_error=fields.maybe_text("links_error"),
             xids=fields.each("xids", _xid),
             xids_error=fields.maybe_text("xids_error"),
             switches=fields.number("switches"),

@@ -32,8 +32,8 @@ def gpu_health(request: Request) -> Dict[str, Any]:
     torch is to try, none where 0.
 
     Returns:
-        ``{cards (gpuquery.parse_cards), links (gpuquery.parse_links), error (of nvidia-smi), xids, xids_error,
-        switches, fabric_manager, peer_memory, open_driver, mellanox, iommu, trial (gputrial.try_gpus)}``.
+        ``{cards (gpuquery.parse_cards), links (gpuquery.parse_links), links_error, error (of nvidia-smi), xids,
+        xids_error, switches, fabric_manager, peer_memory, open_driver, mellanox, iommu, trial (gputrial.try_gpus)}``.
     """
     session = dict(os.environ)
     program = gpus.find_program(session)
@@ -43,7 +43,7 @@ def gpu_health(request: Request) -> Dict[str, Any]:
     manager = _fabric_manager(session)
     found: Dict[str, Any] = {"trial": try_gpus(request.args, session)}
     found.update(_cards(cards))
-    found["links"] = _links(links)
+    found.update(_links(links))
     found.update(log.xids())
     found["switches"] = switches()
     found["fabric_manager"] = _state(manager)
@@ -64,9 +64,13 @@ def _cards(asked: Optional[Child]) -> Dict[str, Any]:
         return {"cards": [], "error": str(error)[:300]}
 
 
-def _links(asked: Optional[Child]) -> Dict[str, List[int]]:
-    """What is known of links; nothing where nvidia-smi fails: cards without NVLink fail here too."""
-    return gpuquery.parse_links(asked.answer().payload.decode("utf-8", "replace")) if asked else {}
+def _links(asked: Optional[Child]) -> Dict[str, Any]:
+    """What is known of links; nothing where nvidia-smi says no: cards without NVLink do, in many words."""
+    if asked is None:
+        return {"links": {}, "links_error": None}
+    answer = asked.answer()
+    links = gpuquery.parse_links(answer.payload.decode("utf-8", "replace"))
+    return {"links": links, "links_error": gpus.why(answer) if answer.status is None else None}
 
 
 def _fabric_manager(env: Dict[str, str]) -> Optional[Child]:

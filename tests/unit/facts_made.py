@@ -73,6 +73,7 @@ def gpu_health_json(**fields: Any) -> dict[str, Any]:
         "cards": [],
         "error": None,
         "links": {},
+        "links_error": None,
         "xids": [],
         "xids_error": None,
         "switches": 0,

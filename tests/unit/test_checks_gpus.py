@@ -121,7 +121,15 @@ def test_gpus_that_are_in_use_are_not_tried() -> None:
 
 
 # (number, how long ago, verdict or none)
-XIDS = [(79, HOUR, "fail"), (79, 3 * DAY, "warn"), (48, 60, "fail"), (63, 60, "warn"), (31, 60, ""), (999, 60, "warn")]
+XIDS = [
+    (79, HOUR, "fail"),
+    (79, 3 * DAY, "warn"),
+    (79, 40 * DAY, ""),
+    (48, 60, "fail"),
+    (63, 60, "warn"),
+    (31, 60, ""),
+    (999, 60, "warn"),
+]
 
 
 @pytest.mark.parametrize(("number", "ago", "verdict"), XIDS)
@@ -168,6 +176,10 @@ def test_a_gpu_with_fewer_links_than_others_of_its_kind_is_named() -> None:
     assert result.message == "GPU 1: 17 of 18 NVLinks are up, 18 on others of its kind"
     (result,) = wrong(linked(18, 18, 0, 0, 18, 18))
     assert result.message.startswith("GPU 0, GPU 1: 0 of 18 NVLinks")
+
+
+def test_links_of_which_nobody_tells_are_unknown() -> None:
+    assert said(with_gpus(gpu_health={"links_error": "no answer"})) == [("nvlink", "unknown", ("gpu02",))]
 
 
 def narrow(width: int) -> Evidence:
