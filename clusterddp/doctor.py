@@ -136,10 +136,13 @@ def _extensions(facts: Facts) -> str:
     return facts.places.get("TORCH_EXTENSIONS_DIR") or f"{cache}/torch_extensions"
 
 
-def network(hosts: Sequence[Host], facts: Mapping[str, Facts], *, growing: bool = False) -> NetworkSeen:
+def network(
+    hosts: Sequence[Host], facts: Mapping[str, Facts], *, growing: bool = False, measured: bool = True
+) -> NetworkSeen:
     """Dials between all pairs on every network that comes into question; what failed on the best.
 
-    The doctor and every run choose by this. ``growing``: more hosts may join.
+    The doctor and every run choose by this. ``growing``: more hosts may join; ``measured``: losses and
+    round trips too, which takes longer.
     """
     nodes = [(host.entry, facts[host.name]) for host in hosts]
     local = loopback(nodes, growing=growing)
@@ -149,7 +152,8 @@ def network(hosts: Sequence[Host], facts: Mapping[str, Facts], *, growing: bool 
         chosen = candidates(nodes)
     except PlanError as error:
         return NetworkSeen(error=error.message)
-    dialled, deaf = try_all(hosts, chosen, echoes=_echoes(len(hosts))) if len(hosts) > 1 else ([], [])
+    echoes = _echoes(len(hosts)) if measured else 0
+    dialled, deaf = try_all(hosts, chosen, echoes=echoes) if len(hosts) > 1 else ([], [])
     failures = [failure for one in dialled if (failure := one.failure)]
     best, broken = nearest(chosen, failures)
     return NetworkSeen(

@@ -170,7 +170,7 @@ def fitting(
     fit = left(others_on_gpus([host for host in fit if host.name in devices], known, devices, options, checks))
     least = options.min_nodes or options.nnodes or 0
     if len(fit) > least:  # there is a choice
-        network = doctor.network(fit, {host.name: known[host.name] for host in fit})
+        network = doctor.network(fit, {host.name: known[host.name] for host in fit}, measured=False)
         fit = fit if network.error else left(results_of(checks, fit, facts, options, network))
     if len(fit) < least:
         name, (words, helps) = next(iter(why.items()))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
 
 CATEGORY = "Network"
+_TITLE = "all hosts reach each other by TCP, both ways"
 _LEAST_PORTS = 4  # a host needs three for each run: store, run control, MASTER_PORT
 _MOST_PAIRS = 4  # named in one finding
 
@@ -112,7 +113,13 @@ def _network(evidence: Evidence) -> Iterable[Finding]:
         if seen.name in network.deaf:
             yield Finding(verdict="skipped", hosts=(seen.name,), message="because of ports")
     shut = [one for one in network.failures if not one.ranged and one.word != BLACK_HOLE]
-    yield from _ways(evidence, shut, network.failures, {})
+    found = list(_ways(evidence, shut, network.failures, {}))
+    yield from found
+    if network.where and not all(one.loopback for one in network.where.values()):
+        named = {host for one in found for host in one.hosts} | set(network.deaf)
+        well = tuple(seen.name for seen in evidence.hosts if seen.name not in named)
+        if well:
+            yield Finding(verdict="pass", hosts=well, message=f"{_TITLE}; a job needs {_ranges(evidence)} open")
 
 
 def _ports(evidence: Evidence) -> Iterable[Finding]:
@@ -152,10 +159,16 @@ def listed(failures: Sequence[Failure]) -> str:
 
 
 def _rule(evidence: Evidence) -> str:
-    """What a firewall must let through: our ports, and those that kernels choose."""
+    """What a firewall must let through."""
+    return (
+        f"let TCP through between the hosts on {_ranges(evidence)}, or set clusterddp_interface to a network that does"
+    )
+
+
+def _ranges(evidence: Evidence) -> str:
+    """The ports between hosts that a job uses: ours, and those that kernels choose for gloo and NCCL."""
     wanted = {entry.ports for entry, _ in evidence.facts} | {facts.ephemeral_range for _, facts in evidence.facts}
-    ranges = ", ".join("{}-{}".format(*one) for one in sorted(wanted))
-    return f"let TCP through between the hosts on {ranges}, or set clusterddp_interface to a network that does"
+    return ", ".join("{}-{}".format(*one) for one in sorted(wanted))
 
 
 def culprits(failures: Sequence[Failure]) -> tuple[str, ...]:
@@ -216,7 +229,7 @@ CHECKS = (
     Check(
         name="network",
         category=CATEGORY,
-        title="all hosts reach each other by TCP, both ways",
+        title=_TITLE,
         judge=_network,
         needs=("facts", "network"),
         symptom="The client socket has timed out, No route to host, or a hang: workers use ephemeral ports",

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import User, nothing_left
+from tests.integration.cli import LIMIT, User, nothing_left
 from tests.integration.test_doctor import Named, named, no_new_ephemeral
 from tests.lab import Lab, LabUnavailable
+from tests.lab.system import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from tests.lab.host import LabHost
 
 pytestmark = pytest.mark.lab
 SICK = "gpu01"
@@ -50,6 +53,10 @@ def rehearsed(lab: Lab, user: User, *words: str) -> tuple[int, list[Named]]:
     return found
 
 
+def begun_on(host: LabHost) -> Callable[[], bool]:
+    return lambda: bool(host.leftovers("rehearse.py"))
+
+
 def test_a_clean_pair_comes_through_and_keeps_nothing(pair: Lab, user: User) -> None:
     assert rehearsed(pair, user) == (0, [])
     assert user.run("runs", "--all").code == 0
@@ -65,6 +72,18 @@ def test_a_card_that_is_not_there_is_named_at_the_stage_that_needs_it(pair: Lab,
     assert "Unable to find address for: ib9" in message
     code, found = rehearsed(pair, user, "-i", str(path))
     assert [one[0] for one in found] == ["interface"]  # the cause is told once, and nothing is started for it
+
+
+def test_ctrl_c_ends_it_on_every_host_with_its_proof(pair: Lab, user: User) -> None:
+    with nothing_left(pair), user.start("doctor", "--only", "rehearsal") as live:
+        for host in pair.hosts:
+            wait_until(f"it has begun on {host.name}", begun_on(host), LIMIT)
+        live.interrupt()
+        done = live.end()
+    assert done.code == 130, done.err
+    proofs = [note for note in done.notes if note.endswith("proved empty")]
+    assert [host.name in note for host, note in zip(pair.hosts, proofs, strict=True)] == [True, True]
+    assert user.run("runs", "--all", "--json").json == []
 
 
 def test_shut_ephemeral_ports_stop_it_at_the_process_group(pair: Lab, user: User) -> None:

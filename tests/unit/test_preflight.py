@@ -118,7 +118,7 @@ def fitting(made: list[MadeHost], monkeypatch: pytest.MonkeyPatch, *failures: An
     said: list[str] = []
     where = {one.name: interface(address(one.name)) for one in made}
     network = NetworkSeen(label="x", where=where, failures=failures)
-    monkeypatch.setattr(doctor, "network", lambda _hosts, _facts: network)
+    monkeypatch.setattr(doctor, "network", lambda *_, **__: network)
     hosts, facts = hosts_of(*made)
     wanted = RunOptions(script="t.py", **options)
     found = preflight.fitting(hosts, facts, wanted, preflight.chosen(wanted), said.append)
