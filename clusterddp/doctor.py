@@ -14,11 +14,10 @@ from clusterddp.checks import Evidence, NetworkSeen, RunSeen, Seen
 from clusterddp.errors import PlanError
 from clusterddp.facts import GpuHealth, Health, candidates, job_paths, loopback, matrix, nearest
 from clusterddp.facts.assign import FREE_MIB
-from clusterddp.facts.pairs import BLACK_HOLE
 from clusterddp.fanout import each
 from clusterddp.known import TABLE as MESSAGES
 from clusterddp.known import find
-from clusterddp.probe import facts_request, probe, shared_folders, try_all
+from clusterddp.probe import elections, facts_request, probe, shared_folders, try_all
 from clusterddp.project import WORKDIRS
 from clusterddp.runs import views
 
@@ -44,8 +43,8 @@ def gather(
     Args:
         entries: The hosts, as they were to be connected.
         outcomes: Their connections.
-        needs: What the checks need: ``asked``, ``facts``, ``health``, ``gpu-health``, ``gpu-trial``, ``network``,
-            ``dialled``, ``shared``.
+        needs: What the checks need: ``asked``, ``facts``, ``health``, ``election``, ``gpu-health``, ``gpu-trial``,
+            ``network``, ``dialled``, ``shared``.
         fresh: Ask torch anew instead of trusting what it said earlier.
     """
     hosts = [outcome.value for outcome in outcomes if outcome.value]
@@ -58,13 +57,15 @@ def gather(
             words = _words(told)
             seen[told.name] = replace(seen[told.name], facts=told.value, facts_error=words)
     facts = {name: one.facts for name, one in seen.items() if one.facts}
-    beside = ThreadPoolExecutor(3)
+    told_facts = [host for host in hosts if host.name in facts]
+    beside = ThreadPoolExecutor(4)
     try:
         wanted = {"network", "dialled"} & set(needs)
         wants_gpus = {"gpu-health", "gpu-trial"} & set(needs)
-        dialled = beside.submit(network, [host for host in hosts if host.name in facts], facts) if wanted else None
+        dialled = beside.submit(network, told_facts, facts) if wanted else None
         asking = beside.submit(_gpu_healths, hosts, facts, trial="gpu-trial" in needs) if wants_gpus else None
         sharing = beside.submit(_shared, hosts) if "shared" in needs else None
+        electing = beside.submit(elections, told_facts, facts) if "election" in needs and told_facts else None
         if "health" in needs:
             for outcome in healths(hosts, facts):
                 seen[outcome.name] = replace(seen[outcome.name], health=outcome.value, health_error=_words(outcome))
@@ -72,6 +73,8 @@ def gather(
             seen[answer.name] = replace(seen[answer.name], gpu_health=answer.value, gpu_error=_words(answer))
         for seeing in sharing.result() if sharing else ():
             seen[seeing.name] = replace(seen[seeing.name], shared=seeing.value)
+        for vote in electing.result() if electing else ():
+            seen[vote.name] = replace(seen[vote.name], elected=vote.value, elected_error=_words(vote))
         dials = dialled.result() if dialled else None
     finally:  # after Ctrl-C nobody waits for hosts that may never answer
         beside.shutdown(wait=False, cancel_futures=True)
@@ -161,7 +164,7 @@ def network(
         where=best.where,
         failures=tuple(broken),
         pairs=matrix(best.where, dialled),
-        unreached={(one.source, one.address): one.meaning for one in failures if one.word != BLACK_HOLE},
+        unreached={(one.source, one.address): one.meaning for one in failures if one not in broken},
         deaf={outcome.name: _words(outcome) for outcome in deaf},
     )
 

@@ -10,7 +10,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.facts import Dialled, Facts, candidates, choose, dials, loopback
+from clusterddp.facts import Dialled, Facts, candidates, choose, dials, elected, loopback
 from clusterddp.facts.values import Fields
 from clusterddp.fanout import each, values
 
@@ -123,6 +123,26 @@ def shared_folders(
         return each(hosts, look)
     finally:
         each(hosts, lambda host: ask(host, "unmark", nonce=nonces[host.name]))
+
+
+def elections(hosts: Sequence[Host], facts: Mapping[str, Facts]) -> list[Outcome[Mapping[str, bool]]]:
+    """Which of the endpoints that a torchrun by hand would be given each host takes for itself; torch decides.
+
+    They are the first host's own name, and its address.
+    """
+    first = facts[hosts[0].name]
+    outward = [one.address for one in first.addresses if not one.loopback]
+    address = first.ssh_address if first.ssh_address in outward else next(iter(outward), None)
+    endpoints = [name for name in (first.hostname, address) if name]
+
+    def ask(host: Host) -> Mapping[str, bool]:
+        own = facts[host.name]
+        if own.python is None:
+            raise HelperError(host.name, own.python_error or "no interpreter to ask")
+        args = {**facts_request(host.entry), "python": own.python, "endpoints": endpoints}
+        return elected(host.name, host.call("election", args))
+
+    return each(hosts, ask)
 
 
 def clock_offset(host: Host) -> tuple[int, int]:

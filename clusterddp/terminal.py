@@ -12,14 +12,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from clusterddp.checks import collapsed, worst
+from clusterddp.facts import BLACK_HOLE
 from clusterddp.stacks import groups
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from clusterddp.checks import CheckResult
     from clusterddp.errors import HostKeyError
-    from clusterddp.facts import Bench, Speed
+    from clusterddp.facts import Bench, Pair, Speed
     from clusterddp.prepare import HostReport
     from clusterddp.runs import RunView
     from clusterddp.stacks import WorkerStack
@@ -203,12 +204,46 @@ def _pairs(speeds: Sequence[Speed]) -> Table:
         for one in sorted(speeds, key=lambda one: one.mbit)[:_MOST_COLUMNS]:
             table.add_row(escape(one.source), escape(one.target), _gbit(one))
         return table
-    table = _table("", *names)
-    found = {(one.source, one.target): _gbit(one) for one in speeds}
-    for source in names:
-        cells = ["X" if source == target else found.get((source, target), "") for target in names]
-        table.add_row(escape(source), *cells)
+    return _grid(names, names, {(one.source, one.target): _gbit(one) for one in speeds})
+
+
+def _grid(sources: Sequence[str], targets: Sequence[str], cells: Mapping[tuple[str, str], str]) -> Table:
+    """A row for each source, a column for each target."""
+    table = _table("", *targets)
+    for source in sources:
+        row = ["X" if source == target else cells.get((source, target), "") for target in targets]
+        table.add_row(escape(source), *row)
     return table
+
+
+def print_pairs(pairs: Sequence[Pair], *, verbose: bool) -> None:
+    """What the dials between all hosts came to; where not all is wanted, only rows and columns of trouble."""
+    names = list(dict.fromkeys(one.source for one in pairs))
+    bad = [one for one in pairs if one.verdict != "pass"]
+    if not pairs or not (bad or verbose):
+        return
+    sources, targets = names, names
+    if bad and (not verbose or len(names) > _MOST_COLUMNS):
+        sources = [name for name in names if any(one.source == name for one in bad)]
+        targets = [name for name in names if any(one.target == name for one in bad)]
+    left_out = max(0, len(sources) - _MOST_COLUMNS) + max(0, len(targets) - _MOST_COLUMNS)
+    sys.stdout.write("\nround trips by TCP in ms, row → column; X: itself, ?: not dialled\n")
+    cells = {(one.source, one.target): _way(one) for one in pairs}
+    _print(_grid(sources[:_MOST_COLUMNS], targets[:_MOST_COLUMNS], cells))
+    if left_out:
+        sys.stdout.write(f"and {left_out} rows and columns more (--json has all of them)\n")
+
+
+def _way(pair: Pair) -> str:
+    """A pair in a few letters, in the colour of its verdict."""
+    text = "-" if pair.rtt_ms is None else f"{pair.rtt_ms:.2g}"
+    if pair.verdict == "unknown":
+        text = "?"
+    elif pair.verdict == "warn":
+        text = f"{100 * pair.loss:.0f}% lost"
+    elif pair.verdict == "fail":
+        text = pair.word if pair.ports in ("", "all") or pair.word == BLACK_HOLE else f"{pair.word} ({pair.ports})"
+    return f"[{_MARKS[pair.verdict][1]}]{escape(text)}[/]"
 
 
 def _gbit(speed: Speed) -> str:

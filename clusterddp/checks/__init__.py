@@ -12,11 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.checks import (
+    byhand,
     environment,
     gpuhealth,
     gpulinks,
     gpus,
     gputrial,
+    infiniband,
     machine,
     network,
     paths,
@@ -77,6 +79,8 @@ TABLE: tuple[Check, ...] = (
     *machine.CHECKS,
     *network.CHECKS,
     *paths.CHECKS,
+    *infiniband.CHECKS,
+    *byhand.CHECKS,
     *storage.CHECKS,
     *rehearsal.CHECKS,
     *performance.CHECKS,
@@ -167,6 +171,8 @@ def _unjudged(seen: Seen, check: Check, culprits: Culprits) -> str:
         return "because of setup" if told else f"{_BLIND}{seen.facts_error or 'the host was not asked'}"
     if "health" in check.needs and seen.health is None:
         return f"{_BLIND}{seen.health_error or 'the host was not asked'}"
+    if "election" in check.needs and seen.elected is None:
+        return f"{_BLIND}{seen.elected_error or 'the host was not asked'}"
     if "runs" in check.needs and seen.runs_error:
         return f"{_BLIND}{seen.runs_error}"
     if {"gpu-health", "gpu-trial"} & set(check.needs) and seen.gpu_health is None:

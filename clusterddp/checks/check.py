@@ -24,6 +24,7 @@ Need = Literal[
     "asked",
     "facts",
     "health",
+    "election",
     "gpu-health",
     "gpu-trial",
     "network",
@@ -47,6 +48,8 @@ class Seen:
     facts_error: str = ""
     health: Health | None = None
     health_error: str = ""
+    elected: Mapping[str, bool] | None = None  # by endpoint of a torchrun by hand: this host takes itself for it
+    elected_error: str = ""
     runs_error: str = ""
     gpu_health: GpuHealth | None = None
     gpu_error: str = ""
@@ -67,7 +70,7 @@ class NetworkSeen:
         where: Each host's interface in it.
         failures: The dials on it that did not come through.
         pairs: What the dials on it came to, every ordered pair of hosts, row by row.
-        unreached: Addresses that a host dialled in vain, on any network, and why: by host and address.
+        unreached: Addresses that a host dialled in vain on other networks, and why: by host and address.
         deaf: Hosts that could not listen or dial, and why.
         error: No network comes into question; nothing was dialled.
     """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.check import Check, Finding, fail, for_facts, odd_ones, unknown, warn
 from clusterddp.checks.names import collapsed
-from clusterddp.facts import BLACK_HOLE
+from clusterddp.facts import BLACK_HOLE, GLOO, NCCL, fits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -83,22 +83,11 @@ def is_loopback(address: str) -> bool:
 
 def _interface(entry: HostEntry, facts: Facts) -> Finding | None:
     cards = list(dict.fromkeys(one.name for one in facts.addresses))
-    for name, exact in (("NCCL_SOCKET_IFNAME", False), ("GLOO_SOCKET_IFNAME", True)):
+    for name, exact in ((NCCL, False), (GLOO, True)):
         wanted = facts.environment.get(name)
-        if wanted and not any(_fits(card, wanted, exact=exact) for card in cards):
+        if wanted and not any(fits(card, wanted, exact=exact) for card in cards):
             return fail(entry.name, f"{name}={wanted}, and it has {', '.join(cards) or 'no card with an address'}")
     return None
-
-
-def _fits(card: str, wanted: str, *, exact: bool) -> bool:
-    """Whether a library takes a card: gloo by whole names, NCCL by beginnings, ``=`` whole names, ``^`` all but."""
-    if exact:
-        return card in wanted.split(",")
-    if wanted.startswith("^"):
-        return not _fits(card, wanted[1:], exact=False)
-    if wanted.startswith("="):
-        return card in wanted[1:].split(",")
-    return card.startswith(tuple(word for word in wanted.split(",") if word))
 
 
 def _network(evidence: Evidence) -> Iterable[Finding]:

@@ -78,9 +78,10 @@ def command(
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1))
     else:
-        from clusterddp.terminal import print_bench, print_doctor  # noqa: PLC0415
+        from clusterddp.terminal import print_bench, print_doctor, print_pairs  # noqa: PLC0415
 
         print_doctor(found.results, verbose=verbose)
+        print_pairs(found.pairs, verbose=verbose)
         if found.evidence.bench:
             print_bench(found.evidence.bench)
     return EXIT_FAILED if found.verdict == "fail" or (strict and found.verdict != "pass") else 0

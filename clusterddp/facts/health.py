@@ -72,12 +72,29 @@ class Cgroup:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Hca:
+    """One InfiniBand or RoCE port."""
+
+    device: str
+    port: int
+    state: str  # the kernel's word: ACTIVE, INIT, DOWN …
+    rate_gbit: int | None
+    link_layer: str  # InfiniBand, or Ethernet: RoCE
+    gids: int  # entries in use
+    roce_index: int | None  # the first GID for RoCE v2 over IPv4
+
+    def __str__(self) -> str:
+        return f"{self.device}:{self.port}"  # as NCCL_IB_HCA spells it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Health:
     """Limits are (soft, hard), None is no limit; folders by ``state``, ``workdir``, ``tmp``, ``shm``."""
 
     limits: Mapping[str, tuple[int | None, int | None]]
     available_bytes: int | None
     infiniband: bool
+    hcas: tuple[Hca, ...]
     taken: tuple[int, ...]  # ports of clusterddp_ports on which somebody listens
     folders: Mapping[str, Folder]
     names: Mapping[str, Lookup]
@@ -101,6 +118,7 @@ class Health:
             limits=fields.mapping("limits", _limit),
             available_bytes=fields.maybe_number("available_bytes"),
             infiniband=fields.flag("infiniband"),
+            hcas=fields.each("hcas", _hca),
             taken=fields.numbers("taken"),
             folders=fields.mapping("folders", lambda one, key: _folder(one.part(key))),
             names=fields.mapping("names", lambda one, key: _lookup(one.part(key))),
@@ -145,6 +163,18 @@ def _cgroup(fields: Fields) -> Cgroup:
         memory_bytes=fields.maybe_number("memory_bytes"),
         memory_left=fields.maybe_number("memory_left"),
         cpu_thousandths=fields.maybe_number("cpu_thousandths"),
+    )
+
+
+def _hca(fields: Fields) -> Hca:
+    return Hca(
+        device=fields.text("device"),
+        port=fields.number("port"),
+        state=fields.text("state"),
+        rate_gbit=fields.maybe_number("rate_gbit"),
+        link_layer=fields.text("link_layer"),
+        gids=fields.number("gids"),
+        roce_index=fields.maybe_number("roce_index"),
     )
 
 

@@ -194,9 +194,13 @@ def _named_address(entry: HostEntry, facts: Facts) -> Interface:
     )
 
 
+def is_virtual(card: str) -> bool:
+    """Whether a card's name is one of bridges, containers and tunnels."""
+    return card.startswith(_VIRTUAL)
+
+
 def _outward(one: Interface) -> bool:
-    link_local = ipaddress.ip_address(one.address).is_link_local
-    return one.up and not one.loopback and not link_local and not one.name.startswith(_VIRTUAL)
+    return one.up and not one.loopback and not one.link_local and not is_virtual(one.name)
 
 
 def _tagged(nodes: Nodes, allowed: Mapping[str, list[Interface]]) -> dict[str, dict[str, Interface]]:

@@ -46,6 +46,11 @@ class Interface:
         """Whether it only reaches its own machine."""
         return ipaddress.ip_address(self.address).is_loopback
 
+    @property
+    def link_local(self) -> bool:
+        """Whether it is an address of the card's own making, for its own cable alone."""
+        return ipaddress.ip_address(self.address).is_link_local
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from . import cgroups
+from . import cgroups, infiniband
 from .disks import extension_locks, folder, no_folder, written
 from .loginshell import LoginShell
 from .proc import LISTENING, ports
@@ -32,7 +32,7 @@ def health(request: Request) -> Dict[str, Any]:
     them are there), ``names`` (to be looked up), ``ports`` (first, last), ``pids``, ``python`` (the job's, or null).
 
     Returns:
-        ``{limits: {nofile: [soft, hard], …} (null: none), available_bytes, infiniband, taken (ports), folders:
+        ``{limits: {nofile: [soft, hard], …} (null: none), available_bytes, infiniband, hcas, taken (ports), folders:
         {state|workdir|tmp|shm: …}, writes: {state|workdir: {ms, error}}, paths: {path: there}, locks: [{path, age_s}],
         names: {name: {addresses, error}}, login: {python, same, error}, cgroup: {memory_bytes, memory_left,
         cpu_thousandths}, owners: {pid: {user, command}}}``. A folder is ``{path, filesystem, network, total_bytes,
@@ -60,6 +60,7 @@ def health(request: Request) -> Dict[str, Any]:
         "limits": limits(),
         "available_bytes": available_bytes(),
         "infiniband": bool(_listing("/sys/class/infiniband")),
+        "hcas": infiniband.ports(),
         "taken": sorted({port for port in ports(LISTENING) if first <= port <= last}),
         "folders": {key: answers.get("folder " + key) or no_folder(wanted[key], silent) for key in wanted},
         "writes": {key: answers.get("write " + key) or {"ms": None, "error": silent} for key in WRITTEN},

@@ -13,6 +13,7 @@ TABLE = {
     "unmark": "marks:unmark",
     "listen": "netcheck:listen",
     "dial": "netcheck:dial",
+    "election": "election:election",
     "drain": "bandwidth:drain",
     "pour": "bandwidth:pour",
     "workdir_state": "workdir:workdir_state",

@@ -6,23 +6,32 @@ Ways that are shut, names and ports: test_doctor.py. Judgements over made facts:
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.integration.cli import User
-from tests.integration.test_doctor import assert_said, named
+from tests.integration.test_doctor import named
 from tests.lab import Lab, LabUnavailable
-from tests.lab.system import command
+from tests.lab.system import command, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from tests.lab.host import LabHost
+
 pytestmark = pytest.mark.lab
-SICK = "gpu01"
-WAYS = f"gpu00 → {SICK}, {SICK} → gpu00, {SICK} → gpu02, gpu02 → {SICK}"
+FIRST, SICK = "gpu00", "gpu01"
+HELLO = """
+import socket, sys
+with socket.create_server(("", int(sys.argv[1]))) as server:
+    print("listening", flush=True)
+    while True:
+        server.accept()[0].sendall(b"hello")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +89,61 @@ def dead_second_address(lab: Lab) -> Iterator[None]:
     host.write("/etc/hosts", kept, user="root")
 
 
+@contextlib.contextmanager
+def loopback_name(lab: Lab) -> Iterator[None]:
+    """The first host's: a torchrun by hand is given its name or address."""
+    lab.host(FIRST).name_is_loopback()
+    yield
+    lab.host(FIRST).mend_names()
+
+
+@contextlib.contextmanager
+def first_hosts_name(lab: Lab) -> Iterator[None]:
+    lab.host(SICK).run(["hostname", FIRST], user="root")
+    yield
+    lab.host(SICK).run(["hostname", SICK], user="root")
+
+
+@contextlib.contextmanager
+def name_on_another_card(lab: Lab) -> Iterator[None]:
+    """The host's own name is the address of a cable between two containers."""
+    host = lab.host(SICK)
+    command("ip", "-n", host.namespace, "link", "add", "veth7", "type", "veth", "peer", "name", "veth8")
+    command("ip", "-n", host.namespace, "addr", "add", "172.30.0.1/16", "dev", "veth7")
+    for card in ("veth7", "veth8"):
+        command("ip", "-n", host.namespace, "link", "set", card, "up")
+    kept = host.read("/etc/hosts")
+    host.write("/etc/hosts", kept.replace(f"{host.address} ", "172.30.0.1 "), user="root")
+    yield
+    host.write("/etc/hosts", kept, user="root")
+    command("ip", "-n", host.namespace, "link", "del", "veth7")
+
+
+@contextlib.contextmanager
+def listening(host: LabHost, port: int) -> Iterator[None]:
+    """Another program that has a port, and says hello to whoever comes."""
+    with subprocess.Popen(host.argv(["python3", "-c", HELLO, str(port)]), stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout
+        try:
+            assert other.stdout.readline() == "listening\n"
+            yield
+        finally:
+            other.kill()
+    wait_until("the port is free", lambda: not host.leftovers(str(port)))
+
+
+@contextlib.contextmanager
+def another_answers(lab: Lab) -> Iterator[None]:
+    """What comes to clusterddp_ports is led to another program, as a container's port mapping does."""
+    host = lab.host(SICK)
+    table = ("ip", "netns", "exec", host.namespace, "iptables", "-w", "-t", "nat")
+    with listening(host, 39999):
+        rule = ("-A", "PREROUTING", "-p", "tcp", "--dport", "29400:29499", "-j", "REDIRECT", "--to-ports", "39999")
+        command(*table, *rule)
+        yield
+        command(*table, "-F")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """How it is put in, which checks are asked, and what they say of the sick host (message: words in it)."""
@@ -87,6 +151,7 @@ class Fault:
     inject: Callable[[Lab], AbstractContextManager[None]]
     said: tuple[tuple[str, str, str], ...]
     only: str = "Network"
+    host: str = SICK
 
 
 FAULTS = [
@@ -97,6 +162,22 @@ FAULTS = [
         inject=dead_second_address,
         said=(("name-addresses", "warn", "gpu00 → fd00::dead (on none of its cards)"),),
     ),
+    Fault(
+        inject=loopback_name,
+        only="host-election",
+        said=(("host-election", "warn", "its own name means 127.0.1.1 there (runs of clusterddp pin it)"),),
+        host=FIRST,
+    ),
+    Fault(
+        inject=first_hosts_name,
+        only="host-election",
+        said=(("host-election", "warn", f"takes itself for {FIRST} and "),),
+    ),
+    Fault(inject=name_on_another_card, said=(("card-choice", "warn", "gloo by itself would take veth7"),)),
+    Fault(
+        inject=another_answers,
+        said=(("ports", "fail", "on 29400-29499: another machine or program answers there"),),
+    ),
 ]
 
 
@@ -105,9 +186,25 @@ def test_a_fault_is_named_with_its_host_and_gone_when_it_is(three: Lab, user: Us
     assert named(user, "--only", fault.only) == (0, [])
     with fault.inject(three):
         code, found = named(user, "--only", fault.only)
-    assert_said(found, fault.said)
+    assert [one[:2] for one in found] == [one[:2] for one in fault.said], found
+    for (_, _, hosts, message), (_, _, words) in zip(found, fault.said, strict=True):
+        assert hosts == (fault.host,)
+        assert words in message
     assert code == int(any(verdict == "fail" for _, verdict, _ in fault.said))
     assert named(user, "--only", fault.only) == (0, [])
+
+
+def test_a_port_that_another_program_has_is_passed_over(three: Lab, user: User) -> None:
+    with listening(three.host(SICK), 29400):
+        assert named(user, "--only", "Network") == (0, [])
+
+
+def test_trouble_is_drawn(three: Lab, user: User) -> None:
+    with black_hole(three):
+        rows = [line.split() for line in user.run("doctor", "--only", "black-hole").lines[-3:]]
+    assert rows[0][:4] == [FIRST, "X", "black", "hole"]
+    assert rows[1] == [SICK, "black", "hole", "X", "black", "hole"]
+    assert rows[2][:1] == ["gpu02"]
 
 
 def test_every_two_hosts_are_told(three: Lab, user: User) -> None:

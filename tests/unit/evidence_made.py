@@ -34,6 +34,7 @@ def health(*peers: str, **fields: Any) -> Health:
         "limits": {"nofile": (1024, 1 << 20), "memlock": (1 << 23, 1 << 23), "nproc": (None, None)},
         "available_bytes": 1 << 34,
         "infiniband": False,
+        "hcas": (),
         "taken": (),
         "folders": {key: folder(f"/{key}") for key in ("state", "workdir", "tmp", "shm")},
         "names": {peer: Lookup(addresses=(address(peer),)) for peer in peers},
@@ -83,7 +84,7 @@ def seen(name: str, *peers: str, entry: dict[str, Any] | None = None, devices: i
     told = gpu_health(*(gpu.uuid for gpu in facts.gpus), **gpu_changed)
     own_folders: dict[str, tuple[str, ...]] = dict.fromkeys(("state", "workdir", "home"), ())
     whole = health(name, *peers, **changed)
-    return Seen(entry=host, facts=facts, health=whole, gpu_health=told, shared=own_folders)
+    return Seen(entry=host, facts=facts, health=whole, gpu_health=told, shared=own_folders, elected={})
 
 
 def cluster(*changed: Seen, count: int = 3, failures: tuple[Failure, ...] = (), **fields: Any) -> Evidence:

@@ -72,7 +72,7 @@ def test_memory_that_nobody_tells_is_not_known(tmp_path: Path) -> None:
 
 
 FIELDS = [
-    *("limits", "folders", "names", "owners", "taken", "infiniband"),
+    *("limits", "folders", "names", "owners", "taken", "infiniband", "hcas"),
     *("writes", "paths", "locks", "login", "cgroup"),
 ]
 JSON = st.recursive(
@@ -88,6 +88,7 @@ def test_damaged_health_is_the_hosts_error_or_health(field: str, value: Any) -> 
         "limits": {},
         "available_bytes": None,
         "infiniband": False,
+        "hcas": [],
         "taken": [],
         "folders": {},
         "names": {},
