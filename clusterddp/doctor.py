@@ -96,6 +96,7 @@ def healths(hosts: Sequence[Host], facts: Mapping[str, Facts]) -> list[Outcome[H
             "tmp": own.places.get("TMPDIR") if own else None,
             "extensions": _extensions(own) if own else None,
             "paths": list(job_paths(host.entry, own)) if own else [],
+            "login": not host.entry.python and not host.entry.setup,  # else it is meant whatever a login finds
             "python": own.python if own else None,
             "names": names,
             "ports": list(host.entry.ports),

@@ -102,7 +102,7 @@ class Health:
     writes: Mapping[str, Write] = field(default_factory=dict)  # in ``state``, ``workdir``
     paths: Mapping[str, bool] = field(default_factory=dict)  # whether what the job's environment names is there
     locks: Mapping[str, int] = field(default_factory=dict)  # of extensions being built: path, age in seconds
-    login: Login | None = None
+    login: Login | None = None  # None: not tried
     cgroup: Cgroup | None = None
 
     @classmethod
@@ -126,7 +126,7 @@ class Health:
             writes=fields.mapping("writes", lambda one, key: _write(one.part(key))),
             paths=fields.mapping("paths", lambda one, path: one.flag(path)),
             locks=dict(fields.each("locks", lambda one: (one.text("path"), one.number("age_s")))),
-            login=_login(fields.part("login")),
+            login=_login(fields.part("login")) if fields.given("login") else None,
             cgroup=_cgroup(fields.part("cgroup")),
         )
 

@@ -29,7 +29,8 @@ def health(request: Request) -> Dict[str, Any]:
     """This host's limits, folders, names, taken ports, login, control groups, and whose some processes are.
 
     Args of the request: ``state``, ``workdir``, ``tmp`` and ``extensions`` (the job's, or null), ``paths`` (which of
-    them are there), ``names`` (to be looked up), ``ports`` (first, last), ``pids``, ``python`` (the job's, or null).
+    them are there), ``names`` (to be looked up), ``ports`` (first, last), ``pids``, ``login`` (whether one is tried),
+    ``python`` (the job's, or null).
 
     Returns:
         ``{limits: {nofile: [soft, hard], …} (null: none), available_bytes, infiniband, hcas, taken (ports), folders:
@@ -39,7 +40,7 @@ def health(request: Request) -> Dict[str, Any]:
         free_bytes, inodes, free_inodes, writable, error}``. What did not answer in time is left out of ``paths``.
     """
     args = request.args
-    login = LoginShell()  # before there are threads
+    login = LoginShell() if args.get("login") else None  # before there are threads
     wanted = {
         "state": str(args["state"]),
         "workdir": os.path.expanduser(str(args["workdir"])),
@@ -67,7 +68,7 @@ def health(request: Request) -> Dict[str, Any]:
         "paths": {path: answers["path " + path] for path in paths if "path " + path in answers},
         "locks": answers.get("locks") or [],
         "names": {name: answers.get("name " + name) or {"addresses": [], "error": silent} for name in names},
-        "login": login.told(args.get("python")),
+        "login": login.told(args.get("python")) if login else None,
         "cgroup": cgroups.told(),
         "owners": {str(pid): found for pid in args["pids"] for found in [owner(int(pid))] if found},
     }

@@ -10,7 +10,7 @@ from .child import Child
 from .hostinfo import login_shell, user_name
 from .state import home_folder
 
-TIMEOUT = 5.0  # seconds; profiles on a hung file server take for ever
+TIMEOUT = 10.0  # seconds; some profiles take three of them on a busy machine, on a hung file server for ever
 _KNOWN = ("bash", "sh", "dash", "zsh", "ksh", "fish")  # they take -l and -c together; csh does not
 _MARK = "clusterddp-login"  # what a profile prints stands before it
 _SCRIPT = "echo %s; command -v python; command -v python3; true" % _MARK

@@ -66,13 +66,15 @@ def little_cpu(host: LabHost) -> Iterator[None]:
     if not os.access(CPU / "cgroup.procs", os.W_OK):
         pytest.skip("no CPU cgroup (version 1) that we may write to")
     group = CPU / f"clusterddp-lab-{host.namespace}"
-    group.mkdir()
+    group.mkdir(exist_ok=True)
     (group / "cpu.cfs_quota_us").write_text("50000")
     (group / "cgroup.procs").write_text(str(host.init.pid))
-    yield
-    (CPU / "cgroup.procs").write_text(str(host.init.pid))
-    wait_until("the group is empty", lambda: not (group / "cgroup.procs").read_text())
-    group.rmdir()
+    try:
+        yield
+    finally:  # the group is this machine's, not the host's
+        (CPU / "cgroup.procs").write_text(str(host.init.pid))
+        wait_until("the group is empty", lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
 
 
 @contextlib.contextmanager

@@ -42,8 +42,12 @@ def test_this_machine_tells_its_health(tmp_path: Path) -> None:
     assert set(found.limits) == {"nofile", "memlock", "nproc"}
     assert found.available_bytes
     assert {key: found.writes[key].error for key in found.writes} == {"state": None, "workdir": None}
-    assert found.login
+    assert found.login is None
     assert found.cgroup
+
+
+def test_a_login_is_tried_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    assert Health.from_json("here", asked(tmp_path, login=True)).login
 
 
 def test_a_name_that_is_nobodys_has_an_error() -> None:
