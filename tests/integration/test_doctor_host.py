@@ -113,7 +113,7 @@ def hung_mount(host: LabHost) -> Iterator[None]:
         assert server.stdout.readline() == "mounted\n"
         yield
         server.kill()
-    host.run(["umount", WORKDIRS], user="root")
+    host.run(["umount", "-l", WORKDIRS], user="root")  # who was held lets go in its own time
 
 
 @contextlib.contextmanager
