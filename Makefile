@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test chaos lint format bench lab lab-down system-packages
+.PHONY: demo test again chaos lint format bench lab lab-down system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,9 @@ system-packages:
 
 test: $(VENV)/.stamp system-packages  ## everything that can run here
 	$(BIN)/python -m pytest
+
+again: $(VENV)/.stamp  ## those that failed the last time
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures=none --maxfail=3
 
 ROUNDS ?= 5
 chaos: $(VENV)/.stamp system-packages  ## every fault ROUNDS times, and a table of what was seen
