@@ -178,8 +178,7 @@ class Cluster:
             self.progress(f"rehearsing on {len(parts)} hosts")
             evidence = replace(evidence, rehearsal=rehearsal.rehearse(self, parts) if parts else None)
         if bench:
-            hosts = [outcome.value for outcome in outcomes if outcome.value]
-            evidence = replace(evidence, bench=benches.measure(hosts, evidence, chosen, self.progress))
+            evidence = replace(evidence, bench=benches.measure(self, outcomes, evidence, chosen, self.progress))
         return checks.Diagnosis(evidence=evidence, results=tuple(checks.judge(evidence, chosen)))
 
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:

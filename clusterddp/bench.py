@@ -1,10 +1,11 @@
-"""Measure what the doctor's performance checks judge: the bandwidth of every pair of hosts.
+"""Measure what the doctor's performance checks judge; here the bandwidth of every pair of hosts.
 
 The operator releases each round over the open connections, so nothing depends on clocks; within a round no host
 is in two pairs. A pair that looks slow is measured again with nobody beside it, and the best counts: what disturbs
 only takes speed away.
 
-Not here: the pairs of a round (facts/pairing.py), the streams (remote/bandwidth.py), judging (checks/performance.py).
+Not here: what all hosts do together (together.py), the pairs of a round (facts/pairing.py), the
+streams (remote/bandwidth.py), judging (checks/performance.py).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from clusterddp.checks.performance import busy
 from clusterddp.errors import HelperError
 from clusterddp.facts import Bench, Speed, first_rounds, rows_of, slow_pairs
 from clusterddp.fanout import each
+from clusterddp.rehearsal import parts
+from clusterddp.together import measure_together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from clusterddp.facts import Interface
     from clusterddp.fanout import Host, Outcome
     from clusterddp.remote.wire import Frame
+    from clusterddp.run import Hosts
 
     Round = Sequence[tuple[str, str]]
 
@@ -43,12 +47,17 @@ class _Pair:
 
 
 def measure(
-    hosts: Sequence[Host], evidence: Evidence, checks: Sequence[Check], progress: Callable[[str], None]
+    cluster: Hosts,
+    outcomes: Sequence[Outcome[Host]],
+    evidence: Evidence,
+    checks: Sequence[Check],
+    progress: Callable[[str], None],
 ) -> Bench:
     """What the checks judge, unless something else computes on the hosts and one of the checks is about that.
 
     Args:
-        hosts: Those that are open.
+        cluster: Whose hosts they are.
+        outcomes: Their connections, in the order of the evidence.
         evidence: What is known of them.
         checks: Those to be run.
         progress: Takes what is being done.
@@ -56,13 +65,15 @@ def measure(
     needs = {need for check in checks for need in check.needs}
     if "idle" in {check.name for check in checks} and busy(evidence):
         return Bench(refused=True)
+    bench = Bench()
     network = evidence.network
-    if "pairs" not in needs or network is None or network.error:
-        return Bench()
-    there = [host for host in hosts if host.name in network.where]
-    alone = _alone(evidence, there)
-    speeds = () if alone else pair_speeds(there, network.where, progress)
-    return Bench(label=network.label, speeds=speeds, alone=alone)
+    if "pairs" in needs and network and not network.error:
+        there = [outcome.value for outcome in outcomes if outcome.value and outcome.name in network.where]
+        alone = _alone(evidence, there)
+        speeds = () if alone else pair_speeds(there, network.where, progress)
+        bench = Bench(label=network.label, speeds=speeds, alone=alone)
+    taking = parts(evidence, outcomes, checks, "workers") if "workers" in needs else []
+    return measure_together(cluster, taking, bench, progress) if taking else bench
 
 
 def _alone(evidence: Evidence, hosts: Sequence[Host]) -> str:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from clusterddp.checks import Check, Evidence
+    from clusterddp.checks.check import Need
     from clusterddp.facts import Facts, Interface
     from clusterddp.fanout import Host, Outcome
     from clusterddp.logs import Event
@@ -231,10 +232,12 @@ def _forget(hosts: Sequence[Host], run: str) -> dict[str, str]:
     }
 
 
-def parts(evidence: Evidence, outcomes: Sequence[Outcome[Host]], chosen: Sequence[Check]) -> list[Part]:
+def parts(
+    evidence: Evidence, outcomes: Sequence[Outcome[Host]], chosen: Sequence[Check], need: Need = "rehearsal"
+) -> list[Part]:
     """The hosts that can take part: those for which no check that was made has found why they could not."""
-    before = [check for check in chosen if "rehearsal" not in check.needs]
-    causes = {name for check in chosen if "rehearsal" in check.needs for name in check.after}
+    before = [check for check in chosen if need not in check.needs]
+    causes = {name for check in chosen if need in check.needs for name in check.after}
     bad = {
         host
         for result in judge(evidence, before)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from clusterddp.checks import CheckResult
     from clusterddp.errors import HostKeyError
-    from clusterddp.facts import Bench, Pair, Speed
+    from clusterddp.facts import Bench, Pair, Speed, Together
     from clusterddp.prepare import HostReport
     from clusterddp.runs import RunView
     from clusterddp.stacks import WorkerStack
@@ -194,6 +194,32 @@ def print_bench(bench: Bench) -> None:
     if bench.speeds:
         sys.stdout.write(f"\nbandwidth by TCP in Gbit/s on {bench.label}, one stream, row → column\n")
         _print(_pairs(bench.speeds))
+    if bench.together:
+        _print_together(bench.together)
+
+
+def _print_together(together: Together) -> None:
+    """All-reduces in the columns of nccl-tests, then a line for each rank."""
+    measured = together.measured
+    if measured.reduces:
+        sys.stdout.write(f"\nall-reduce by {together.backend} over {measured.reduces[0].world} ranks\n")
+        times = ("time (us)", "p95 (us)", "algbw (GB/s)", "busbw (GB/s)")
+        table = _table("size (B)", "count", "type", "redop", *times, "#wrong")
+        for one in measured.reduces:
+            words = one.to_json()
+            numbers = (f"{words[name]:.2f}" for name in ("time_us", "time_p95_us", "algbw", "busbw"))
+            table.add_row(str(one.size), str(one.count), one.type, one.redop, *numbers, str(one.wrong))
+        _print(table)
+    if measured.gemms:
+        sys.stdout.write("\nranks: a matrix product; equal work between two meetings\n")
+        table = _table("rank", "host", "device", "product", "TFLOP/s", "#wrong", "worked (ms)", "waited (ms)")
+        late = {one.rank: one.to_json() for one in measured.lateness}
+        for gemm in measured.gemms:
+            own = late.get(gemm.rank, {})
+            product = (escape(gemm.device or "CPU"), f"{gemm.size} {gemm.type}", f"{gemm.tflops:.3g}", str(gemm.wrong))
+            met = (str(own.get(name, "-")) for name in ("worked_ms", "waited_ms"))
+            table.add_row(str(gemm.rank), escape(gemm.host), *product, *met)
+        _print(table)
 
 
 def _pairs(speeds: Sequence[Speed]) -> Table:

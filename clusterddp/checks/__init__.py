@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks import (
     byhand,
+    collectives,
     environment,
     gpuhealth,
     gpulinks,
@@ -84,12 +85,13 @@ TABLE: tuple[Check, ...] = (
     *storage.CHECKS,
     *rehearsal.CHECKS,
     *performance.CHECKS,
+    *collectives.CHECKS,
 )
 
 _ROOTS = ("connection", "host-keys", "helper")  # one of them tells why a host was not reached
 _BAD = ("fail", "warn")
 _BLIND = "could not look: "
-_MEASURED = {"bench", "pairs"}  # a check that needs one of them is run with --bench only
+_MEASURED = {"bench", "pairs", "workers"}  # a check that needs one of them is run with --bench only
 
 
 def select(only: Iterable[str] = (), skip: Iterable[str] = (), *, bench: bool = False) -> list[Check]:
@@ -195,8 +197,10 @@ def _missing(evidence: Evidence, check: Check, culprits: Culprits) -> str:
         return f"{_BLIND}no host told its runs"
     if "rehearsal" in check.needs and evidence.rehearsal is None:
         return f"{_BLIND}no host could take part"
-    if "pairs" in check.needs and (evidence.bench is None or evidence.bench.refused):
+    if {"pairs", "workers"} & set(check.needs) and (evidence.bench is None or evidence.bench.refused):
         return "because of idle" if culprits.get("idle") or evidence.bench else f"{_BLIND}nothing was measured"
+    if "workers" in check.needs and evidence.bench and evidence.bench.together is None:
+        return f"{_BLIND}no host could take part"
     return ""
 
 

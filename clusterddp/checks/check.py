@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 Verdict = Literal["fail", "unknown", "warn", "skipped", "pass"]
 WORST_FIRST: tuple[Verdict, ...] = ("fail", "unknown", "warn", "skipped", "pass")
 # asked: for its facts, whatever came of it; gpu-trial: gpu-health with each GPU tried by torch; dialled: a network on
-# which dials were made; bench: what is only asked with --bench, pairs: the speed of every pair
+# which dials were made; bench: what is only asked with --bench, pairs: the speed of every pair,
+# workers: a run over all hosts
 Need = Literal[
     "asked",
     "facts",
@@ -34,6 +35,7 @@ Need = Literal[
     "bench",
     "pairs",
     "shared",
+    "workers",
 ]
 
 

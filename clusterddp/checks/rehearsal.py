@@ -20,7 +20,7 @@ CATEGORY = "Rehearsal"
 STAGES = ("rendezvous", "import torch", "process group", "all-reduce", "barrier")  # as the program tells them
 _HARMLESS = {"login-noise", "login-environment", "busy-gpus", "live-runs", "leftovers", "disk"}
 _TABLES = (reach, software, gpus, machine, network, storage)
-_CAUSES = tuple(check.name for table in _TABLES for check in table.CHECKS if check.name not in _HARMLESS)
+CAUSES = tuple(check.name for table in _TABLES for check in table.CHECKS if check.name not in _HARMLESS)
 
 
 def _judge(evidence: Evidence) -> Iterable[Finding]:
@@ -86,7 +86,7 @@ CHECKS = (
         title="a small job of one process a host runs through",
         judge=_judge,
         needs=("facts", "dialled", "rehearsal"),
-        after=_CAUSES,
+        after=CAUSES,
         symptom="the job hangs or fails at the same place",
         fix="look at the stage it came to: `clusterddp run --debug-comm` of any script shows what NCCL and gloo do",
     ),

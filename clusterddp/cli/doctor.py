@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--skip", metavar="NAMES", help="All but these.")
 @click.option("--share-gpus", is_flag=True, help="Others compute on the GPUs too, and that is meant.")
 @click.option("--list", "listing", is_flag=True, help="Show the checks, and run none.")
-@click.option("--bench", is_flag=True, help="Measure too: bandwidth between all hosts. Nothing else may compute there.")
+@click.option("--bench", is_flag=True, help="Measure too: bandwidth, all-reduces, GPUs, late ranks.")
 @click.option("--strict", is_flag=True, help="Exit 1 also for a warning, and for what could not be looked at.")
 @click.option("-v", "--verbose", is_flag=True, help="What is well too, and every host's name.")
 @click.option("--json", "as_json", is_flag=True, help="One object, by the contract.")

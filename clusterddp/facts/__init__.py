@@ -4,13 +4,14 @@ Filled by clusterddp/probe.py; nothing here touches a host.
 """
 
 from clusterddp.facts.assign import GpuPolicy, assign_gpus, spare_gpus
-from clusterddp.facts.bench import Bench
+from clusterddp.facts.bench import Bench, Together
 from clusterddp.facts.byhand import GLOO, NCCL, elected, fits, gloo_cards, nccl_cards
 from clusterddp.facts.gpuhealth import Card, GpuHealth, Peers, Start, Trial, Xid
 from clusterddp.facts.gpus import check_gpus, workers
 from clusterddp.facts.health import Cgroup, Folder, Hca, Health, Login, Lookup, Owner, Write
+from clusterddp.facts.measured import AllReduce, Gemm, Lateness, Measured, expected, late_ranks, odd_sums, slow_gpus
 from clusterddp.facts.network import OK, Candidate, Failure, candidates, choose, dials, is_virtual, loopback, nearest
-from clusterddp.facts.pairing import all_rounds, at_once, first_rounds, neighbours, rows_of, second_round, twice_bad
+from clusterddp.facts.pairing import all_rounds, always_bad, at_once, first_rounds, neighbours, rows_of, second_round
 from clusterddp.facts.pairs import BLACK_HOLE, Dialled, Pair, matrix
 from clusterddp.facts.paths import job_paths
 from clusterddp.facts.speeds import SlowHost, Slowness, Speed, median, slow_pairs, slowness
@@ -21,6 +22,7 @@ __all__ = [
     "GLOO",
     "NCCL",
     "OK",
+    "AllReduce",
     "Bench",
     "Candidate",
     "Card",
@@ -29,14 +31,17 @@ __all__ = [
     "Facts",
     "Failure",
     "Folder",
+    "Gemm",
     "Gpu",
     "GpuHealth",
     "GpuPolicy",
     "Hca",
     "Health",
     "Interface",
+    "Lateness",
     "Login",
     "Lookup",
+    "Measured",
     "Owner",
     "Pair",
     "Peers",
@@ -44,11 +49,13 @@ __all__ = [
     "Slowness",
     "Speed",
     "Start",
+    "Together",
     "TorchFacts",
     "Trial",
     "Write",
     "Xid",
     "all_rounds",
+    "always_bad",
     "assign_gpus",
     "at_once",
     "candidates",
@@ -56,22 +63,25 @@ __all__ = [
     "choose",
     "dials",
     "elected",
+    "expected",
     "first_rounds",
     "fits",
     "gloo_cards",
     "is_virtual",
     "job_paths",
+    "late_ranks",
     "loopback",
     "matrix",
     "median",
     "nccl_cards",
     "nearest",
     "neighbours",
+    "odd_sums",
     "rows_of",
     "second_round",
+    "slow_gpus",
     "slow_pairs",
     "slowness",
     "spare_gpus",
-    "twice_bad",
     "workers",
 ]

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     Pair = tuple[str, str]
     Round = tuple[Pair, ...]
+    Group = tuple[str, ...]
 
+FEW = 3  # hosts, of which all pairs are tried
 MANY = 32  # hosts; from more on a sample of the rounds comes first
 
 
@@ -49,33 +51,42 @@ def rows_of(hosts: Sequence[str], suspects: Collection[str], measured: Collectio
     return [one for one in left if one]
 
 
-def second_round(first: Sequence[tuple[str, ...]], bad: Collection[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Groups that tell which host of a bad group is at fault: each of its hosts with hosts of good groups alone.
+def neighbours(hosts: Sequence[str]) -> list[Group]:
+    """The groups of the first round: two neighbours each, three in the last of an odd number; of three hosts all pairs.
 
-    Args:
-        first: The groups of the first round.
-        bad: Those of them that failed or were slow.
-
-    Returns:
-        One group for each host of a bad group, as far as there are good hosts to go with them; a good host is
-        taken again where there are too few. Empty where no group was good: nothing can be told apart.
+    Two hosts cannot be told apart: no group.
     """
-    good = [host for group in first if group not in bad for host in group]
-    doubtful = [host for group in first if group in bad for host in group]
-    return [(host, good[place % len(good)]) for place, host in enumerate(doubtful)] if good else []
-
-
-def neighbours(hosts: Sequence[str]) -> list[tuple[str, ...]]:
-    """The groups of the first round: two neighbours each, and three in the last where the number is odd."""
-    if len(hosts) < 4:
-        return [tuple(hosts)] if len(hosts) > 1 else []
-    pairs = [tuple(hosts[place : place + 2]) for place in range(0, len(hosts) - len(hosts) % 2, 2)]
+    if len(hosts) <= FEW:
+        return [pair for one in all_rounds(hosts) for pair in one] if len(hosts) == FEW else []
+    pairs: list[Group] = [tuple(hosts[place : place + 2]) for place in range(0, len(hosts) - len(hosts) % 2, 2)]
     return [*pairs[:-1], (*pairs[-1], hosts[-1])] if len(hosts) % 2 else pairs
 
 
-def at_once(groups: Sequence[tuple[str, ...]]) -> list[list[tuple[str, ...]]]:
-    """Groups in as few turns as it takes that no host is in two groups of one turn."""
-    turns: list[list[tuple[str, ...]]] = []
+def second_round(first: Sequence[Group], bad: Collection[Group]) -> list[Group]:
+    """Groups that tell which host of a bad group is at fault: each of its hosts with one that is known to be good.
+
+    A good host is taken again where there are too few of them. Empty where nothing is bad, or no group was good:
+    then nothing can be told apart.
+    """
+    good = list(dict.fromkeys(host for group in first if group not in bad for host in group))
+    doubtful = dict.fromkeys(host for group in first if group in bad for host in group if host not in good)
+    return [(host, good[place % len(good)]) for place, host in enumerate(doubtful)] if good else []
+
+
+def always_bad(groups: Sequence[Group], bad: Collection[Group]) -> list[str]:
+    """The hosts at fault: those in two groups or more, all of them bad, while some other group was good."""
+    if all(group in bad for group in groups):
+        return []
+    counts: dict[str, list[bool]] = {}
+    for group in groups:
+        for host in group:
+            counts.setdefault(host, []).append(group in bad)
+    return [host for host, found in counts.items() if len(found) > 1 and all(found)]
+
+
+def at_once(groups: Sequence[Group]) -> list[list[Group]]:
+    """Groups in turns, so that no host is in two groups of one turn."""
+    turns: list[list[Group]] = []
     for group in groups:
         free = (turn for turn in turns if not any(set(group) & set(other) for other in turn))
         turn = next(free, None)
@@ -84,17 +95,3 @@ def at_once(groups: Sequence[tuple[str, ...]]) -> list[list[tuple[str, ...]]]:
         else:
             turn.append(group)
     return turns
-
-
-def twice_bad(
-    first: Collection[tuple[str, ...]], second: Sequence[tuple[str, ...]], again: Collection[tuple[str, ...]]
-) -> list[str]:
-    """The hosts at fault: in a bad group of the first round, and again with good hosts in the second.
-
-    Args:
-        first: The bad groups of the first round.
-        second: All groups of the second; the doubtful host stands first.
-        again: Those of them that were bad.
-    """
-    doubtful = {host for group in first for host in group}
-    return [group[0] for group in second if group in again and group[0] in doubtful]

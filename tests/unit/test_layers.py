@@ -36,7 +36,7 @@ LAYERS = (
     ("launchers",),
     ("logs", "known", "verdict", "notices", "runs", "stacks"),
     ("cleanup", "wanted", "doctor", "preflight", "prepare", "join"),
-    ("run", "follow", "rehearsal", "bench", "api", "lease", "latecomers"),
+    ("run", "follow", "rehearsal", "together", "bench", "api", "lease", "latecomers"),
     ("tasks", "terminal", "page"),
     ("cli",),
 )
@@ -72,7 +72,7 @@ HARMLESS = {
 }  # fmt: skip
 
 # Programs of remote/ that the training interpreter runs, so that they may ask for torch, inside a function.
-WITH_TORCH = {"store.py", "torchask.py", "gpuask.py", "programs/rehearse.py"}
+WITH_TORCH = {"store.py", "torchask.py", "gpuask.py", "programs/rehearse.py", "programs/measure.py"}
 # Loaded by torch itself, in the agent, so that it may stand on torch; nothing else of ours imports it.
 BY_TORCH = {"plugin/handler.py"}
 # The one absolute import there: state.py is the first code on a host, and calls the zipapp it has just received.
@@ -82,6 +82,7 @@ PROGRAMS = {
     "torchask.py",
     "gpuask.py",
     "programs/rehearse.py",
+    "programs/measure.py",
 }  # run as files of their own, never imported by ours
 
 MOST_LINES, MOST_FUNCTION_LINES = 400, 60

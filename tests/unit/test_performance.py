@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from clusterddp.checks import CheckResult, Evidence, RunSeen, judge, select
-from clusterddp.facts import Bench, Owner, Speed
+from clusterddp.facts import AllReduce, Bench, Gemm, Lateness, Measured, Owner, Speed, Together
 from tests.unit.evidence_made import cluster, failure, seen
 from tests.unit.facts_made import gpus
 
@@ -100,4 +102,113 @@ def test_it_refuses_beside_a_live_run() -> None:
 def test_json_has_what_was_measured() -> None:
     bench = Bench(label="10.0.0.0/24", speeds=speeds()[:1])
     pair = {"source": "gpu01", "target": "gpu02", "mbit": 940.0, "error": None}
-    assert bench.to_json() == {"network": "10.0.0.0/24", "pairs": [pair]}
+    told = bench.to_json()
+    assert (told["network"], told["pairs"], told["backend"]) == ("10.0.0.0/24", [pair], None)
+    told = replace(bench, together=together()).to_json()
+    assert told["backend"] == "gloo"
+    assert told["allreduce"][0]["busbw"] == 0.089
+    assert [one["host"] for one in told["gemm"]] == list(NAMES)
+    assert told["ranks"][0] == {"host": "gpu01", "rank": 0, "worked_ms": 0.0, "waited_ms": 0.0}
+
+
+def gemms(**fields: Any) -> tuple[Gemm, ...]:
+    """One on each host; a field is a value for all, or one for each."""
+    found = []
+    for rank, host in enumerate(NAMES):
+        own = {name: value[rank] if isinstance(value, tuple) else value for name, value in fields.items()}
+        usual: dict[str, Any] = {"device": "", "type": "float32", "size": 512, "ns": 10**7, "p95_ns": 10**7}
+        found.append(Gemm(host=host, rank=rank, **{**usual, "wrong": 0, "sum": "1", **own}))
+    return tuple(found)
+
+
+def together(worked: tuple[int, ...] = (500, 500, 500), **fields: Any) -> Together:
+    reduced = AllReduce(
+        size=1 << 26, count=1 << 24, type="float", redop="sum", world=3, ns=10**9, p95_ns=10**9, rounds=5,
+        wrong=fields.pop("wrong", 0),
+    )  # fmt: skip
+    late = tuple(
+        Lateness(host=host, rank=rank, worked=(worked[rank],), waited=(500,)) for rank, host in enumerate(NAMES)
+    )
+    measured = Measured(gemms=fields.pop("gemms", gemms()), reduces=(reduced,), lateness=late)
+    return Together(**{"hosts": NAMES, "backend": "gloo", "measured": measured, **fields})
+
+
+def of_run(name: str, **fields: Any) -> list[tuple[str, tuple[str, ...], str]]:
+    return said(measured(together=together(**fields)), name)
+
+
+@pytest.mark.parametrize("name", ["allreduce", "gemm", "stragglers"])
+def test_a_run_in_which_all_is_well_passes(name: str) -> None:
+    assert [one[:2] for one in of_run(name)] == [("pass", NAMES)]
+
+
+def test_a_run_that_failed_is_told_once_with_who_failed_first() -> None:
+    failed: dict[str, Any] = {"error": "rank 1 (gpu02:0) failed", "blamed": ("gpu02",)}
+    evidence = measured(together=replace(together(**failed), measured=Measured()))
+    assert said(evidence, "allreduce") == [
+        ("fail", ("gpu02",), "rank 1 (gpu02:0) failed"),
+        ("skipped", ("gpu01", "gpu03"), "because of gpu02"),
+    ]
+    for name in ("gemm", "stragglers"):
+        assert said(evidence, name) == [("skipped", NAMES, "because of allreduce")]
+
+
+def test_who_was_told_apart_by_groups_is_named_before_who_failed_first() -> None:
+    found = of_run("allreduce", error="timed out", blamed=("gpu01",), apart=("gpu03",))
+    assert found[0] == ("fail", ("gpu03",), "timed out; groups with it are as bad, others are not")
+    assert of_run("allreduce", error="it did not end within 90 s")[0][1] == NAMES
+
+
+def test_wrong_sums_fail_on_all_since_nobody_knows_whose_they_are() -> None:
+    words = "3 elements of sums of 67108864 bytes are wrong"
+    assert of_run("allreduce", wrong=3) == [("fail", NAMES, words)]
+
+
+def test_a_product_that_differs_from_itself_fails() -> None:
+    found = of_run("gemm", gemms=gemms(wrong=(0, 5, 0)))
+    assert found[0] == ("fail", ("gpu02",), "rank 1: 5 elements of a product differ when it is done again")
+
+
+def test_an_odd_gpu_is_named_and_the_speed_of_cpus_is_not_judged() -> None:
+    card = {"device": "H200", "size": 8192}
+    found = of_run("gemm", gemms=gemms(**card, ns=(1_500_000, 1_500_000, 3_000_000)))
+    assert found[0] == ("warn", ("gpu03",), "rank 2: 367 TFLOP/s, other H200 reach 733")
+    found = of_run("gemm", gemms=gemms(**card, sum=("1", "2", "1")))
+    assert found[0] == ("fail", ("gpu02",), "rank 1: its product is another than that of the other H200")
+    assert of_run("gemm", gemms=gemms(ns=(10**7, 10**7, 10**9)))[0][0] == "pass"
+
+
+def test_a_late_rank_is_named_alone() -> None:
+    found = of_run("stragglers", worked=(500, 1000, 500))
+    words = "rank 1 needs 2.0 times as long for equal work, and the others wait 33% of the time"
+    assert found == [("warn", ("gpu02",), words), ("pass", ("gpu01", "gpu03"), "no rank comes late to the others")]
+
+
+def test_a_host_that_took_no_part_is_unknown() -> None:
+    two = together(hosts=NAMES[:2])
+    part = replace(two.measured, lateness=two.measured.lateness[:2], gemms=two.measured.gemms[:2])
+    evidence = measured(together=replace(two, measured=part))
+    for name in ("allreduce", "gemm", "stragglers"):
+        assert said(evidence, name)[0][:2] == ("unknown", ("gpu03",))
+    assert said(measured(), "allreduce") == [("unknown", NAMES, "could not look: no host could take part")]
+
+
+def test_an_all_reduce_far_below_the_pairs_is_told_unless_a_slow_host_explains_it() -> None:
+    fast = tuple(replace(one, size=one.size * 1000) for one in speeds())
+    found = said(measured(speeds=fast, together=together()), "allreduce")
+    assert found == [("warn", NAMES, "716 Mbit/s on the bus, and pairs of hosts reach 940.0 Gbit/s")]
+    slow = tuple(replace(one, size=10**6) if "gpu02" in (one.source, one.target) else one for one in fast)
+    assert said(measured(speeds=slow, together=together()), "allreduce")[0][0] == "pass"
+
+
+def test_an_all_reduce_far_below_a_models_figure_is_told() -> None:
+    card = Gemm(
+        host="gpu01", rank=0, device="NVIDIA H200", type="bfloat16", size=8192, ns=1, p95_ns=1, wrong=0, sum="1"
+    )
+    eight = tuple(replace(card, rank=rank) for rank in range(8))
+    reduced = AllReduce(
+        size=1 << 30, count=1 << 28, type="float", redop="sum", world=8, ns=20 * 10**6, p95_ns=1, rounds=20, wrong=0
+    )
+    run = Together(hosts=("gpu01",), backend="nccl", measured=Measured(gemms=eight, reduces=(reduced,)))
+    words = "94 GB/s on the bus, such machines reach 431 (the least that Azure's health checks take)"
+    assert said(cluster(count=1, bench=Bench(together=run)), "allreduce") == [("warn", ("gpu01",), words)]
