@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from clusterddp.facts import Pair
 
 _LEAST_RESENT, _LOSSY = 5, 0.01  # segments sent again on all ways of a host, and their share, that are no accident
+_MANY = 12  # hosts, of which the middle one tells what a busy network loses anyway
+_BEYOND = 3  # times that much is a host's own fault
 _NEAR = 2.0  # ms; nobody is far who answers within it
 _FAR = 10.0  # ms; no local network takes so long
 _TIMES = 5  # the usual round trip, that are an outlier
@@ -61,7 +63,9 @@ def _loss(evidence: Evidence) -> Iterable[Finding]:
     """The worst host first; what remains without its ways is asked again, so that it takes no other along."""
     yield from _not_measured(evidence, lambda one: one.sent > 0)
     left = _pairs(evidence)
-    while (host := _lossiest(left)) is not None:
+    shares = sorted(_shares(left).values())
+    least = max(_LOSSY, _BEYOND * shares[len(shares) // 2]) if len(shares) >= _MANY else _LOSSY
+    while (host := _lossiest(left, least)) is not None:
         own = [one for one in left if host in (one.source, one.target)]
         peers = {other for one in own if one.resent for other in (one.source, one.target)} - {host}
         hosts = (host, *peers) if len(peers) == 1 else (host,)  # one way alone: nobody knows whose end it is
@@ -73,19 +77,25 @@ def _loss(evidence: Evidence) -> Iterable[Finding]:
         left = [one for one in left if host not in (one.source, one.target)]
 
 
-def _lossiest(pairs: Sequence[Pair]) -> str | None:
+def _lossiest(pairs: Sequence[Pair], least: float) -> str | None:
+    """The host with the greatest share of segments sent again; None where none has ``least`` and enough of them."""
+    shares = {
+        host: share
+        for host, share in _shares(pairs).items()
+        if share >= least and sum(one.resent for one in pairs if host in (one.source, one.target)) >= _LEAST_RESENT
+    }
+    return max(shares, key=lambda host: shares[host], default=None)
+
+
+def _shares(pairs: Sequence[Pair]) -> dict[str, float]:
+    """By host, the share of segments on its ways that were sent again."""
     sent: dict[str, int] = {}
     resent: dict[str, int] = {}
     for one in pairs:
         for host in (one.source, one.target):
             sent[host] = sent.get(host, 0) + one.sent
             resent[host] = resent.get(host, 0) + one.resent
-    shares = {
-        host: count / sent[host]
-        for host, count in resent.items()
-        if count >= _LEAST_RESENT and count >= _LOSSY * sent[host]
-    }
-    return max(shares, key=lambda host: shares[host], default=None)
+    return {host: count / sent[host] if sent[host] else 0.0 for host, count in resent.items()}
 
 
 def _latency(evidence: Evidence) -> Iterable[Finding]:

@@ -81,6 +81,14 @@ def test_a_stray_segment_sent_again_is_no_loss() -> None:
     assert said(measured({("gpu01", "gpu02"): {"resent": 9, "sent": 2000}})) == []
 
 
+def test_what_a_busy_network_loses_everywhere_is_no_hosts_own_fault() -> None:
+    names = tuple(f"gpu{number:02}" for number in range(1, 13))
+    everywhere = {(one, other): {"resent": 1} for one in names for other in names if one != other}
+    assert said(measured(everywhere, names)) == []
+    sick = {way: {"resent": 10} for way in everywhere if "gpu03" in way}
+    assert said(measured({**everywhere, **sick}, names)) == [("loss", "warn", ("gpu03",))]
+
+
 def test_a_host_far_from_the_others_is_named() -> None:
     names = (*NAMES, "gpu04", "gpu05", "gpu06")
     for hosts in (NAMES, names):
