@@ -6,23 +6,31 @@ number too. Not here: the terminal's view of the same (terminal.py).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
 from clusterddp.checks import collapsed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
+    from typing import Protocol
 
     from clusterddp.checks import CheckResult, Diagnosis, Seen
-    from clusterddp.facts import Facts, Pair
+    from clusterddp.facts import Facts, Pair, Speed
+
+    class _Limit(Protocol):
+        def __call__(self, cost: float, *, last: bool) -> str: ...
+
 
 SIGNS = {"pass": "✓", "warn": "!", "fail": "✗", "unknown": "?", "skipped": "–"}
 _BAD = ("fail", "unknown", "warn")
 MOST_DRAWN = 64  # hosts in the matrix; of more only those with a way that is not well
 _MOST_NUMBERED = 20  # hosts up to which a cell has room for its number
 _STEPS = 5  # shades of the round trips
-_MIB, _GIB = 1 << 20, 1 << 30
+_GIB = 1 << 30
+_QUICK = 0.05  # ms; what is quicker differs by chance
+_ROUND_TRIP = "shortest round trip in ms"
 
 
 def page(found: Diagnosis, made: str) -> str:
@@ -38,7 +46,8 @@ def page(found: Diagnosis, made: str) -> str:
     body = [
         f"<header><h1>{_mark(found.verdict)} {escape(cluster)}</h1><p>{escape(made)} · {_counted(found)}</p></header>",
         _section("Findings", _findings(bad) if bad else "<p>Nothing is wrong.</p>"),
-        _section("Ways between the hosts", _matrix(found.pairs)) if found.pairs else "",
+        _ways(found.pairs),
+        _speeds(found.evidence.bench.speeds) if found.evidence.bench else "",
         _section("Hosts", _hosts(found.evidence.hosts, found.results)),
         _section("Every check", _checks(found.results)),
     ]
@@ -76,68 +85,102 @@ def _finding(one: CheckResult) -> str:
     return f'<article class="{one.verdict}"><h3>{head}</h3><p>{escape(one.message)}</p>{more}</article>'
 
 
-def _matrix(pairs: Sequence[Pair]) -> str:
-    """Sources as rows, targets as columns; a shade for the round trip, a sign for what is not well."""
-    names = list(dict.fromkeys(one.source for one in pairs))
-    cells = {(one.source, one.target): one for one in pairs}
+def _ways(pairs: Sequence[Pair]) -> str:
+    drawn = [_way(one) for one in pairs]
+    return _section("Ways between the hosts", _matrix(drawn, _ROUND_TRIP, _within_ms)) if drawn else ""
+
+
+def _speeds(speeds: Sequence[Speed]) -> str:
+    drawn = [_speed(one) for one in speeds]
+    return _section("Bandwidth", _matrix(drawn, "Gbit/s", _at_least_gbit)) if drawn else ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Drawn:
+    """A cell: how the way is, what it costs (its shade), the number for whoever has room for it, the whole story."""
+
+    source: str
+    target: str
+    verdict: str
+    cost: float | None
+    number: str
+    told: str
+
+
+def _way(one: Pair) -> _Drawn:
+    told = f"{one.source} → {one.target}: {one.word}" + (f" on {one.ports} ports" if one.ports else "")
+    if one.rtt_ms is not None:
+        told += f", {one.rtt_ms:.2f} ms"
+    if one.loss:
+        told += f", {one.loss:.1%} sent again"
+    cost, number = (max(one.rtt_ms, _QUICK), f"{one.rtt_ms:.2f}") if one.rtt_ms is not None else (None, "")
+    return _Drawn(source=one.source, target=one.target, verdict=one.verdict, cost=cost, number=number, told=told)
+
+
+def _speed(one: Speed) -> _Drawn:
+    told = f"{one.source} → {one.target}: " + (one.error or f"{one.mbit:.0f} Mbit/s")
+    cost, number = (1 / one.mbit, f"{one.mbit / 1000:.1f}") if one.mbit else (None, "")
+    verdict = "fail" if one.error else "pass"
+    return _Drawn(source=one.source, target=one.target, verdict=verdict, cost=cost, number=number, told=told)
+
+
+def _within_ms(cost: float, *, last: bool) -> str:
+    return f"beyond {cost:.2f}" if last else f"up to {cost:.2f}"
+
+
+def _at_least_gbit(cost: float, *, last: bool) -> str:
+    return f"below {1e-3 / cost:.1f}" if last else f"down to {1e-3 / cost:.1f}"
+
+
+def _matrix(ways: Sequence[_Drawn], unit: str, words: _Limit) -> str:
+    """Sources as rows, targets as columns; a shade for the cost, a sign for what is not well.
+
+    Args:
+        ways: The cells.
+        unit: What the numbers are.
+        words: What a shade means, from its limit.
+    """
+    names = list(dict.fromkeys(one.source for one in ways))
+    cells = {(one.source, one.target): one for one in ways}
     left = ""
     if len(names) > MOST_DRAWN:
-        ill = {host for one in pairs if one.verdict != "pass" for host in (one.source, one.target)}
+        ill = {host for one in ways if one.verdict != "pass" for host in (one.source, one.target)}
         drawn = [name for name in names if name in ill][:MOST_DRAWN]
         left = f"<p>{len(names) - len(drawn)} of {len(names)} hosts are not drawn.</p>"
         names = drawn
     if not names:
         return left
-    times = sorted(one.rtt_ms for one in pairs if one.rtt_ms is not None)
+    least = min((one.cost for one in ways if one.cost is not None), default=0.0)
+    limits = [least * 2**step for step in range(1, _STEPS)]
+    numbered = len(names) <= _MOST_NUMBERED
     head = "".join(f'<th scope="col"><span>{escape(name)}</span></th>' for name in names)
     rows = "\n".join(
         f'<tr><th scope="row">{escape(source)}</th>'
-        + "".join(_cell(source, target, cells, times, numbered=len(names) <= _MOST_NUMBERED) for target in names)
+        + "".join(_cell(cells.get((source, target)), limits, numbered=numbered) for target in names)
         + "</tr>"
         for source in names
     )
     table = f'<table class="matrix"><thead><tr><td>from ↓ to →</td>{head}</tr></thead><tbody>{rows}</tbody></table>'
-    return f'<div class="wide">{table}</div>{left}{_legend(times)}'
+    shades = [words(limit, last=False) for limit in limits] + [words(limits[-1], last=True)] if least else []
+    legend = _legend({one.verdict for one in ways}, unit, shades)
+    return f'<div class="wide">{table}</div>{left}<p class="legend">{legend}</p>'
 
 
-def _cell(
-    source: str, target: str, cells: dict[tuple[str, str], Pair], times: Sequence[float], *, numbered: bool
-) -> str:
-    one = cells.get((source, target))
-    if source == target or one is None:
+def _cell(one: _Drawn | None, limits: Sequence[float], *, numbered: bool) -> str:
+    """Shades are doublings of the least cost, so that noise has one colour."""
+    if one is None:
         return '<td class="self"></td>'
-    told = f"{source} → {target}: {one.word}" + (f" on {one.ports} ports" if one.ports else "")
-    if one.rtt_ms is not None:
-        told += f", {one.rtt_ms:.2f} ms"
-    if one.loss:
-        told += f", {one.loss:.1%} sent again"
+    told = escape(one.told)
     if one.verdict != "pass":
-        return f'<td class="{one.verdict}" title="{escape(told)}">{SIGNS[one.verdict]}</td>'
-    text = f"{one.rtt_ms:.2f}" if numbered and one.rtt_ms is not None else ""
-    return f'<td class="pass step{_step(one.rtt_ms, times)}" title="{escape(told)}">{text}</td>'
+        return f'<td class="{one.verdict}" title="{told}">{SIGNS[one.verdict]}</td>'
+    step = sum((one.cost or 0.0) > limit for limit in limits)
+    return f'<td class="pass step{step}" title="{told}">{one.number if numbered else ""}</td>'
 
 
-def _step(rtt_ms: float | None, times: Sequence[float]) -> int:
-    """The shade of a round trip, 0 to ``_STEPS`` - 1: doublings of the quickest one, so that noise has one colour."""
-    if rtt_ms is None or not times:
-        return 0
-    step, limit = 0, 2 * max(times[0], 0.01)
-    while rtt_ms > limit and step < _STEPS - 1:
-        step, limit = step + 1, 2 * limit
-    return step
-
-
-def _legend(times: Sequence[float]) -> str:
-    signs = " ".join(f"{_mark(word)} {meaning}" for word, meaning in _MEANINGS.items())
-    if not times:
-        return f'<p class="legend">{signs}</p>'
-    quick = max(times[0], 0.01)
-    shades = " ".join(
-        f'<span class="swatch pass step{step}"></span>{"≤" if step < _STEPS - 1 else ">"} '
-        f"{quick * 2 ** min(step + 1, _STEPS - 1):.2f}"
-        for step in range(_STEPS)
-    )
-    return f'<p class="legend">{signs} · shortest round trip in ms: {shades}</p>'
+def _legend(verdicts: Container[str], unit: str, shades: Sequence[str]) -> str:
+    signs = [f"{_mark(word)} {meaning}" for word, meaning in _MEANINGS.items() if word in verdicts]
+    drawn = "".join(f'<span class="swatch pass step{step}"></span>{escape(word)}' for step, word in enumerate(shades))
+    return " · ".join([*signs, *([f"{escape(unit)}: {drawn}"] if drawn else [])])
 
 
 def _hosts(hosts: Sequence[Seen], results: Sequence[CheckResult]) -> str:

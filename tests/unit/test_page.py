@@ -11,7 +11,7 @@ import pytest
 
 from clusterddp.checks import Diagnosis, judge, select
 from clusterddp.errors import UnreachableError
-from clusterddp.facts import Pair
+from clusterddp.facts import Bench, Pair, Speed
 from clusterddp.page import MOST_DRAWN, page
 from tests.unit.evidence_made import cluster, seen
 
@@ -90,6 +90,18 @@ def test_slower_ways_have_another_shade() -> None:
     found = read(3, (replace(quick, rtt_ms=0.35), *rest))
     assert found.cells("step1") == ["gpu01 → gpu02: ok, 0.35 ms"]
     assert len(found.cells("step0")) == 5
+
+
+def test_bandwidth_that_was_measured_has_a_map_of_its_own() -> None:
+    fast = [Speed(source=one.source, target=one.target, size=1 << 30, ns=1 << 30) for one in pairs(3)]
+    slow, dead = replace(fast[0], ns=5 << 30), replace(fast[1], size=0, ns=0, error="refused")
+    evidence = replace(cluster(), network=None, bench=Bench(speeds=(slow, dead, *fast[2:])))
+    found = Reader(page(Diagnosis(evidence=evidence, results=()), MADE))
+    assert "Bandwidth" in found.text
+    assert found.cells("step2") == ["gpu01 → gpu02: 1600 Mbit/s"]
+    assert found.cells("fail") == ["gpu01 → gpu03: refused"]
+    assert len(found.cells("step0")) == 4
+    assert "down to 4.0" in found.text
 
 
 def test_of_a_large_cluster_only_ways_that_are_not_well_are_drawn() -> None:
