@@ -87,7 +87,7 @@ def _ended(played: Played) -> tuple[str, _Group, str]:
         return "", (), ""
     if verdict is None or (played.late and verdict.state == "stopped"):
         return f"it did not end within {played.seconds:.0f} s", (), ""
-    return verdict.line, tuple(one.host for one in verdict.failures[:1]), verdict.remedy
+    return verdict.line, verdict.culprits, verdict.remedy
 
 
 def _apart(cluster: Hosts, ready: Sequence[Part], backend: str, progress: Callable[[str], None]) -> _Group:

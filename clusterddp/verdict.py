@@ -87,6 +87,11 @@ class Verdict:
     remedy: str = ""
 
     @property
+    def culprits(self) -> tuple[str, ...]:
+        """The host whose own failure came first; nobody where a peer was missed: whose doing that was is not known."""
+        return tuple(failure.host for failure in self.failures[:1] if failure.kind == OWN)
+
+    @property
     def preface(self) -> tuple[str, ...]:
         """The lines that stand before ``line``."""
         return (*self.notices, *([f"remedy: {self.remedy}"] if self.remedy else []))

@@ -212,6 +212,14 @@ class TestTime:
         one = Told(0, error=1.0).died(5.0, raised="ValueError: a").failed(6)
         assert "or rank" not in verdict(one, Told(1, error=1.0).died(5.0, raised=RESET).failed(6)).line
 
+    def test_whose_doing_a_missed_peer_was_is_not_known(self) -> None:
+        missed = Told(1).died(4.9, raised=RESET).failed(6)
+        own = verdict(Told(0).died(5.0, raised="ValueError: a").failed(6), missed)
+        assert own.culprits == (own.failures[0].host,)
+        both = verdict(Told(0).died(5.0, raised=RESET).failed(6), missed)
+        assert len(both.failures) == 2
+        assert both.culprits == ()
+
 
 class TestRestarts:
     def test_a_recovered_failure_is_not_blamed(self) -> None:
