@@ -174,7 +174,7 @@ def _unjudged(seen: Seen, check: Check, culprits: Culprits) -> str:
     if "health" in check.needs and seen.health is None:
         return f"{_BLIND}{seen.health_error or 'the host was not asked'}"
     if "election" in check.needs and seen.elected is None:
-        return f"{_BLIND}{seen.elected_error or 'the host was not asked'}"
+        return "because of names" if seen.nameless else f"{_BLIND}{seen.elected_error or 'the host was not asked'}"
     if "runs" in check.needs and seen.runs_error:
         return f"{_BLIND}{seen.runs_error}"
     if {"gpu-health", "gpu-trial"} & set(check.needs) and seen.gpu_health is None:

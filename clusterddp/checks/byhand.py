@@ -24,7 +24,7 @@ def _election(evidence: Evidence) -> Iterable[Finding]:
     """Of each endpoint just the first host must say that it is it; nodes on its own machine say so too."""
     asked: list[Seen] = []
     for seen in evidence.hosts:
-        if seen.health and any(one.error for one in seen.health.names.values()):
+        if seen.nameless:
             yield Finding(verdict="skipped", hosts=(seen.name,), message="because of names")
         else:
             asked.append(seen)

@@ -62,6 +62,11 @@ class Seen:
         """The host's name in the inventory."""
         return self.entry.name
 
+    @property
+    def nameless(self) -> bool:
+        """Whether it could not look up every host's name; the check ``names`` tells why."""
+        return bool(self.health and any(one.error for one in self.health.names.values()))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NetworkSeen:

@@ -157,3 +157,12 @@ def test_what_a_host_answers_is_checked() -> None:
     for data in ({"matches": {}, "error": "no answer within 6 s"}, {"matches": {"gpu01": 1}, "error": None}, []):
         with pytest.raises(HelperError, match="gpu01"):
             elected("gpu01", data)
+
+
+def test_an_election_that_a_dead_name_server_keeps_waiting_is_told_by_its_cause_alone() -> None:
+    silent = dict.fromkeys(NAMES, Lookup(error="no answer within 4 s"))
+    waits = seen("gpu02", *NAMES, health={"names": silent})
+    waits = replace(waits, elected=None, elected_error="no answer within 6 s")
+    assert said(cluster(waits), "host-election") == []
+    busy = replace(seen("gpu02", *NAMES), elected=None, elected_error="no answer within 6 s")
+    assert said(cluster(busy), "host-election") == [("unknown", ("gpu02",), "could not look: no answer within 6 s")]
