@@ -13,22 +13,22 @@ from __future__ import annotations
 import contextlib
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.checks.performance import busy
 from clusterddp.errors import HelperError
 from clusterddp.facts import Bench, Speed, first_rounds, rows_of, slow_pairs
 from clusterddp.fanout import each
+from clusterddp.probe import start_listener
 from clusterddp.rehearsal import parts
 from clusterddp.together import measure_together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from clusterddp.checks import Check, Evidence
     from clusterddp.facts import Interface
     from clusterddp.fanout import Host, Outcome
-    from clusterddp.remote.wire import Frame
     from clusterddp.run import Hosts
 
     Round = Sequence[tuple[str, str]]
@@ -147,7 +147,7 @@ class _Meter:
     def pour(self, source: str, target: str) -> None:
         """Measure one way; the better of two measurements stays."""
         (outcome,) = each([self._hosts[source]], lambda host: self._pour(host, target))
-        speed = outcome.value or Speed(source=source, target=target, error=_words(outcome))
+        speed = outcome.value or Speed(source=source, target=target, error=outcome.words)
         known = self.found.get((source, target))
         if known is None or speed.mbit > known.mbit:
             self.found[source, target] = speed
@@ -155,22 +155,14 @@ class _Meter:
     def _pour(self, host: Host, target: str) -> Speed:
         listening = self._ports[target]
         if listening.error:
-            return Speed(source=host.name, target=target, error=f"{target} does not listen: {_words(listening)}")
+            return Speed(source=host.name, target=target, error=f"{target} does not listen: {listening.words}")
         args = {"address": self._where[target].address, "port": listening.get(), "nonce": self._nonces[target]}
         return Speed.from_json(host.name, target, host.call("pour", args, timeout=POUR_TIMEOUT))
 
     def _listen(self, host: Host, stack: contextlib.ExitStack) -> int:
         """Start a listener; its port. Leaving the stack ends it."""
         args = {"ports": list(host.entry.ports), "nonce": self._nonces[host.name], "seconds": SECONDS}
-        port = next(stack.enter_context(contextlib.closing(_stream(host, args)))).header.get("port")
+        port = start_listener(host, "drain", args, stack).get("port")
         if not isinstance(port, int):
             raise HelperError(host.name, f"its listener answered {port!r:.80} for a port")
         return port
-
-
-def _stream(host: Host, args: Mapping[str, Any]) -> Generator[Frame, None, None]:
-    yield from host.stream("drain", args)
-
-
-def _words(outcome: Outcome[Any]) -> str:
-    return str(outcome.error).removeprefix(f"{outcome.name}: ") if outcome.error else ""

@@ -54,7 +54,7 @@ def gather(
     }
     if needs:
         for told in probe(hosts, fresh=fresh, packages=True):
-            words = _words(told)
+            words = told.words
             seen[told.name] = replace(seen[told.name], facts=told.value, facts_error=words)
     facts = {name: one.facts for name, one in seen.items() if one.facts}
     told_facts = [host for host in hosts if host.name in facts]
@@ -68,21 +68,17 @@ def gather(
         electing = beside.submit(elections, told_facts, facts) if "election" in needs and told_facts else None
         if "health" in needs:
             for outcome in healths(hosts, facts):
-                seen[outcome.name] = replace(seen[outcome.name], health=outcome.value, health_error=_words(outcome))
+                seen[outcome.name] = replace(seen[outcome.name], health=outcome.value, health_error=outcome.words)
         for answer in asking.result() if asking else ():
-            seen[answer.name] = replace(seen[answer.name], gpu_health=answer.value, gpu_error=_words(answer))
+            seen[answer.name] = replace(seen[answer.name], gpu_health=answer.value, gpu_error=answer.words)
         for seeing in sharing.result() if sharing else ():
             seen[seeing.name] = replace(seen[seeing.name], shared=seeing.value)
         for vote in electing.result() if electing else ():
-            seen[vote.name] = replace(seen[vote.name], elected=vote.value, elected_error=_words(vote))
+            seen[vote.name] = replace(seen[vote.name], elected=vote.value, elected_error=vote.words)
         dials = dialled.result() if dialled else None
     finally:  # after Ctrl-C nobody waits for hosts that may never answer
         beside.shutdown(wait=False, cancel_futures=True)
     return Evidence(hosts=tuple(seen.values()), network=dials)
-
-
-def _words(outcome: Outcome[Any]) -> str:
-    return str(outcome.error).removeprefix(f"{outcome.name}: ") if outcome.error else ""
 
 
 def healths(hosts: Sequence[Host], facts: Mapping[str, Facts]) -> list[Outcome[Health]]:
@@ -166,7 +162,7 @@ def network(
         failures=tuple(broken),
         pairs=matrix(best.where, dialled),
         unreached={(one.source, one.address): one.meaning for one in failures if one not in broken},
-        deaf={outcome.name: _words(outcome) for outcome in deaf},
+        deaf={outcome.name: outcome.words for outcome in deaf},
     )
 
 
@@ -176,7 +172,7 @@ def with_runs(
     """The evidence with what its hosts told of their runs, and of processes left; who did not tell is unknown there."""
     told, left = list(told), list(left)
     both: list[Outcome[Any]] = [*told, *left]
-    errors = {outcome.name: _words(outcome) for outcome in both if outcome.error}
+    errors = {outcome.name: outcome.words for outcome in both if outcome.error}
     known = views([node for outcome in told for node in outcome.value or ()])
     runs = runs_seen(known, [one for outcome in left for one in outcome.value or ()])
     hosts = tuple(replace(seen, runs_error=errors.get(seen.name, "")) for seen in evidence.hosts)

@@ -323,6 +323,11 @@ class Outcome(Generic[T]):
             raise self.error
         return self.value  # type: ignore[return-value]
 
+    @property
+    def words(self) -> str:
+        """The error without its host's name, for who tells that beside it; empty where there is none."""
+        return str(self.error).removeprefix(f"{self.name}: ") if self.error else ""
+
 
 def each(items: Iterable[Any], work: Callable[[Any], T]) -> list[Outcome[T]]:
     """Do ``work`` on every item (each has a ``name``) in a bounded pool; outcomes in the items' order.

@@ -82,8 +82,7 @@ def evidence(
     hosts = []
     for entry, outcome in told:
         stated = replace(entry, nproc=entry.nproc if nproc is None else nproc)
-        words = str(outcome.error).removeprefix(f"{outcome.name}: ") if outcome.error else ""
-        hosts.append(Seen(entry=stated, facts=outcome.value, facts_error=words))
+        hosts.append(Seen(entry=stated, facts=outcome.value, facts_error=outcome.words))
     return Evidence(hosts=tuple(hosts), network=network)
 
 

@@ -17,7 +17,7 @@ from clusterddp.fanout import each, values
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from clusterddp.facts import Candidate, Failure, Interface
+    from clusterddp.facts import Candidate, Interface
     from clusterddp.fanout import Host, Outcome
     from clusterddp.inventory import HostEntry
     from clusterddp.remote.wire import Frame
@@ -41,39 +41,27 @@ def probe(hosts: Sequence[Host], *, fresh: bool = False, packages: bool = False)
     return each(hosts, lambda host: _facts(host, fresh=fresh, packages=packages))
 
 
-def probe_network(
-    hosts: Sequence[Host], facts: Mapping[str, Facts], *, growing: bool = False
-) -> dict[str, tuple[str, str]]:
+def probe_network(hosts: Sequence[Host], facts: Mapping[str, Facts]) -> dict[str, tuple[str, str]]:
     """The data plane: interface and address of each host, proved by dials between all pairs, both ways.
 
     Args:
         hosts: The nodes of a run, open.
         facts: Theirs, by host name.
-        growing: More hosts may join the run.
 
     Raises:
         PlanError: no network serves all; names the pairs that fail and why.
         HostsError: hosts failed while listening or dialling.
     """
     nodes = [(host.entry, facts[host.name]) for host in hosts]
-    local = loopback(nodes, growing=growing)
+    local = loopback(nodes)
     if local is not None:
         return _shape(local)
     chosen = candidates(nodes)
     if len(hosts) == 1:
         return _shape(choose(chosen, ()).where)
-    return _shape(choose(chosen, dial_all(hosts, chosen)).where)
-
-
-def dial_all(hosts: Sequence[Host], chosen: Sequence[Candidate]) -> list[Failure]:
-    """Dial between all pairs on all candidates at once; what did not come through.
-
-    Raises:
-        HostsError: hosts failed while listening or dialling.
-    """
     dialled, deaf = try_all(hosts, chosen)
     values(deaf)
-    return [failure for one in dialled if (failure := one.failure)]
+    return _shape(choose(chosen, [failure for one in dialled if (failure := one.failure)]).where)
 
 
 def try_all(
@@ -177,8 +165,7 @@ def _listen(
 
     def start(host: Host) -> tuple[int, int]:
         args = {"ports": list(host.entry.ports), "nonce": nonces[host.name], "seconds": LISTEN_SECONDS}
-        frames = stack.enter_context(contextlib.closing(_stream(host, args)))
-        ports = next(frames).header.get("ports")
+        ports = start_listener(host, "listen", args, stack).get("ports")
         if not isinstance(ports, list) or len(ports) != 2 or not all(isinstance(port, int) for port in ports):
             raise HelperError(host.name, f"its listener answered {ports!r:.80} for ports")
         return ports[0], ports[1]
@@ -186,8 +173,17 @@ def _listen(
     return each(hosts, start)
 
 
-def _stream(host: Host, args: Mapping[str, Any]) -> Generator[Frame, None, None]:
-    yield from host.stream("listen", args)
+def start_listener(host: Host, operation: str, args: Mapping[str, Any], stack: contextlib.ExitStack) -> dict[str, Any]:
+    """Start an operation that listens until it is cancelled: what it says first. Leaving the stack cancels it.
+
+    Raises:
+        HostError: it could not listen.
+    """
+
+    def frames() -> Generator[Frame, None, None]:
+        yield from host.stream(operation, args)
+
+    return next(stack.enter_context(contextlib.closing(frames()))).header
 
 
 def _dial(

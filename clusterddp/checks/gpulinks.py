@@ -23,13 +23,11 @@ def _links(evidence: Evidence) -> Iterable[Finding]:
     def links(told: GpuHealth, card: Card) -> int | None:
         return told.links[card.uuid][0] if card.uuid in told.links else None
 
-    words: dict[str, dict[int, str]] = {}
-    for seen, told, card, up, most in _beside_its_kind(evidence, links):
-        if up < most:  # some cards have links that lead nowhere: only others of the kind tell
-            text = f"{up} of {told.links[card.uuid][1]} NVLinks are up, {most} on others of its kind"
-            words.setdefault(seen.name, {})[card.index] = text
-    for host, by_index in words.items():
-        yield from grouped(host, by_index, warn)
+    yield from _warned(
+        (seen, card, f"{up} of {told.links[card.uuid][1]} NVLinks are up{_others(most)}")
+        for seen, told, card, up, most in _beside_its_kind(evidence, links)
+        if up < most  # some cards have links that lead nowhere: only others of the kind tell
+    )
 
 
 def _links_untold(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
@@ -39,14 +37,23 @@ def _links_untold(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
 
 def _width(evidence: Evidence) -> Iterable[Finding]:
     yield from for_gpus(lambda _seen, _told: ())(evidence)
-    words: dict[str, dict[int, str]] = {}
-    for seen, _told, card, width, most in _beside_its_kind(evidence, lambda _told, card: card.width):
+    yield from _warned(
+        (seen, card, f"{width} PCIe lanes of {card.most_width}{_others(most) if width < most else ''}")
+        for seen, _told, card, width, most in _beside_its_kind(evidence, lambda _told, card: card.width)
         # Virtual machines and boards give healthy cards half of their lanes; then others of the kind have no more.
-        if card.most_width and width < card.most_width and (width < most or width < card.most_width // 2):
-            text = f"{width} PCIe lanes of {card.most_width}" + (
-                f", {most} on others of its kind" if width < most else ""
-            )
-            words.setdefault(seen.name, {})[card.index] = text
+        if card.most_width and width < card.most_width and (width < most or width < card.most_width // 2)
+    )
+
+
+def _others(most: int) -> str:
+    return f", {most} on others of its kind"
+
+
+def _warned(found: Iterable[tuple[Seen, Card, str]]) -> Iterable[Finding]:
+    """What was found on single GPUs, by host, those with the same words together."""
+    words: dict[str, dict[int, str]] = {}
+    for seen, card, text in found:
+        words.setdefault(seen.name, {})[card.index] = text
     for host, by_index in words.items():
         yield from grouped(host, by_index, warn)
 
