@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from tests.lab import Lab, LabUnavailable, why_not
+from tests.lab import Lab, why_not
+from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """Four healthy hosts, shared by all tests of the session: use them, never break them."""
-    shared = _started(Lab(4))
-    yield shared
-    shared.stop()
+    with own_lab(4) as shared:
+        yield shared
 
 
 @pytest.fixture
@@ -39,21 +40,9 @@ def make_lab() -> Iterator[MakeLab]:
     reason = why_not()
     if reason:
         pytest.skip(f"lab: {reason}")
-    made: list[Lab] = []
+    with contextlib.ExitStack() as made:
 
-    def make(hosts: int = 2, **variants: Any) -> Lab:
-        made.append(_started(Lab(hosts, **variants)))
-        return made[-1]
+        def make(hosts: int = 2, **variants: Any) -> Lab:
+            return made.enter_context(own_lab(hosts, **variants))
 
-    try:
         yield make
-    finally:
-        for own in made:
-            own.stop()
-
-
-def _started(wanted: Lab) -> Lab:
-    try:
-        return wanted.start()
-    except LabUnavailable as reason:
-        pytest.skip(f"lab: {reason}")

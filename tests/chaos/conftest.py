@@ -13,7 +13,7 @@ import pytest
 from tests.chaos import beside
 from tests.chaos.rounds import ROUNDS, SEED, dice
 from tests.chaos.scene import Row, Scene, played, table
-from tests.lab import Lab, LabUnavailable
+from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
     from tests.chaos.beside import Lost
+    from tests.lab import Lab
     from tests.lab.host import LabHost
 
 HOSTS = 3
@@ -66,15 +67,8 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
 def open_lab(hosts: int) -> Iterator[Lab]:
     """A lab, or the reason why not as a skip."""
     pytest.importorskip("torch", reason="torchrun is part of torch")
-    lab = Lab(hosts)
-    try:
-        lab.start()
-    except LabUnavailable as reason:
-        pytest.skip(f"lab: {reason}")
-    try:
+    with own_lab(hosts) as lab:
         yield lab
-    finally:
-        lab.stop()
 
 
 def begin(

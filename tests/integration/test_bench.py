@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import User
-from tests.lab import Lab, LabUnavailable
+from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.lab import Lab
 
 pytestmark = pytest.mark.lab
 SICK = "gpu01"
@@ -18,14 +20,8 @@ SICK = "gpu01"
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Lab]:
-    try:
-        lab = Lab(3).start()
-    except LabUnavailable as reason:
-        pytest.skip(f"lab: {reason}")
-    try:
+    with own_lab(3) as lab:
         yield lab
-    finally:
-        lab.stop()
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.cli import User
-from tests.lab import Lab, LabUnavailable
 from tests.lab.system import command, wait_until
+from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
+    from tests.lab import Lab
     from tests.lab.host import LabHost
 
 pytestmark = pytest.mark.lab
@@ -38,14 +39,8 @@ time.sleep(600)
 @pytest.fixture(scope="module")
 def three() -> Iterator[Lab]:
     """Three hosts of our own, broken and healed again by every test."""
-    try:
-        lab = Lab(3).start()
-    except LabUnavailable as reason:
-        pytest.skip(f"lab: {reason}")
-    try:
+    with own_lab(3) as lab:
         yield lab
-    finally:
-        lab.stop()
 
 
 @pytest.fixture(scope="module")

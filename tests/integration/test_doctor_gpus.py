@@ -15,11 +15,13 @@ import pytest
 
 from tests.integration.cli import User
 from tests.integration.gpus_made import TORCH_ENV, MadeGpus
-from tests.lab import Lab, LabUnavailable
+from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+
+    from tests.lab import Lab
 
 pytestmark = pytest.mark.lab
 SICK, HEAT = "gpu01", "clocks_event_reason_hw_thermal_slowdown>"
@@ -29,14 +31,8 @@ Named = tuple[str, str, tuple[str, ...], str]  # check, verdict, hosts, message
 @pytest.fixture(scope="module")
 def three() -> Iterator[Lab]:
     """Three hosts of our own, with two accounts."""
-    try:
-        lab = Lab(3, users=("trainer", "bob")).start()
-    except LabUnavailable as reason:
-        pytest.skip(f"lab: {reason}")
-    try:
+    with own_lab(3, users=("trainer", "bob")) as lab:
         yield lab
-    finally:
-        lab.stop()
 
 
 @pytest.fixture(scope="module")

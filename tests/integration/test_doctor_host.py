@@ -18,10 +18,11 @@ import pytest
 from tests.integration.cli import User, helpers, nothing_left
 from tests.integration.test_doctor import SICK, WORKDIRS, Fault, assert_said, named
 from tests.integration.throwaway_sshd import make_key
-from tests.lab import Lab, LabUnavailable
+from tests.lab import Lab
 from tests.lab.disorders import HUNG
 from tests.lab.options import HostOptions
 from tests.lab.system import ProcessId, kill_and_wait, wait_until
+from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,14 +44,8 @@ CPU = Path("/sys/fs/cgroup/cpu")
 @pytest.fixture(scope="module")
 def three() -> Iterator[Lab]:
     """Three hosts of our own, broken and healed again by every test."""
-    try:
-        lab = Lab(3, host={CROWDED: HostOptions(max_startups="1")}).start()
-    except LabUnavailable as reason:
-        pytest.skip(f"lab: {reason}")
-    try:
+    with own_lab(3, host={CROWDED: HostOptions(max_startups="1")}) as lab:
         yield lab
-    finally:
-        lab.stop()
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,14 @@ import pytest
 
 from tests.integration.cli import User
 from tests.integration.test_doctor import named
-from tests.lab import Lab, LabUnavailable
 from tests.lab.system import command, wait_until
+from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from tests.lab import Lab
     from tests.lab.host import LabHost
 
 pytestmark = pytest.mark.lab
@@ -37,14 +38,8 @@ with socket.create_server(("", int(sys.argv[1]))) as server:
 @pytest.fixture(scope="module")
 def three() -> Iterator[Lab]:
     """Three hosts of our own, broken and healed again by every test."""
-    try:
-        lab = Lab(3).start()
-    except LabUnavailable as reason:
-        pytest.skip(f"lab: {reason}")
-    try:
+    with own_lab(3) as lab:
         yield lab
-    finally:
-        lab.stop()
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,12 @@ import pytest
 from tests.integration.cli import Done, User, nothing_left
 from tests.integration.complaint import one_line
 from tests.integration.test_doctor import dropped_in, no_new_ephemeral, small_shm
-from tests.lab import Lab, LabUnavailable
+from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.lab import Lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.torch]
 SICK = "gpu01"
@@ -25,14 +27,8 @@ SICK = "gpu01"
 def three() -> Iterator[Lab]:
     """Three hosts of our own."""
     pytest.importorskip("torch")
-    try:
-        lab = Lab(3).start()
-    except LabUnavailable as reason:
-        pytest.skip(f"lab: {reason}")
-    try:
+    with own_lab(3) as lab:
         yield lab
-    finally:
-        lab.stop()
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,13 @@ import pytest
 
 from tests.integration.cli import LIMIT, User, nothing_left
 from tests.integration.test_doctor import Named, named, no_new_ephemeral
-from tests.lab import Lab, LabUnavailable
 from tests.lab.system import wait_until
+from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.lab import Lab
     from tests.lab.host import LabHost
 
 pytestmark = pytest.mark.lab
@@ -26,14 +27,8 @@ SICK = "gpu01"
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Lab]:
     """Two hosts of our own."""
-    try:
-        lab = Lab(2).start()
-    except LabUnavailable as reason:
-        pytest.skip(f"lab: {reason}")
-    try:
+    with own_lab(2) as lab:
         yield lab
-    finally:
-        lab.stop()
 
 
 @pytest.fixture(scope="module")
