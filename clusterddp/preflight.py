@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GATHERED = frozenset({"asked", "facts", "network", "dialled"})
 ESSENTIAL = ("setup", "python")  # without what they look for there is nothing to start: no option skips them
 TRAINING = (*ESSENTIAL, "torch", "gpus")  # what makes hosts such that can train
-NOTED = frozenset({"busy-gpus", "gpus-equal", "speed-equal"})  # their warnings are told
+NOTED = frozenset({"busy-gpus", "gpus-equal", "same-machine", "speed-equal"})  # their warnings are told
 _ELSEWHERE = frozenset({"clock"})  # the plan refuses what its rendezvous cannot bear, and ours bears any clock
 _GPUS = "busy-gpus"
 

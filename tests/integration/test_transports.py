@@ -86,6 +86,7 @@ def test_hosts_that_share_a_home_and_one_that_is_two_nodes(make_lab: MakeLab, us
     with nothing_left(lab):
         done = user.run("run", "tells.py", *ARGUMENTS)
     found = told(done)
+    assert "gpu01, gpu01b: they are one machine" in done.notes
     assert [place[0] for place in sorted(found)] == [0, 1, 2]
     assert {place[1]: found[place][0] for place in found} == {"gpu00": "gpu00", "gpu01": "gpu01", "gpu01b": "gpu01"}
     status = user.status(done.run)
