@@ -127,7 +127,7 @@ def elections(hosts: Sequence[Host], facts: Mapping[str, Facts]) -> list[Outcome
         own = facts[host.name]
         if own.python is None:
             raise HelperError(host.name, own.python_error or "no interpreter to ask")
-        args = {**facts_request(host.entry), "python": own.python, "endpoints": endpoints}
+        args = {**facts_request(host.entry), "python": own.python, "torch": own.torch_folder, "endpoints": endpoints}
         return elected(host.name, host.call("election", args))
 
     return each(hosts, ask)

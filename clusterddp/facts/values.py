@@ -120,6 +120,7 @@ class Facts:
     python_version: str | None
     python_error: str | None
     torch: TorchFacts | None  # None where there is no interpreter
+    torch_folder: str | None  # where its files lie
     time_ns: int
     clock_offset_ns: int = 0
     clock_error_ns: int = 0
@@ -168,6 +169,7 @@ class Facts:
             python_version=fields.maybe_text("python_version"),
             python_error=fields.maybe_text("python_error"),
             torch=_torch(torch) if torch else None,
+            torch_folder=fields.maybe_path("torch_folder"),
             time_ns=fields.number("time_ns"),
             clock_offset_ns=clock_offset_ns,
             clock_error_ns=clock_error_ns,

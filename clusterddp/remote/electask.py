@@ -1,7 +1,8 @@
-"""Whether torch takes this host for an endpoint's; run by the training interpreter in a child, never imported by us.
+"""Whether torch takes this host for an endpoint's: torch's own function says so.
 
-Its source is handed to ``python -c`` with two descriptor numbers (see child.py). torch decides by one file of its own
-that needs nothing else of it: that file alone is loaded, for ``import torch`` takes a second and more.
+It lies in one file of torch that needs nothing else of it, so that file alone is loaded: ``import torch`` takes a
+second and more. The helper loads it itself. Where it cannot, this source is handed to the training interpreter's
+``python -c`` with two descriptor numbers (see child.py).
 """
 
 import importlib
@@ -9,44 +10,56 @@ import importlib.util
 import json
 import os
 import sys
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List
 
-_PLACE = ("torch", "distributed", "elastic", "rendezvous")
+_PLACE = ("distributed", "elastic", "rendezvous", "utils")
 
 
 def main(given: int, answer: int) -> None:
     """Read the endpoints from one descriptor, write the answer to the other."""
-    told: Dict[str, Any] = {"matches": {}, "error": None}
     try:
-        matches = torchs_own()
-        for name in json.loads(os.read(given, 1 << 16)):
-            told["matches"][name] = bool(matches(name))
+        told = asked(torchs_own(), json.loads(os.read(given, 1 << 16)))
     except BaseException as error:  # noqa: BLE001 - a broken build may raise anything; the words are the fact
-        told["error"] = "%s: %s" % (type(error).__name__, str(error).strip().split("\n")[0][:300])
+        told = failed(error)
     data = json.dumps(told).encode()
     while data:
         data = data[os.write(answer, data) :]
 
 
+def asked(matches: Callable[[str], Any], endpoints: List[str]) -> Dict[str, Any]:
+    """``{matches: {endpoint: true or false}, error: null}``."""
+    return {"matches": {name: bool(matches(name)) for name in endpoints}, "error": None}
+
+
+def failed(error: BaseException) -> Dict[str, Any]:
+    """The same without an answer."""
+    return {"matches": {}, "error": "%s: %s" % (type(error).__name__, str(error).strip().split("\n")[0][:300])}
+
+
 def torchs_own() -> Callable[[str], Any]:
     """Torch's function, from its file alone; from torch as a whole where the file needs that."""
     for folder in sys.path:
-        path = os.path.join(folder, *_PLACE, "utils.py")
-        if os.path.isfile(path):
+        torch = os.path.join(folder, "torch")
+        if os.path.isdir(torch):
             try:
-                return _found(_loaded(path))
-            except (ImportError, AttributeError):
+                return from_file(torch)
+            except (ImportError, AttributeError, OSError):
                 break
-    return _found(importlib.import_module(".".join([*_PLACE, "utils"])))
+    return _found(importlib.import_module(".".join(["torch", *_PLACE])))
 
 
-def _loaded(path: str) -> Any:
-    spec = importlib.util.spec_from_file_location("clusterddp_torchs_utils", path)
+def from_file(torch: str) -> Callable[[str], Any]:
+    """Torch's function, from its file in the folder of a torch.
+
+    Raises:
+        Exception: whatever the file raises: it may need torch, or a newer Python.
+    """
+    spec = importlib.util.spec_from_file_location("clusterddp_torchs_utils", os.path.join(torch, *_PLACE) + ".py")
     if spec is None or spec.loader is None:
-        raise ImportError(path)
+        raise ImportError(torch)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    return _found(module)
 
 
 def _found(module: Any) -> Callable[[str], Any]:

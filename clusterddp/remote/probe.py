@@ -15,7 +15,7 @@ from .request import Request
 from .settings import places, settings
 from .setupenv import environment_digest, setup_environment
 from .state import Refused, home_folder
-from .torchfacts import find_interpreter, torch_facts
+from .torchfacts import find_interpreter, torch_facts, torch_folder
 
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
@@ -74,11 +74,12 @@ def _addresses() -> Any:
 
 
 def _python_facts(args: Dict[str, Any], env: Dict[str, str], found: Dict[str, Any]) -> Dict[str, Any]:
-    """``{python, python_version, python_error, torch, packages}``; a host without has all its other facts."""
+    """What hangs on the interpreter; a host without one has all its other facts."""
     try:
         interpreter = find_interpreter(args.get("python"), env, args.get("workdir"))
     except Refused as error:
-        return {"python": None, "python_version": None, "python_error": error.message, "torch": None, "packages": None}
+        nothing = dict.fromkeys(("python", "python_version", "torch", "torch_folder", "packages"))
+        return {**nothing, "python_error": error.message}
     visible = [gpu["uuid"] for gpu in found["gpus"]] + [str(found["visible_devices"]), str(found["pci_gpus"])]
     given = ["%s=%s" % item for item in sorted((args.get("env") or {}).items())]
     depends = [found["env_digest"], *(args.get("setup") or []), *given, *visible]
@@ -88,5 +89,6 @@ def _python_facts(args: Dict[str, Any], env: Dict[str, str], found: Dict[str, An
         "python_version": interpreter.version,
         "python_error": None,
         "torch": torch,
+        "torch_folder": torch_folder(interpreter.path),
         "packages": installed(interpreter.path) if args.get("packages") else None,
     }

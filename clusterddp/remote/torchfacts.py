@@ -99,6 +99,12 @@ def installations(path: Sequence[str]) -> List[str]:
     return [_stamp(os.path.join(folder, name)) for folder in path for name in _listing(folder) if _is_torch(name)]
 
 
+def torch_folder(path: Sequence[str]) -> Optional[str]:
+    """Where the torch lies that would be imported; None without one, or where it is in no folder."""
+    folders = (os.path.join(folder or "/", "torch") for folder in path)
+    return next((folder for folder in folders if os.path.isdir(folder)), None)
+
+
 def _is_torch(name: str) -> bool:
     return name == "torch" or (name.startswith("torch-") and name.endswith((".dist-info", ".egg-info")))
 

@@ -48,6 +48,7 @@ def facts_json(**fields: Any) -> dict[str, Any]:
         "python": "/usr/bin/python3",
         "python_version": "3.11.2",
         "python_error": None,
+        "torch_folder": None,
         "torch": {
             "version": "2.7.0",
             "cuda": "12.8",

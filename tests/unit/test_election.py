@@ -36,6 +36,33 @@ def fake_torch(folder: Path, source: str) -> dict[str, Any]:
     return {"env": {"PYTHONPATH": str(folder)}}
 
 
+def found_torch(folder: Path, source: str) -> dict[str, Any]:
+    """The same, as the facts tell where it lies; a training interpreter that could be asked is not there."""
+    fake_torch(folder, source)
+    return {"torch": str(folder / "torch"), "python": "/bin/false"}
+
+
+def test_the_helper_asks_torchs_file_itself(tmp_path: Path) -> None:
+    source = "def _matches_machine_hostname(name):\n    return name == 'gpu01'\n"
+    assert ask("gpu01", "gpu02", **found_torch(tmp_path, source)) == {
+        "matches": {"gpu01": True, "gpu02": False},
+        "error": None,
+    }
+
+
+@pytest.mark.parametrize("source", ["import torch.nowhere\n", "def f(x: int | nothing = 1): ...\n", "not Python\n"])
+def test_a_file_that_the_helper_cannot_load_is_left_to_the_training_interpreter(tmp_path: Path, source: str) -> None:
+    assert ask("gpu01", **found_torch(tmp_path, source))["error"] == "its python ended with status 1"
+
+
+def test_a_lookup_that_the_helper_waits_for_in_vain_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clusterddp.remote.election.PATIENCE", 0.1)
+    source = "import time\ndef _matches_machine_hostname(name):\n    time.sleep(60)\n"
+    assert ask("gpu01", **found_torch(tmp_path, source))["error"] == "no answer within 6 s"
+
+
 def test_only_the_one_file_of_torch_is_loaded(tmp_path: Path) -> None:
     source = "import sys\ndef _matches_machine_hostname(name):\n    return 'torch' not in sys.modules\n"
     assert ask("gpu01", **fake_torch(tmp_path, source))["matches"] == {"gpu01": True}
@@ -56,7 +83,10 @@ def test_a_torch_without_such_a_function_says_so(tmp_path: Path) -> None:
 
 def test_a_lookup_that_fails_is_an_error_not_a_no(tmp_path: Path) -> None:
     source = "import socket\ndef _matches_machine_hostname(name):\n    raise socket.gaierror(-2, 'Name not known')\n"
-    assert ask("gpu01", **fake_torch(tmp_path, source))["error"] == "gaierror: [Errno -2] Name not known"
+    for where in (fake_torch, found_torch):
+        assert (
+            ask("gpu01", **where(tmp_path / where.__name__, source))["error"] == "gaierror: [Errno -2] Name not known"
+        )
 
 
 def test_an_interpreter_that_ends_without_answer_says_its_last_words() -> None:
