@@ -168,7 +168,9 @@ class Cluster:
         needs = {need for check in chosen for need in check.needs}
         prepare.nodes(self.inventory)
         outcomes = self.connect(self._reached)
-        evidence = doctor.gather(self._reached, outcomes, needs, fresh=any(check.name == "torch" for check in chosen))
+        # Who asks about torch alone wants it imported now; among all checks the rehearsal's workers import it.
+        fresh = bool(only) and any(check.name == "torch" for check in chosen)
+        evidence = doctor.gather(self._reached, outcomes, needs, fresh=fresh)
         if "runs" in needs:
             reached = [outcome.value.entry for outcome in outcomes if outcome.value]
             evidence = doctor.with_runs(evidence, self._runs("", reached), cleanup.orphans(reached, self._open))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import User
+from tests.integration.cli import User, nothing_left
 from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.lab import Lab
+    from tests.lab.host import LabHost
 
 pytestmark = pytest.mark.lab
 SICK = "gpu01"
@@ -31,9 +36,9 @@ def user(three: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
     return made
 
 
-def named(user: User, only: str) -> list[tuple[str, str, tuple[str, ...], str]]:
+def named(user: User, only: str, *words: str) -> list[tuple[str, str, tuple[str, ...], str]]:
     """What is wrong."""
-    checks = user.run("doctor", "--bench", "--only", only, "--json").json["checks"]
+    checks = user.run("doctor", "--bench", "--only", only, "--json", *words).json["checks"]
     found = [one for one in checks if one["verdict"] not in ("pass", "skipped")]
     return [(one["name"], one["verdict"], tuple(one["hosts"]), one["message"]) for one in found]
 
@@ -70,3 +75,60 @@ def test_it_refuses_beside_a_live_run(three: Lab, user: User) -> None:
     assert told["bandwidth"]["message"] == "because of idle"
     assert len(told["idle"]["hosts"]) == len(three.hosts)
     assert done.json["bench"]["pairs"] == []
+
+
+def workers(host: LabHost) -> list[int]:
+    """The pids of the bench's workers on a host: not its agent, whose command line names them too."""
+    seen = [one for one in host.processes() if any(word.endswith("measure.py") for word in one.cmdline)]
+    return [one.pid for one in seen if not {"torch.distributed.run", "shim"} & set(one.cmdline)]
+
+
+@contextlib.contextmanager
+def stopped_now_and_then(host: LabHost) -> Iterator[None]:
+    """Two thirds of the time, while a worker is there."""
+    done = threading.Event()
+
+    def stop_and_go() -> None:
+        while not done.wait(0.2):
+            pids = workers(host)
+            for _ in range(10):  # the list of processes costs more than the signals
+                signalled(pids, signal.SIGSTOP)
+                done.wait(0.1)
+                signalled(pids, signal.SIGCONT)
+                done.wait(0.05)
+
+    thread = threading.Thread(target=stop_and_go)
+    thread.start()
+    yield
+    done.set()
+    thread.join()
+
+
+def signalled(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.kill(pid, number)
+
+
+def test_a_rank_that_is_held_up_is_named_alone(three: Lab, user: User) -> None:
+    assert named(user, "stragglers", "--skip", "rehearsal") == []
+    with stopped_now_and_then(three.host(SICK)):
+        ((name, verdict, hosts, message),) = named(user, "stragglers", "--skip", "rehearsal")
+    assert (name, verdict, hosts) == ("stragglers", "warn", (SICK,))
+    assert message.startswith("rank 1 needs ")
+
+
+def test_the_columns_are_those_of_nccl_tests_and_nothing_is_left(three: Lab, user: User) -> None:
+    with nothing_left(three):
+        done = user.run("doctor", "--bench", "--only", "allreduce,gemm", "--skip", "rehearsal")
+    assert done.code == 0, done.out
+    place = next(at for at, line in enumerate(done.lines) if line.startswith("size (B)"))
+    words = "size (B) count type redop time (us) p95 (us) algbw (GB/s) busbw (GB/s) #wrong"
+    assert " ".join(done.lines[place].split()) == words
+    sizes = [
+        int(line.split()[0]) for line in done.lines[place + 1 :] if line.strip()[:1].isdigit() and "float " in line
+    ]
+    assert sizes[:2] == [8, 1 << 16]
+    assert all(line.split()[-1] == "0" for line in done.lines[place + 1 : place + 1 + len(sizes)])
+    ranks = [line.split()[:2] for line in done.lines if "512 float32" in line]
+    assert ranks == [[str(rank), host.name] for rank, host in enumerate(three.hosts)]
