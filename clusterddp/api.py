@@ -170,7 +170,8 @@ class Cluster:
         outcomes = self.connect(self._reached)
         # Who asks about torch alone wants it imported now; among all checks the rehearsal's workers import it.
         fresh = bool(only) and any(check.name == "torch" for check in chosen)
-        evidence = doctor.gather(self._reached, outcomes, needs, fresh=fresh)
+        workdir = self.project.workdir if self.project.known_id else ""
+        evidence = doctor.gather(self._reached, outcomes, needs, workdir=workdir, fresh=fresh)
         if "runs" in needs:
             reached = [outcome.value.entry for outcome in outcomes if outcome.value]
             evidence = doctor.with_runs(evidence, self._runs("", reached), cleanup.orphans(reached, self._open))

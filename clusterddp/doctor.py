@@ -36,7 +36,12 @@ HEALTH_TIMEOUT = 60.0  # seconds; what may hang on the host is given up there mu
 
 
 def gather(
-    entries: Sequence[HostEntry], outcomes: Sequence[Outcome[Host]], needs: Collection[str], *, fresh: bool
+    entries: Sequence[HostEntry],
+    outcomes: Sequence[Outcome[Host]],
+    needs: Collection[str],
+    *,
+    workdir: str,
+    fresh: bool,
 ) -> Evidence:
     """Ask the hosts that were reached for what the checks need; runs are the caller's.
 
@@ -45,6 +50,7 @@ def gather(
         outcomes: Their connections.
         needs: What the checks need: ``asked``, ``facts``, ``health``, ``election``, ``gpu-health``, ``gpu-trial``,
             ``network``, ``dialled``, ``shared``.
+        workdir: Where the project's code lies unless the inventory says another; empty where none was ever synced.
         fresh: Ask torch anew instead of trusting what it said earlier.
     """
     hosts = [outcome.value for outcome in outcomes if outcome.value]
@@ -67,7 +73,7 @@ def gather(
         sharing = beside.submit(_shared, hosts) if "shared" in needs else None
         electing = beside.submit(elections, told_facts, facts) if "election" in needs and told_facts else None
         if "health" in needs:
-            for outcome in healths(hosts, facts):
+            for outcome in healths(hosts, facts, workdir):
                 seen[outcome.name] = replace(seen[outcome.name], health=outcome.value, health_error=outcome.words)
         for answer in asking.result() if asking else ():
             seen[answer.name] = replace(seen[answer.name], gpu_health=answer.value, gpu_error=answer.words)
@@ -81,8 +87,8 @@ def gather(
     return Evidence(hosts=tuple(seen.values()), network=dials)
 
 
-def healths(hosts: Sequence[Host], facts: Mapping[str, Facts]) -> list[Outcome[Health]]:
-    """The hosts' health, as each tells it."""
+def healths(hosts: Sequence[Host], facts: Mapping[str, Facts], workdir: str = "") -> list[Outcome[Health]]:
+    """The hosts' health, as each tells it; with a ``workdir``, what was changed there too."""
     names = list(dict.fromkeys(one.hostname for one in facts.values()))
 
     def ask(host: Host) -> Health:
@@ -90,6 +96,7 @@ def healths(hosts: Sequence[Host], facts: Mapping[str, Facts]) -> list[Outcome[H
         args = {
             "workdir": host.entry.workdir or WORKDIRS,
             "tmp": own.places.get("TMPDIR") if own else None,
+            "code": workdir and (host.entry.workdir or workdir),
             "extensions": _extensions(own) if own else None,
             "paths": list(job_paths(host.entry, own)) if own else [],
             "login": not host.entry.python and not host.entry.setup,  # else it is meant whatever a login finds

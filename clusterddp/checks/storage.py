@@ -58,6 +58,14 @@ def _writable(entry: HostEntry, health: Health) -> Finding | None:
     return fail(entry.name, "cannot write: " + ", ".join(map("".join, shut.items()))) if shut else None
 
 
+def _code(entry: HostEntry, health: Health) -> Finding | None:
+    workdir = health.folders.get("workdir")
+    if not health.code or (workdir and workdir.network):  # there another host's sync may have changed it
+        return None
+    more = f" and {len(health.code) - 3} more" if health.code[3:] else ""
+    return warn(entry.name, f"the code there was changed since it was synced: {', '.join(health.code[:3])}{more}")
+
+
 def _slow(entry: HostEntry, health: Health) -> Finding | None:
     slow = [
         f"{found.ms / 1000:.1f} s in {key} {one.path}"
@@ -150,6 +158,16 @@ CHECKS = (
         after=("mounts", "disk", "writable"),
         symptom="all ranks wait while one of them writes its checkpoint",
         fix="see what else uses that disk (`iostat -x 1`), or set clusterddp_workdir and clusterddp_state to another",
+    ),
+    Check(
+        name="code",
+        category=CATEGORY,
+        title="the project's code is as it was synced",
+        judge=for_health(_code),
+        needs=("health",),
+        after=("mounts",),
+        symptom="ranks that differ: shapes or collectives that do not match, a fix that works on one host only",
+        fix="make the change in the project: the next run puts its files there, and keeps those aside",
     ),
     Check(
         name="local-state",

@@ -17,24 +17,27 @@ from . import cgroups, infiniband
 from .disks import extension_locks, folder, no_folder, written
 from .loginshell import LoginShell
 from .proc import LISTENING, ports
+from .record import changed
 from .request import Request
 
 PATIENCE = 4.0  # seconds for names, folders and paths together
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked at, nothing is made there
 WRITTEN = ("state", "workdir")  # where a small file is really written
+CHANGED = 1000  # files that are named
 LIMITS = ("nofile", "memlock", "nproc")
 
 
 def health(request: Request) -> Dict[str, Any]:
     """This host's limits, folders, names, taken ports, login, control groups, and whose some processes are.
 
-    Args of the request: ``state``, ``workdir``, ``tmp`` and ``extensions`` (the job's, or null), ``paths`` (which of
-    them are there), ``names`` (to be looked up), ``ports`` (first, last), ``pids``, ``login`` (whether one is tried),
-    ``python`` (the job's, or null).
+    Args of the request: ``state``, ``workdir``, ``tmp`` and ``extensions`` (the job's, or null), ``code`` (the
+    project's workdir, or null), ``paths`` (which of them are there), ``names`` (to be looked up), ``ports`` (first,
+    last), ``pids``, ``login`` (whether one is tried), ``python`` (the job's, or null).
 
     Returns:
         ``{limits: {nofile: [soft, hard], …} (null: none), available_bytes, infiniband, hcas, taken (ports), folders:
         {state|workdir|tmp|shm: …}, writes: {state|workdir: {ms, error}}, paths: {path: there}, locks: [{path, age_s}],
+        code: [what was changed in it since a sync],
         names: {name: {addresses, error}}, login: {python, same, error}, cgroup: {memory_bytes, memory_left,
         cpu_thousandths}, owners: {pid: {user, command}}}``. A folder is ``{path, filesystem, network, total_bytes,
         free_bytes, inodes, free_inodes, writable, error}``. What did not answer in time is left out of ``paths``.
@@ -53,6 +56,8 @@ def health(request: Request) -> Dict[str, Any]:
     questions.update({"write " + key: _asking(written, wanted[key]) for key in WRITTEN})
     questions.update({"name " + name: _asking(addresses, name) for name in names})
     questions.update({"path " + path: _asking(os.path.exists, os.path.expanduser(path)) for path in paths})
+    if args.get("code"):
+        questions["code"] = lambda: changed(str(args["state"]), os.path.expanduser(str(args["code"])))
     if args.get("extensions"):
         questions["locks"] = _asking(extension_locks, os.path.expanduser(str(args["extensions"])))
     answers = ask_all(questions, PATIENCE)
@@ -67,6 +72,7 @@ def health(request: Request) -> Dict[str, Any]:
         "writes": {key: answers.get("write " + key) or {"ms": None, "error": silent} for key in WRITTEN},
         "paths": {path: answers["path " + path] for path in paths if "path " + path in answers},
         "locks": answers.get("locks") or [],
+        "code": (answers.get("code") or [])[:CHANGED],
         "names": {name: answers.get("name " + name) or {"addresses": [], "error": silent} for name in names},
         "login": login.told(args.get("python")) if login else None,
         "cgroup": cgroups.told(),

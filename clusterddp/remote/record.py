@@ -11,7 +11,7 @@ import os
 import time
 from typing import Dict, Iterator, List, Tuple
 
-from .manifest import Disk, Entry, as_text
+from .manifest import Disk, Entry, as_text, on_disk
 from .state import Refused, private_folder, read_json, write_private
 
 LOCK_WAIT = 120.0  # seconds for another sync of the same workdir to end
@@ -64,6 +64,18 @@ class Record:
             "token": self.token, "stats": self.stats, "at": self.at, "boot": self._boot,
         }  # fmt: skip
         write_private(self.path, json.dumps(value, separators=(",", ":")).encode())
+
+
+def changed(state: str, workdir: str) -> List[str]:
+    """The code in a workdir that is no longer as the last sync put it; no lock is taken, nothing is written.
+
+    Empty where no sync has put any, and after one that was cut: the next one mends that.
+    """
+    record = Record(state, os.path.realpath(on_disk(workdir)))
+    if not record.digest:
+        return []
+    disk = record.disk()
+    return [entry.path for entry in record.entries if disk.entry(entry.path) != entry]
 
 
 def record_path(state: str, root: bytes) -> str:

@@ -204,6 +204,19 @@ def test_what_is_held_by_a_dead_file_server_holds_no_helper(three: Lab, user: Us
         wait_until("the helper has ended", lambda: not helpers(host), timeout=30)
 
 
+def test_code_that_somebody_changed_on_a_host_is_named_until_a_run_has_put_it_right(three: Lab, user: User) -> None:
+    user.write("train.py", "print('trained')\n")
+    run = ("run", "--nproc-per-node", "1", "train.py")
+    assert user.run(*run).code == 0
+    assert named(user, "--only", "code") == (0, [])
+    three.host(SICK).run(["sh", "-c", "echo 1/0 >> clusterddp/*/train.py"])
+    code, found = named(user, "--only", "code")
+    assert_said(found, (("code", "warn", "changed since it was synced: train.py"),))
+    assert code == 0
+    assert user.run(*run).code == 0
+    assert named(user, "--only", "code") == (0, [])
+
+
 def package(host: LabHost) -> None:
     host.run(["mkdir", "-p", "other/numpy-0.1.dist-info"])
 

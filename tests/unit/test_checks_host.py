@@ -45,6 +45,7 @@ HEALTH: list[tuple[dict[str, Any], str, str, str]] = [
         "warn",
         "on disk after 2.5 s in workdir /workdir",
     ),
+    ({"code": ("a.py", "b.py", "c.py", "d.py")}, "code", "warn", "changed since it was synced: a.py, b.py, c.py and 1"),
     ({"writes": {"state": Write(error="Quota exceeded")}}, "writable", "fail", "state /state (Quota exceeded)"),
 ]
 # (what differs on gpu02, what is said of it)
@@ -147,7 +148,8 @@ def test_folders_that_hosts_have_in_common_are_told_with_those_hosts() -> None:
 def test_a_workdir_on_a_network_file_system_is_told_once() -> None:
     folders = {**{key: folder(f"/{key}") for key in ("state", "tmp")}}
     folders["workdir"] = folder("/work", network=True, filesystem="nfs4")
-    found = said(sharing("workdir", *NAMES, health={"folders": folders}))
+    # Where another host of the command has synced, this one's record is older than the files: no finding.
+    found = said(sharing("workdir", *NAMES, health={"folders": folders, "code": ("train.py",)}))
     assert found == [("local-state", "warn", NAMES)]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import HelperError
-from clusterddp.remote import manifest
+from clusterddp.remote import manifest, record
 from clusterddp.remote import workdir as remote_workdir
 from clusterddp.remote.state import Refused, write_private
 from clusterddp.remote.stream import ZLIB, Incoming
@@ -195,3 +195,18 @@ def test_a_compressed_stream_is_read_in_bounded_pieces() -> None:
     assert incoming.heading() == ("a", 3)
     assert incoming.take(3) == b"abc"
     assert incoming.heading() is None
+
+
+def test_what_somebody_changed_since_a_sync_is_told_until_the_next(root: Path, host: FakeHost) -> None:
+    def changed() -> list[str]:
+        return record.changed(str(host.state), str(host.workdir))
+
+    assert changed() == []  # nothing was ever synced
+    push(root, host)
+    write(host.workdir, **{"snapshot.pt": "epoch 1"})
+    assert changed() == []
+    write(host.workdir, **{"train.py": "print(2)"})
+    (host.workdir / "conf/a.yaml").unlink()
+    assert sorted(changed()) == ["conf/a.yaml", "train.py"]
+    push(root, host)
+    assert changed() == []
