@@ -140,7 +140,7 @@ class Cluster:
             raise UnreachableError(name, "is not in the inventory")
         return self._open(entry)
 
-    def up(self, *, fresh: bool = True) -> list[HostReport]:
+    def up(self, *, fresh: bool = False) -> list[HostReport]:
         """Reach every node, find out what it is, and say which ranks it would hold; remembers nothing.
 
         Raises:
@@ -164,12 +164,13 @@ class Cluster:
             UsageError: a name is no check.
             InventoryError: there is no node.
         """
+        only = set(only)
         chosen = checks.select(only, skip, bench=bench)
         needs = {need for check in chosen for need in check.needs}
         prepare.nodes(self.inventory)
         outcomes = self.connect(self._reached)
-        # Who asks about torch alone wants it imported now; among all checks the rehearsal's workers import it.
-        fresh = bool(only) and any(check.name == "torch" for check in chosen)
+        # Who names torch wants it imported now; among all checks the rehearsal's workers import it.
+        fresh = any(check.name == "torch" and only & {check.name, check.category} for check in chosen)
         workdir = self.project.workdir if self.project.known_id else ""
         evidence = doctor.gather(self._reached, outcomes, needs, workdir=workdir, fresh=fresh)
         if "runs" in needs:

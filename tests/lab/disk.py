@@ -168,20 +168,22 @@ def _penalties() -> str:
     return "PerSourcePenalties no\n" if numbers >= (9, 8) else ""
 
 
-def make_home(home: Path, user: User, options: HostOptions, public_key: str) -> None:
-    """Make a user's home (in a layer, or in the folder that all hosts share) that lets the operator in."""
+def make_home(home: Path, user: User, options: HostOptions, files: Mapping[str, str]) -> None:
+    """Make a user's home (in a layer, or in the folder that all hosts share) with private files of such texts."""
     if home.exists():
         return
     if Path("/etc/skel").is_dir():
         shutil.copytree("/etc/skel", home, symlinks=True)
-    files = {".ssh/authorized_keys": public_key}
+    for name, text in files.items():
+        for folder in reversed(Path(name).parents[:-1]):
+            (home / folder).mkdir(mode=0o700, exist_ok=True)
+        (home / name).write_text(text)
+        (home / name).chmod(0o600)
     if options.noisy:
         # Redirections differ between shells, so sh writes the line on stderr.
-        files[RC_FILES.get(options.shell, ".profile")] = f"echo '{NOISE}'\nsh -c '{WARNING} >&2'\n"
-    for name, text in files.items():
-        (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).write_text(text)
-    (home / ".ssh").chmod(0o700)
+        noisy = home / RC_FILES.get(options.shell, ".profile")
+        noisy.parent.mkdir(parents=True, exist_ok=True)
+        noisy.write_text(f"echo '{NOISE}'\nsh -c '{WARNING} >&2'\n")
     for path in (home, *home.rglob("*")):
         os.chown(path, user.uid, user.uid, follow_symlinks=False)
     home.chmod(0o750)

@@ -82,15 +82,24 @@ class LabHost(Faults, Disorders):
     def address(self) -> str:
         return self.nics[0].address
 
-    def prepare(self, names: Mapping[str, str], key: str, *, shared_home: Path | None, gate: str | None) -> None:
-        """Lay out the disk. `gate`: the namespace from which the host is reached (None: the operator's)."""
+    def prepare(
+        self, names: Mapping[str, str], files: Mapping[str, str], *, shared_home: Path | None, gate: str | None
+    ) -> None:
+        """Lay out the disk.
+
+        Args:
+            names: Addresses by host name, of the whole lab.
+            files: Texts by path in every home.
+            shared_home: The folder that is /home, of several hosts.
+            gate: The namespace from which the host is reached (None: the operator's).
+        """
         for part in ("upper", "work", "root"):
             (self.folder / part).mkdir(parents=True)
         self._shared_home, self._gate = shared_home, gate or ""
         lay_out(self.disk, self.name, self.users, self.options, names)
         homes = shared_home or self.disk.folder("/home")
         for user in self.users:
-            make_home(homes / user.name, user, self.options, key)
+            make_home(homes / user.name, user, self.options, files)
         self.public_key = new_host_key(self.disk)
 
     def boot(self) -> None:

@@ -43,6 +43,7 @@ class Lab:
         bastion: A further host `bastion`; the operator reaches the others only through it.
         known: Fill known_hosts with the hosts' keys (else it is left empty).
         users: The accounts; the first is the operator's.
+        home_files: Texts by path, which every account's home has from the beginning.
         kept: The lab outlives this process (until `python -m tests.lab down`).
 
     Attributes:
@@ -63,6 +64,7 @@ class Lab:
         bastion: bool = False,
         known: bool = True,
         users: Sequence[str] = ("trainer",),
+        home_files: Mapping[str, str] | None = None,
         kept: bool = False,
     ) -> None:
         if not 1 <= hosts <= MOST_HOSTS:
@@ -75,6 +77,7 @@ class Lab:
         self._shared_home = shared_home
         self._known = known
         self._users = tuple(User(name=name, uid=FIRST_UID + index) for index, name in enumerate(users))
+        self._home_files = dict(home_files or {})
         self._kept = kept
         self.number = 0
         self.hosts: list[LabHost] = []
@@ -138,7 +141,8 @@ class Lab:
     def _prepare(self, host: LabHost, names: Mapping[str, str], key: str, home: Path | None) -> None:
         inner = self._with_bastion and host is not self.bastion
         gate = network.namespace(self.number, "bastion") if inner else None
-        host.prepare(names, key, shared_home=None if host is self.bastion else home, gate=gate)
+        shared = None if host is self.bastion else home
+        host.prepare(names, {**self._home_files, ".ssh/authorized_keys": key}, shared_home=shared, gate=gate)
 
     @staticmethod
     def _lines(host: LabHost) -> list[tuple[str, str]]:
