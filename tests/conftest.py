@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -18,6 +19,13 @@ class MakeLab(Protocol):
     """Start a lab of one's own; it is removed when the test ends. Arguments as of `Lab`."""
 
     def __call__(self, hosts: int = 2, **variants: Any) -> Lab: ...
+
+
+def pytest_configure() -> None:
+    """Let what the tests start hear signals: a parallel runner's processes ignore some, and children inherit that."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

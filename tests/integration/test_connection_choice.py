@@ -112,7 +112,7 @@ def test_a_live_master_is_used_and_left_alone(sshd: Sshd, home: Path, tmp_path: 
         assert sshd.logins() == before
         assert connector.notices == ["gpu01: reached through the ssh program, for a live ControlMaster"]
     finally:
-        master.terminate()
+        master.kill()
         master.wait()
 
 

@@ -209,7 +209,7 @@ def test_code_that_somebody_changed_on_a_host_is_named_until_a_run_has_put_it_ri
     run = ("run", "--nproc-per-node", "1", "train.py")
     assert user.run(*run).code == 0
     assert named(user, "--only", "code") == (0, [])
-    three.host(SICK).run(["sh", "-c", "echo 1/0 >> clusterddp/*/train.py"])
+    three.host(SICK).run(["sh", "-c", "echo 1/0 | tee -a clusterddp/*/train.py"])
     code, found = named(user, "--only", "code")
     assert_said(found, (("code", "warn", "changed since it was synced: train.py"),))
     assert code == 0
