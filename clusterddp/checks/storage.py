@@ -59,6 +59,8 @@ def _writable(entry: HostEntry, health: Health) -> Finding | None:
 
 
 def _code(entry: HostEntry, health: Health) -> Finding | None:
+    if health.code is None:
+        return unknown(entry.name, "could not look: no answer in time")
     workdir = health.folders.get("workdir")
     if not health.code or (workdir and workdir.network):  # there another host's sync may have changed it
         return None

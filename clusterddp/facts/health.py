@@ -102,7 +102,7 @@ class Health:
     writes: Mapping[str, Write] = field(default_factory=dict)  # in ``state``, ``workdir``
     paths: Mapping[str, bool] = field(default_factory=dict)  # whether what the job's environment names is there
     locks: Mapping[str, int] = field(default_factory=dict)  # of extensions being built: path, age in seconds
-    code: tuple[str, ...] = ()  # files of the project's workdir that somebody changed since they were synced
+    code: tuple[str, ...] | None = ()  # the project's files that somebody changed since their sync; None: no answer
     login: Login | None = None  # None: not tried
     cgroup: Cgroup | None = None
 
@@ -127,7 +127,7 @@ class Health:
             writes=fields.mapping("writes", lambda one, key: _write(one.part(key))),
             paths=fields.mapping("paths", lambda one, path: one.flag(path)),
             locks=dict(fields.each("locks", lambda one: (one.text("path"), one.number("age_s")))),
-            code=fields.texts("code"),
+            code=fields.texts("code") if fields.given("code") else None,
             login=_login(fields.part("login")) if fields.given("login") else None,
             cgroup=_cgroup(fields.part("cgroup")),
         )

@@ -37,7 +37,7 @@ def health(request: Request) -> Dict[str, Any]:
     Returns:
         ``{limits: {nofile: [soft, hard], …} (null: none), available_bytes, infiniband, hcas, taken (ports), folders:
         {state|workdir|tmp|shm: …}, writes: {state|workdir: {ms, error}}, paths: {path: there}, locks: [{path, age_s}],
-        code: [what was changed in it since a sync],
+        code: [what was changed in it since a sync] (null: no answer),
         names: {name: {addresses, error}}, login: {python, same, error}, cgroup: {memory_bytes, memory_left,
         cpu_thousandths}, owners: {pid: {user, command}}}``. A folder is ``{path, filesystem, network, total_bytes,
         free_bytes, inodes, free_inodes, writable, error}``. What did not answer in time is left out of ``paths``.
@@ -56,8 +56,8 @@ def health(request: Request) -> Dict[str, Any]:
     questions.update({"write " + key: _asking(written, wanted[key]) for key in WRITTEN})
     questions.update({"name " + name: _asking(addresses, name) for name in names})
     questions.update({"path " + path: _asking(os.path.exists, os.path.expanduser(path)) for path in paths})
-    if args.get("code"):
-        questions["code"] = lambda: changed(str(args["state"]), os.path.expanduser(str(args["code"])))
+    code = os.path.expanduser(str(args.get("code") or ""))
+    questions["code"] = lambda: changed(wanted["state"], code)[:CHANGED] if code else []
     if args.get("extensions"):
         questions["locks"] = _asking(extension_locks, os.path.expanduser(str(args["extensions"])))
     answers = ask_all(questions, PATIENCE)
@@ -72,7 +72,7 @@ def health(request: Request) -> Dict[str, Any]:
         "writes": {key: answers.get("write " + key) or {"ms": None, "error": silent} for key in WRITTEN},
         "paths": {path: answers["path " + path] for path in paths if "path " + path in answers},
         "locks": answers.get("locks") or [],
-        "code": (answers.get("code") or [])[:CHANGED],
+        "code": answers.get("code"),
         "names": {name: answers.get("name " + name) or {"addresses": [], "error": silent} for name in names},
         "login": login.told(args.get("python")) if login else None,
         "cgroup": cgroups.told(),

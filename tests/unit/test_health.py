@@ -77,7 +77,7 @@ def test_memory_that_nobody_tells_is_not_known(tmp_path: Path) -> None:
 
 FIELDS = [
     *("limits", "folders", "names", "owners", "taken", "infiniband", "hcas"),
-    *("writes", "paths", "locks", "login", "cgroup"),
+    *("code", "writes", "paths", "locks", "login", "cgroup"),
 ]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
