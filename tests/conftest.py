@@ -22,7 +22,7 @@ class MakeLab(Protocol):
 
 
 def pytest_configure() -> None:
-    """Let what the tests start hear signals: a parallel runner's processes ignore some, and children inherit that."""
+    """Let what the tests start hear signals: a background job of a shell ignores some, and children inherit that."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
