@@ -22,12 +22,12 @@ system-packages:
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SYSTEM) >/dev/null; }; \
 	else echo "not root or no apt-get: tests that need the lab are skipped by name"; fi
 
-# The lab's tests mostly wait, so several files at once are quicker; the chaos suite takes all that a machine has.
+# The lab's tests mostly wait, so several files at once are quicker; chaos and what is measured have the machine alone.
 JOBS ?= 3
 test: $(VENV)/.stamp system-packages  ## everything that can run here
 	@status=0; \
-	$(BIN)/python -m pytest tests/chaos || status=1; \
-	$(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder --ignore=tests/chaos || status=1; \
+	$(BIN)/python -m pytest -m alone || status=1; \
+	$(BIN)/python -m pytest -m 'not alone' --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder || status=1; \
 	exit $$status
 
 again: $(VENV)/.stamp  ## those that failed the last time

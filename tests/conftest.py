@@ -29,8 +29,10 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that uses a lab, so that `-m 'not lab'` runs the rest."""
+    """Mark every test that uses a lab, so that `-m 'not lab'` runs the rest; and the chaos suite."""
     for item in items:
+        if "chaos" in item.path.parts:
+            item.add_marker(pytest.mark.alone)
         if {"lab", "make_lab"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.lab)
 
