@@ -57,7 +57,7 @@ def _lost(item: pytest.Item) -> tuple[Lost, int] | None:
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     """The seed, and the table of faults."""
-    reports = [report for found in terminalreporter.stats.values() for report in found]
+    reports = [report for kind, found in terminalreporter.stats.items() if kind != "deselected" for report in found]
     if any("tests/chaos/" in getattr(report, "nodeid", "") for report in reports):
         terminalreporter.section(f"chaos: CLUSTERDDP_CHAOS_SEED={SEED}")
         terminalreporter.write("".join(f"{line}\n" for line in table(ROWS)))
