@@ -30,7 +30,7 @@ def own_lab(hosts: int, **variants: Any) -> Iterator[Lab]:
         pytest.skip(f"lab: {reason}")
     try:
         yield lab
-    finally:
         for path in lab.folder.glob(f"**/{FACTS}/*.json"):
             _told[f"{FACTS}/{path.name}"] = path.read_text()
+    finally:
         lab.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.check import Check, Finding, for_facts, for_health, odd_ones, warn
+from clusterddp.checks.names import few
 from clusterddp.checks.software import CATEGORY, STEERING
 from clusterddp.facts import job_paths
 
@@ -38,8 +39,7 @@ def apart(
         for host, value in odd.items():
             found.setdefault(host, []).append(f"{value or f'{key} {nothing}'} ({usual or nothing} on {other})")
     for host, words in found.items():
-        more = f" and {len(words) - _MOST} more" if len(words) > _MOST else ""
-        yield host, ", ".join(words[:_MOST]) + more
+        yield host, few(words, _MOST)
 
 
 def _settings(evidence: Evidence) -> Iterable[Finding]:

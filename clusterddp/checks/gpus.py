@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.check import Check, Finding, fail, for_facts, unknown, warn
+from clusterddp.checks.names import few
 from clusterddp.checks.software import equal
 from clusterddp.facts import check_gpus
 from clusterddp.facts.assign import FREE_MIB
@@ -70,11 +71,10 @@ def held(evidence: Evidence) -> Iterable[Finding]:
 def _held(seen: Seen, gpu: Gpu, known: Mapping[int, Owner], *, shared: bool) -> Finding:
     words = [
         f"{known[pid].user}'s {known[pid].command} (pid {pid})" if pid in known else f"pid {pid}"
-        for pid in gpu.processes[:4]
+        for pid in gpu.processes
     ]
-    more = f" and {len(gpu.processes) - 4} more" if len(gpu.processes) > 4 else ""
     used = "" if gpu.used_mib is None else f", {gpu.used_mib} MiB used"
-    message = f"GPU {gpu.index} is busy: {', '.join(words)}{more}{used}"
+    message = f"GPU {gpu.index} is busy: {few(words, 4)}{used}"
     user = seen.facts.user if seen.facts else ""
     own = all(pid in known and known[pid].user == user for pid in gpu.processes)
     return warn(seen.name, message) if own or shared else fail(seen.name, message)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.check import Check, Finding, fail, unknown
 from clusterddp.checks.gpuhealth import CATEGORY
+from clusterddp.checks.names import few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -101,9 +102,8 @@ def _peers(seen: Seen, trial: Trial) -> Iterable[Finding]:
     if peers.hangs:
         yield fail(seen.name, f"a copy from cuda:{peers.hangs[0]} to cuda:{peers.hangs[1]} hangs", fix=fix)
     if peers.wrong:
-        pairs = ", ".join(f"{source} → {target}" for source, target in peers.wrong[:6])
-        more = f" and {len(peers.wrong) - 6} more" if len(peers.wrong) > 6 else ""
-        yield fail(seen.name, f"what is copied between GPUs arrives changed: cuda:{pairs}{more}", fix=fix)
+        pairs = few([f"{source} → {target}" for source, target in peers.wrong], 6)
+        yield fail(seen.name, f"what is copied between GPUs arrives changed: cuda:{pairs}", fix=fix)
     if peers.error:
         yield fail(seen.name, f"copies between GPUs: {peers.error}", fix=fix)
 

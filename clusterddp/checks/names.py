@@ -1,4 +1,4 @@
-"""Many host names in few letters: ``gpu[00-31]``."""
+"""Many words in few letters: ``gpu[00-31]``, ``a, b and 7 more``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def collapsed(names: Sequence[str]) -> str:
         else:
             runs.append([name])
     return ", ".join(word for run in runs for word in _words(run))
+
+
+def few(words: Sequence[str], most: int) -> str:
+    """The first so many of some words, and how many more there are."""
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if words[most:] else "")
 
 
 def _follows(before: str, name: str) -> bool:

@@ -11,7 +11,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.check import Check, Finding, fail, for_facts, odd_ones, unknown, warn
-from clusterddp.checks.names import collapsed
+from clusterddp.checks.names import collapsed, few
 from clusterddp.facts import BLACK_HOLE, GLOO, NCCL, fits
 
 if TYPE_CHECKING:
@@ -143,8 +143,7 @@ def _ways(
 
 def listed(failures: Sequence[Failure]) -> str:
     """The pairs of some failures, the first few of many."""
-    pairs = [f"{one.source} → {one.target}" for one in failures]
-    return ", ".join(pairs[:_MOST_PAIRS]) + (f" and {len(pairs) - _MOST_PAIRS} more" if pairs[_MOST_PAIRS:] else "")
+    return few([f"{one.source} → {one.target}" for one in failures], _MOST_PAIRS)
 
 
 def _rule(evidence: Evidence) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.check import Check, Finding, unknown, warn
-from clusterddp.checks.names import collapsed
+from clusterddp.checks.names import collapsed, few
 from clusterddp.checks.network import CATEGORY, culprits, is_loopback, listed
 from clusterddp.facts import BLACK_HOLE, OK
 
@@ -140,8 +140,7 @@ def _name_addresses(evidence: Evidence) -> Iterable[Finding]:
             for address, why in _dead(evidence, seen, other)
         ]
         if dead:
-            more = f" and {len(dead) - 3} more" if dead[3:] else ""
-            yield warn(seen.name, f"names that also have a dead address there: {', '.join(dead[:3])}{more}")
+            yield warn(seen.name, f"names that also have a dead address there: {few(dead, 3)}")
 
 
 def _dead(evidence: Evidence, seen: Seen, other: Seen) -> Iterable[tuple[str, str]]:

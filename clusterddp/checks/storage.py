@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.check import Check, Finding, fail, for_health, unknown, warn
 from clusterddp.checks.machine import identity
+from clusterddp.checks.names import few
+from clusterddp.tree import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,8 +66,7 @@ def _code(entry: HostEntry, health: Health) -> Finding | None:
     workdir = health.folders.get("workdir")
     if not health.code or (workdir and workdir.network):  # there another host's sync may have changed it
         return None
-    more = f" and {len(health.code) - 3} more" if health.code[3:] else ""
-    return warn(entry.name, f"the code there was changed since it was synced: {', '.join(health.code[:3])}{more}")
+    return warn(entry.name, f"the code there was changed since it was synced: {few(list(map(shown, health.code)), 3)}")
 
 
 def _slow(entry: HostEntry, health: Health) -> Finding | None:

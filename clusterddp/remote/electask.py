@@ -17,23 +17,18 @@ _PLACE = ("distributed", "elastic", "rendezvous", "utils")
 
 def main(given: int, answer: int) -> None:
     """Read the endpoints from one descriptor, write the answer to the other."""
-    try:
-        told = asked(torchs_own(), json.loads(os.read(given, 1 << 16)))
-    except BaseException as error:  # noqa: BLE001 - a broken build may raise anything; the words are the fact
-        told = failed(error)
-    data = json.dumps(told).encode()
+    data = json.dumps(asked(torchs_own, json.loads(os.read(given, 1 << 16)))).encode()
     while data:
         data = data[os.write(answer, data) :]
 
 
-def asked(matches: Callable[[str], Any], endpoints: List[str]) -> Dict[str, Any]:
-    """``{matches: {endpoint: true or false}, error: null}``."""
-    return {"matches": {name: bool(matches(name)) for name in endpoints}, "error": None}
-
-
-def failed(error: BaseException) -> Dict[str, Any]:
-    """The same without an answer."""
-    return {"matches": {}, "error": "%s: %s" % (type(error).__name__, str(error).strip().split("\n")[0][:300])}
+def asked(find: Callable[[], Callable[[str], Any]], endpoints: List[str]) -> Dict[str, Any]:
+    """What the function that is found says: ``{matches: {endpoint: true or false}, error}``, one of them empty."""
+    try:
+        matches = find()
+        return {"matches": {name: bool(matches(name)) for name in endpoints}, "error": None}
+    except BaseException as error:  # noqa: BLE001 - a broken build may raise anything; the words are the fact
+        return {"matches": {}, "error": "%s: %s" % (type(error).__name__, str(error).strip().split("\n")[0][:300])}
 
 
 def torchs_own() -> Callable[[str], Any]:

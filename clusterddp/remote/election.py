@@ -12,7 +12,7 @@ import pkgutil
 from typing import Any, Dict, List
 
 from .child import Child
-from .electask import asked, failed, from_file
+from .electask import asked, from_file
 from .health import ask_all
 from .request import Request
 from .setupenv import setup_environment
@@ -39,14 +39,7 @@ def election(request: Request) -> Dict[str, Any]:
         function = from_file(str(args.get("torch")))
     except Exception:  # noqa: BLE001 - there is none, it needs torch, or a newer Python than the helper's
         return _in_training_interpreter(args, endpoints)
-
-    def ask() -> Dict[str, Any]:
-        try:
-            return asked(function, endpoints)
-        except Exception as error:  # noqa: BLE001 - the words are the fact
-            return failed(error)
-
-    answer: Dict[str, Any] = ask_all({"": ask}, PATIENCE).get("", _SILENT)
+    answer: Dict[str, Any] = ask_all({"": lambda: asked(lambda: function, endpoints)}, PATIENCE).get("", _SILENT)
     return answer
 
 

@@ -74,8 +74,8 @@ def changed(state: str, workdir: str) -> List[str]:
     record = Record(state, os.path.realpath(on_disk(workdir)))
     if not record.digest:
         return []
-    disk = record.disk()
-    return [entry.path for entry in record.entries if disk.entry(entry.path) != entry]
+    standing = set(record.put_and_there())
+    return [entry.path for entry in record.entries if entry not in standing]
 
 
 def record_path(state: str, root: bytes) -> str:

@@ -46,6 +46,7 @@ HEALTH: list[tuple[dict[str, Any], str, str, str]] = [
         "on disk after 2.5 s in workdir /workdir",
     ),
     ({"code": ("a.py", "b.py", "c.py", "d.py")}, "code", "warn", "changed since it was synced: a.py, b.py, c.py and 1"),
+    ({"code": ("\udcff\x1b.py",)}, "code", "warn", r"changed since it was synced: \xff\x1b.py"),
     ({"code": None}, "code", "unknown", "could not look: no answer in time"),
     ({"writes": {"state": Write(error="Quota exceeded")}}, "writable", "fail", "state /state (Quota exceeded)"),
 ]

@@ -59,7 +59,7 @@ def test_a_lookup_that_the_helper_waits_for_in_vain_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clusterddp.remote.election.PATIENCE", 0.1)
-    source = "import time\ndef _matches_machine_hostname(name):\n    time.sleep(60)\n"
+    source = "import threading\ndef _matches_machine_hostname(name):\n    threading.Event().wait()\n"
     assert ask("gpu01", **found_torch(tmp_path, source))["error"] == "no answer within 6 s"
 
 
