@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from clusterddp.logs import JsonRenderer, Renderer, TerminalRenderer, TextRenderer
-from clusterddp.remote.events import append_event
-from clusterddp.remote.index import IndexWriter
-from clusterddp.remote.tail import tail
-from clusterddp.remote.wire import Decoder, encode
+from clusterddp.remote.logs.tail import tail
+from clusterddp.remote.logs.time_index import IndexWriter
+from clusterddp.remote.shared.frames import Decoder, encode
+from clusterddp.remote.spool.events import append_event
 
 LINES = 500_000  # of 80 bytes, over four workers
 

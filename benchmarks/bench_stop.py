@@ -23,15 +23,15 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from clusterddp import Cluster, Run  # noqa: E402 - the project's, wherever this is started
-from clusterddp.fanout import each, values  # noqa: E402
-from clusterddp.launchers import ssh  # noqa: E402
-from clusterddp.plan import LaunchOptions, Node, make_plan  # noqa: E402
-from clusterddp.prepare import new_run_id  # noqa: E402
+from clusterddp.hosts.client import each, values  # noqa: E402
+from clusterddp.launch import ssh  # noqa: E402
+from clusterddp.launch.plan import LaunchOptions, Node, make_plan  # noqa: E402
+from clusterddp.launch.prepare import new_run_id  # noqa: E402
 from clusterddp.project import find  # noqa: E402
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
 
 if TYPE_CHECKING:
-    from clusterddp.fanout import Host
+    from clusterddp.hosts.client import Host
 
 WORKERS = 8
 AIM = 2.0  # seconds

@@ -19,16 +19,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp import bench as benches
-from clusterddp import checks, cleanup, doctor, join, prepare, rehearsal, runs
-from clusterddp.connection import Connector, append_known_hosts
+from clusterddp import checks
+from clusterddp.doctor import bench_pairs as benches
+from clusterddp.doctor import rehearsal
 from clusterddp.errors import RunError, UnreachableError
-from clusterddp.fanout import Host, Outcome, each, values
+from clusterddp.hosts.client import Host, Outcome, each, values
+from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load
-from clusterddp.launchers import ssh
+from clusterddp.launch import join, prepare, ssh
+from clusterddp.launch.options import GRACE, RunOptions
+from clusterddp.probe import evidence as doctor
 from clusterddp.project import Project, find
-from clusterddp.run import Proof, Run, spools_now
-from clusterddp.wanted import GRACE, RunOptions
+from clusterddp.runs import cleanup
+from clusterddp.runs import view as runs
+from clusterddp.runs.run import Proof, Run, spools_now
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 
@@ -37,8 +41,8 @@ if TYPE_CHECKING:
 
     from clusterddp.errors import HostKeyError
     from clusterddp.inventory import HostEntry
-    from clusterddp.plan import LaunchPlan
-    from clusterddp.prepare import HostReport
+    from clusterddp.launch.plan import LaunchPlan
+    from clusterddp.launch.prepare import HostReport
 
 
 def _quiet(_line: str) -> None:

@@ -3,7 +3,7 @@
 Everything lies in `.clusterddp/` at the project's root, which ignores itself in git. Nothing is made before
 it is needed, so looking at runs in a strange folder leaves no trace.
 
-Not here: which files are synced (tree.py) and how (sync.py). Hosts are the truth about runs; the index kept
+Not here: which files are synced (sync/files.py) and how (sync/push.py). Hosts are the truth about runs; the index kept
 here only says where to look first.
 """
 

@@ -15,19 +15,19 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.connection import Connector
-from clusterddp.fanout import Host
+from clusterddp.hosts.client import Host
+from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry
-from clusterddp.probe import probe
-from clusterddp.wanted import GRACE
+from clusterddp.launch.options import GRACE
+from clusterddp.probe.network import probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fabric import Connection
 
-    from clusterddp.connection import BytePipe
     from clusterddp.facts import Facts
+    from clusterddp.hosts.ssh import BytePipe
 
 
 class _Over:

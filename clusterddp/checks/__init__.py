@@ -1,4 +1,4 @@
-"""The doctor's checks: pure judgements over what was gathered of the hosts (clusterddp/doctor.py).
+"""The doctor's checks: pure judgements over what was gathered of the hosts (clusterddp/probe/evidence.py).
 
 To add one: an entry in a file of its category, a row in docs/checks.md, a test. Order is the order on the screen,
 and what a check names in ``after`` stands before it.
@@ -11,25 +11,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.checks import (
-    byhand,
+from clusterddp.checks.catalog import (
     collectives,
+    connectivity,
     environment,
-    gpuhealth,
-    gpulinks,
+    gpu_health,
+    gpu_links,
+    gpu_trial,
     gpus,
-    gputrial,
     infiniband,
+    library_defaults,
     machine,
     network,
-    paths,
+    network_quality,
     performance,
-    reach,
     rehearsal,
     software,
     storage,
 )
-from clusterddp.checks.check import (
+from clusterddp.checks.model import (
     WORST_FIRST,
     Check,
     CheckResult,
@@ -43,8 +43,8 @@ from clusterddp.checks.check import (
     Verdict,
     worst,
 )
-from clusterddp.checks.names import collapsed
 from clusterddp.errors import UsageError
+from clusterddp.text.folding import collapsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,18 +70,18 @@ __all__ = [
 ]
 
 TABLE: tuple[Check, ...] = (
-    *reach.CHECKS,
+    *connectivity.CHECKS,
     *software.CHECKS,
     *environment.CHECKS,
     *gpus.CHECKS,
-    *gpuhealth.CHECKS,
-    *gpulinks.CHECKS,
-    *gputrial.CHECKS,
+    *gpu_health.CHECKS,
+    *gpu_links.CHECKS,
+    *gpu_trial.CHECKS,
     *machine.CHECKS,
     *network.CHECKS,
-    *paths.CHECKS,
+    *network_quality.CHECKS,
     *infiniband.CHECKS,
-    *byhand.CHECKS,
+    *library_defaults.CHECKS,
     *storage.CHECKS,
     *rehearsal.CHECKS,
     *performance.CHECKS,
@@ -163,7 +163,7 @@ def _findings(evidence: Evidence, check: Check, culprits: Culprits) -> list[Find
 
 def _unjudged(seen: Seen, check: Check, culprits: Culprits) -> str:
     """Why a check cannot judge a host; empty if it can. Where no failure above tells it already, it is unknown."""
-    if seen.error and (check.needs or check.category != reach.CATEGORY):
+    if seen.error and (check.needs or check.category != connectivity.CATEGORY):
         told = any(seen.name in culprits.get(name, {}) for name in _ROOTS)
         return "because the host was not reached" if told else f"{_BLIND}{seen.error.message}"
     if "asked" in check.needs and seen.facts is None and not seen.facts_error:

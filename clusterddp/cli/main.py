@@ -23,7 +23,7 @@ from clusterddp.errors import (
 )
 
 COMMANDS = ("up", "run", "logs", "status", "runs", "stop", "wait", "down", "doctor", "hosts", "discover")
-# torchrun's options that the plan sets by itself; see clusterddp.plan.OWNED.
+# torchrun's options that the plan sets by itself; see clusterddp.launch.plan.OWNED.
 _OF_TORCHRUN = (
     "--rdzv",
     "--master",
@@ -48,7 +48,7 @@ class Commands(click.Group):
         """The command's ``command`` object, or None."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"clusterddp.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"clusterddp.cli.commands.{cmd_name}").command
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -67,7 +67,7 @@ class Commands(click.Group):
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Train with PyTorch on several GPU machines from one terminal, over plain SSH."""
-    from clusterddp.cli.defaults import Defaults  # noqa: PLC0415 - start-up
+    from clusterddp.cli.pyproject import Defaults  # noqa: PLC0415 - start-up
 
     context.default_map = {name: Defaults(name) for name in COMMANDS}
 
@@ -179,7 +179,7 @@ def _source(error: click.BadParameter) -> str:
     if source is click.core.ParameterSource.ENVIRONMENT:
         return f"{parameter.envvar}: "
     if source is click.core.ParameterSource.DEFAULT_MAP:
-        from clusterddp.cli.defaults import place  # noqa: PLC0415 - start-up
+        from clusterddp.cli.pyproject import place  # noqa: PLC0415 - start-up
         from clusterddp.project import find  # noqa: PLC0415
 
         return f"{place(find(), parameter.name or '')}: "

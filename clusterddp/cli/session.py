@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.defaults import checked, place, with_defaults
 from clusterddp.cli.main import say
+from clusterddp.cli.pyproject import checked, place, with_defaults
 from clusterddp.errors import InventoryError
 
 if TYPE_CHECKING:

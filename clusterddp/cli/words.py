@@ -16,7 +16,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def gpus(text: str) -> None:
     """``all``, ``free``, ``free:N``, or indices and UUIDs."""
-    from clusterddp.facts.assign import GpuPolicy  # noqa: PLC0415 - start-up
+    from clusterddp.facts.gpu_assignment import GpuPolicy  # noqa: PLC0415 - start-up
 
     try:
         GpuPolicy.parse(text)
@@ -41,7 +41,7 @@ def run_name(text: str) -> None:
 
 def torchrun_arg(word: str) -> None:
     """An option of torchrun that the plan does not set itself."""
-    from clusterddp.plan import LaunchOptions  # noqa: PLC0415 - start-up
+    from clusterddp.launch.plan import LaunchOptions  # noqa: PLC0415 - start-up
 
     try:
         LaunchOptions(script="", env={}, torchrun_args=(word,))
@@ -109,7 +109,7 @@ def _file(file: Path) -> dict[str, str]:
 
 
 def _check_name(name: str) -> None:
-    from clusterddp.remote.launch import STALE  # noqa: PLC0415 - start-up
+    from clusterddp.remote.supervisor.start import STALE  # noqa: PLC0415 - start-up
 
     if not _VARIABLE.fullmatch(name):
         raise UsageError(f"{name[:60]!r} is no name of a variable", remedy="use letters, digits and _")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.discover.outcome import UDP_PORT
 from clusterddp.errors import DiscoverError, UsageError
-from clusterddp.remote import netinfo
+from clusterddp.remote.shared import interfaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ def _places() -> list[Place]:
     """Interfaces that are up, IPv4 before IPv6."""
     if sys.platform != "linux":
         raise DiscoverError("discover runs on Linux only", remedy="give MASTER_ADDR by hand")
-    found = [one for one in netinfo.addresses() if one["up"]]
+    found = [one for one in interfaces.addresses() if one["up"]]
     places = [Place(interface=one["interface"], address=one["address"], family=one["family"]) for one in found]
     return sorted(places, key=lambda one: one.family)
 

@@ -1,21 +1,38 @@
 """What is known of hosts: values, and pure judgements over them (GPUs, networks).
 
-Filled by clusterddp/probe.py; nothing here touches a host.
+Filled by clusterddp/probe/network.py; nothing here touches a host.
 """
 
-from clusterddp.facts.assign import GpuPolicy, assign_gpus, spare_gpus
 from clusterddp.facts.bench import Bench, Together
-from clusterddp.facts.byhand import GLOO, NCCL, elected, fits, gloo_cards, nccl_cards
-from clusterddp.facts.gpuhealth import Card, GpuHealth, Peers, Start, Trial, Xid
+from clusterddp.facts.bench_results import (
+    AllReduce,
+    Gemm,
+    Lateness,
+    Measured,
+    expected,
+    late_ranks,
+    odd_sums,
+    slow_gpus,
+)
+from clusterddp.facts.bench_schedule import (
+    all_rounds,
+    always_bad,
+    at_once,
+    first_rounds,
+    neighbours,
+    rows_of,
+    second_round,
+)
+from clusterddp.facts.dials import BLACK_HOLE, Dialled, Pair, matrix
+from clusterddp.facts.gpu_assignment import GpuPolicy, assign_gpus, spare_gpus
+from clusterddp.facts.gpu_health import Card, GpuHealth, Peers, Start, Trial, Xid
 from clusterddp.facts.gpus import check_gpus, workers
 from clusterddp.facts.health import Cgroup, Folder, Hca, Health, Login, Lookup, Owner, Write
-from clusterddp.facts.measured import AllReduce, Gemm, Lateness, Measured, expected, late_ranks, odd_sums, slow_gpus
+from clusterddp.facts.host import Facts, Gpu, Interface, TorchFacts
+from clusterddp.facts.job_paths import job_paths
+from clusterddp.facts.library_defaults import GLOO, NCCL, elected, fits, gloo_cards, nccl_cards
 from clusterddp.facts.network import OK, Candidate, Failure, candidates, choose, dials, is_virtual, loopback, nearest
-from clusterddp.facts.pairing import all_rounds, always_bad, at_once, first_rounds, neighbours, rows_of, second_round
-from clusterddp.facts.pairs import BLACK_HOLE, Dialled, Pair, matrix
-from clusterddp.facts.paths import job_paths
 from clusterddp.facts.speeds import SlowHost, Slowness, Speed, median, slow_pairs, slowness
-from clusterddp.facts.values import Facts, Gpu, Interface, TorchFacts
 
 __all__ = [
     "BLACK_HOLE",

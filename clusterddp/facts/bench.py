@@ -1,6 +1,6 @@
 """What ``doctor --bench`` has measured, as frozen values.
 
-Not here: measuring (clusterddp/bench.py), judging (clusterddp/checks/performance.py, collectives.py).
+Not here: measuring (clusterddp/bench.py), judging (clusterddp/checks/catalog/performance.py, collectives.py).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts.measured import Measured
+from clusterddp.facts.bench_results import Measured
 
 if TYPE_CHECKING:
     from clusterddp.facts.speeds import Speed

@@ -2,7 +2,7 @@
 
 Pure over inventory entries and facts. A node without any GPU is a CPU node with one worker; a node that has lost its
 GPUs is an error, unless a number in the inventory states that it is meant.
-Not here: which GPUs a node takes (assign.py).
+Not here: which GPUs a node takes (facts/gpu_assignment.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterddp.facts.values import Facts
+    from clusterddp.facts.host import Facts
     from clusterddp.inventory import HostEntry
 
     Nodes = Sequence[tuple[HostEntry, Facts]]

@@ -1,6 +1,6 @@
 """What the doctor asks of a host beyond its facts, as frozen values; every field is checked as those of facts are.
 
-Not here: asking (remote/health.py), judging (clusterddp/checks).
+Not here: asking (remote/probes/health.py), judging (clusterddp/checks).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts.values import Fields
+from clusterddp.facts.host import Fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

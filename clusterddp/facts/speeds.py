@@ -5,7 +5,7 @@ host, which is part of most pairs of a small cluster, does not make slowness the
 is low that is NOTABLE below their median and more than Z robust deviations; among fewer their scatter tells little,
 and only what is below LOW of the measure is low.
 
-Not here: measuring (clusterddp/bench.py), the words about it (clusterddp/checks/performance.py).
+Not here: measuring (clusterddp/bench.py), the words about it (clusterddp/checks/catalog/performance.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts.values import Fields
+from clusterddp.facts.host import Fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

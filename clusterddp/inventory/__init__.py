@@ -6,10 +6,10 @@ come out. From file to value: yamlfile (places) → tree (groups, hosts) + varsf
 
 from __future__ import annotations
 
-from .ansiblecfg import ansible_cfg_notices
-from .hostlist import from_host_list
-from .load import built_in, load
-from .values import DEFAULT_PORTS, HostEntry, Inventory, Role, Transport
+from clusterddp.inventory.ansiblecfg import ansible_cfg_notices
+from clusterddp.inventory.hostlist import from_host_list
+from clusterddp.inventory.load import built_in, load
+from clusterddp.inventory.values import DEFAULT_PORTS, HostEntry, Inventory, Role, Transport
 
 __all__ = [
     "DEFAULT_PORTS",

@@ -7,9 +7,8 @@ from typing import Any
 import yaml
 
 from clusterddp.errors import InventoryError
-
-from . import checks
-from .ranges import expand, split_port
+from clusterddp.inventory import checks
+from clusterddp.inventory.ranges import expand, split_port
 
 _HEADER = "# Written by clusterddp up from a host list. An Ansible inventory: edit it as you like.\n"
 _REMEDY = "write them as alice@gpu01,gpu02:2222"

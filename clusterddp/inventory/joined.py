@@ -8,16 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import InventoryError
-
-from . import names
-from .reader import VARIABLE_NAME, refuse, usable
-from .yamlfile import Marked
+from clusterddp.inventory import names
+from clusterddp.inventory.reader import VARIABLE_NAME, refuse, usable
+from clusterddp.inventory.yamlfile import Marked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .merge import Layer
-    from .yamlfile import Setting
+    from clusterddp.inventory.merge import Layer
+    from clusterddp.inventory.yamlfile import Setting
 
 _ENV, _SECRETS = "clusterddp_env", "clusterddp_secrets"
 

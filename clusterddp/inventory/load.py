@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from clusterddp.errors import InventoryError
-
-from .merge import Merger
-from .tree import Tree
-from .values import Inventory
-from .variables import host_entry
-from .varsfiles import VarsFiles, duplicate_notices
-from .yamlfile import Marked, parse, read
+from clusterddp.inventory.merge import Merger
+from clusterddp.inventory.tree import Tree
+from clusterddp.inventory.values import Inventory
+from clusterddp.inventory.variables import host_entry
+from clusterddp.inventory.varsfiles import VarsFiles, duplicate_notices
+from clusterddp.inventory.yamlfile import Marked, parse, read
 
 _YAML = frozenset({".yaml", ".yml", ".json", ""})
 _INI_SECTION = re.compile(r"^\[[\w.:-]+\]\s*$", re.MULTILINE)

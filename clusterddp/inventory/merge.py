@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .tree import Tree
-    from .varsfiles import VarsFiles
-    from .yamlfile import Setting
+    from clusterddp.inventory.tree import Tree
+    from clusterddp.inventory.varsfiles import VarsFiles
+    from clusterddp.inventory.yamlfile import Setting
 
 Layer = dict[str, "Setting"]
 

@@ -9,11 +9,10 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
-
-from .redact import json_key
+from clusterddp.inventory.redact import json_key
 
 if TYPE_CHECKING:
-    from .yamlfile import Marked, Setting
+    from clusterddp.inventory.yamlfile import Marked, Setting
 
 PREFIX = "clusterddp_"
 OURS = frozenset(

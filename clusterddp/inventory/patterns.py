@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
-
-from .ranges import split_port
+from clusterddp.inventory.ranges import split_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

@@ -12,13 +12,12 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from clusterddp.errors import InventoryError
-
-from .yamlfile import Opaque
+from clusterddp.inventory.yamlfile import Opaque
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .yamlfile import Setting
+    from clusterddp.inventory.yamlfile import Setting
 
 _JINJA = re.compile(r"\{\{|\{%")  # not {#, which is bash's ${#name}
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .yamlfile import Opaque
+from clusterddp.inventory.yamlfile import Opaque
 
 HIDDEN = "********"
 _SECRET = re.compile(r"token|key|secret|passw(?:or)?d|passphrase|_pass$", re.IGNORECASE)

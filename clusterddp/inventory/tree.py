@@ -11,10 +11,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from clusterddp.errors import InventoryError
-
-from . import checks, names
-from .ranges import expand
-from .yamlfile import Marked, Setting
+from clusterddp.inventory import checks, names
+from clusterddp.inventory.ranges import expand
+from clusterddp.inventory.yamlfile import Marked, Setting
 
 _SECTIONS = ("hosts", "vars", "children")
 

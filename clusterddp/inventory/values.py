@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from clusterddp.errors import InventoryError
-
-from .patterns import select
-from .redact import redacted
+from clusterddp.inventory.patterns import select
+from clusterddp.inventory.redact import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from clusterddp.errors import InventoryError
-
-from . import checks, joined, names
-from .reader import Reader, refuse, whole
-from .values import DEFAULT_PORTS, HostEntry
-from .yamlfile import plain
+from clusterddp.inventory import checks, joined, names
+from clusterddp.inventory.reader import Reader, refuse, whole
+from clusterddp.inventory.values import DEFAULT_PORTS, HostEntry
+from clusterddp.inventory.yamlfile import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .merge import Layer
-    from .values import Role
+    from clusterddp.inventory.merge import Layer
+    from clusterddp.inventory.values import Role
 
 ROLES = ("node", "spare", "login", "none")
 _SSH = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh"})

@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
-
-from . import names
-from .yamlfile import Marked, read
+from clusterddp.inventory import names
+from clusterddp.inventory.yamlfile import Marked, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from .yamlfile import Setting
+    from clusterddp.inventory.yamlfile import Setting
 
 _EXTENSIONS = (".yml", ".yaml", ".json")
 

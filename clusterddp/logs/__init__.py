@@ -2,7 +2,7 @@
 
     Selection → tail on each host → frames → Merge → Renderer → bytes
 
-Not here: opening streams (the caller has the hosts), what a run's end means (verdict.py).
+Not here: opening streams (the caller has the hosts), what a run's end means (runs/verdict.py).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from clusterddp.logs.selection import Position
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from clusterddp.remote.wire import Frame
+    from clusterddp.remote.shared.frames import Frame
 
     Open = Callable[[str, Position], Iterator[Frame]]
     Retry = Callable[[int, ClusterddpError], float | None]

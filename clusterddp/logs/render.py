@@ -20,7 +20,7 @@ from clusterddp.logs.lines import LogLine, Run, Tape
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from clusterddp.remote.wire import Frame, Header
+    from clusterddp.remote.shared.frames import Frame, Header
 
 T = TypeVar("T")
 INDEX_STEP_MS = 100.0  # a supervisor notes sizes this often: a line may be so much older than its time

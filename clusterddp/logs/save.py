@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from clusterddp.logs.merge import Event
     from clusterddp.logs.resume import Places
-    from clusterddp.remote.wire import Frame
+    from clusterddp.remote.shared.frames import Frame
 
 _WORKER = re.compile(r"(\d+)\.(\d+)/(?:rank\d+|unknown)-(.+)-(\d+)\.(out|err)")
 _AGENT = re.compile(r"(\d+)/agent-(.+)\.out")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterddp.logs.lines import Run
-    from clusterddp.remote.wire import Frame
+    from clusterddp.remote.shared.frames import Frame
 
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)  # no red: that is for errors
 _DIM = 2

@@ -10,7 +10,12 @@ import importlib
 import sys
 from typing import List, Optional
 
-ROLES = ("helper", "supervisor", "store", "shim")
+ROLES = {
+    "helper": ".helper.loop",
+    "supervisor": ".supervisor.main",
+    "store": ".rendezvous.store",
+    "shim": ".worker.shim",
+}
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -19,7 +24,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     if role not in ROLES:
         sys.stderr.write("no such role: %r\n" % role)
         return 2
-    module = importlib.import_module("." + role, __package__)
+    module = importlib.import_module(ROLES[role], __package__)
     return int(module.main(rest))
 
 

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from clusterddp.facts import GpuHealth
-from clusterddp.remote import gpuhealth, gpuquery, gpus
+from clusterddp.remote.probes import gpu_health, nvidia_smi_xml
+from clusterddp.remote.system import nvidia_smi
 from tests.integration.cli import User
 from tests.unit.operation import run_operation
 
@@ -61,7 +62,7 @@ def user(tmp_path: Path) -> User:
 def test_the_machine_tells_of_every_gpu_and_tries_it() -> None:
     pytest.importorskip("torch")
     args = {"devices": 1, "python": sys.executable}
-    told = GpuHealth.from_json("here", run_operation(gpuhealth.gpu_health, args))
+    told = GpuHealth.from_json("here", run_operation(gpu_health.gpu_health, args))
     assert told.error is None
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
     assert [card.uuid for card in told.cards] == [line.split("UUID: ")[1].rstrip(")") for line in listed.splitlines()]
@@ -89,7 +90,7 @@ def test_one_gpu_reduces_by_nccl(user: User) -> None:
 def test_what_is_recorded_here_is_understood(tmp_path: Path) -> None:
     done = subprocess.run([str(RECORD), str(tmp_path)], capture_output=True, text=True, check=True)
     (base,) = {path.removesuffix(".xml") for path in done.stdout.split() if path.endswith(".xml")}
-    cards = gpuquery.parse_cards(Path(base + ".xml").read_text())
-    listed = gpus.parse_gpus(Path(base + ".csv").read_text())
+    cards = nvidia_smi_xml.parse_cards(Path(base + ".xml").read_text())
+    listed = nvidia_smi.parse_gpus(Path(base + ".csv").read_text())
     assert [gpu["uuid"] for gpu in listed] == [card["uuid"] for card in cards]
-    gpuquery.parse_links(Path(base + ".nvlink.txt").read_text())
+    nvidia_smi_xml.parse_links(Path(base + ".nvlink.txt").read_text())

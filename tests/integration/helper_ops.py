@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clusterddp.remote.request import Request
+    from clusterddp.remote.helper.request import Request
 
 
 def echo(request: Request) -> Any:
@@ -33,7 +33,7 @@ def early(request: Request) -> Any:
 
 def flood(request: Request) -> Any:
     """Sends so many bytes in full frames; writes into a file how many it could."""
-    from clusterddp_remote.state import write_private  # type: ignore[import-not-found]  # noqa: PLC0415
+    from clusterddp_remote.system.bootstrap import write_private  # type: ignore[import-not-found]  # noqa: PLC0415
 
     left, sent, note = int(request.args["bytes"]), 0, request.args.get("note")
     while left > 0:
@@ -47,7 +47,7 @@ def flood(request: Request) -> Any:
 
 def hold(request: Request) -> Any:
     """Says its pid and its child's, then never ends."""
-    from clusterddp_remote.proc import set_pdeathsig  # type: ignore[import-not-found]  # noqa: PLC0415
+    from clusterddp_remote.system.proc import set_pdeathsig  # type: ignore[import-not-found]  # noqa: PLC0415
 
     ready, tell = os.pipe()
     child = os.fork()
@@ -70,7 +70,7 @@ def work(request: Request) -> Any:
 
 def refuse(request: Request) -> Any:
     """An expected failure."""
-    from clusterddp_remote.state import Refused  # noqa: PLC0415
+    from clusterddp_remote.system.bootstrap import Refused  # noqa: PLC0415
 
     raise Refused("the disk is full", request.args.get("remedy", "make room"))
 

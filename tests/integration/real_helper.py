@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.bundle import COMMAND, PACKAGE, Bundle, bundle
-from clusterddp.connection import Connector
-from clusterddp.connection.pipes import ChildPipe
-from clusterddp.fanout import Host
+from clusterddp.hosts.client import Host
+from clusterddp.hosts.ssh import Connector
+from clusterddp.hosts.ssh.pipes import ChildPipe
+from clusterddp.hosts.zipapp import COMMAND, PACKAGE, Bundle, bundle
 from clusterddp.inventory import HostEntry
 
 if TYPE_CHECKING:

@@ -19,18 +19,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.bundle import PACKAGE, Bundle, bundle
-from clusterddp.plan import LaunchOptions, LaunchPlan, Node, make_plan
-from clusterddp.prepare import new_run_id
-from clusterddp.remote import roll
-from clusterddp.remote.spool import Spool
-from clusterddp.remote.state import read_json
+from clusterddp.hosts.zipapp import PACKAGE, Bundle, bundle
+from clusterddp.launch.plan import LaunchOptions, LaunchPlan, Node, make_plan
+from clusterddp.launch.prepare import new_run_id
+from clusterddp.remote.processes import roster
+from clusterddp.remote.spool.layout import Spool
+from clusterddp.remote.system.bootstrap import read_json
 from tests.integration.real_helper import alive, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clusterddp.fanout import Host
+    from clusterddp.hosts.client import Host
 
 PORTS = (29300, 29399)
 
@@ -177,7 +177,7 @@ def on_the_roll(node: Started, *pids: int) -> None:
     """Wait until the supervisor has written them down."""
 
     def listed() -> bool:
-        value = read_json(node.spool.path(roll.NAME)) or {"members": []}
+        value = read_json(node.spool.path(roster.NAME)) or {"members": []}
         return set(pids) <= {pid for pid, _, _ in value["members"]}
 
     wait_for(listed, f"{pids} on the roll")

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.bundle import bundle
-from clusterddp.remote.events import read_events
-from clusterddp.remote.spool import Spool, create
-from clusterddp.remote.workerenv import program
+from clusterddp.hosts.zipapp import bundle
+from clusterddp.remote.spool.events import read_events
+from clusterddp.remote.spool.layout import Spool, create
+from clusterddp.remote.worker.environment import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -79,7 +79,7 @@ def test_it_refuses_beside_a_live_run(three: Lab, user: User) -> None:
 
 def workers(host: LabHost) -> list[int]:
     """The pids of the bench's workers on a host: not its agent, whose command line names them too."""
-    seen = [one for one in host.processes() if any(word.endswith("measure.py") for word in one.cmdline)]
+    seen = [one for one in host.processes() if any(word.endswith("bench.py") for word in one.cmdline)]
     return [one.pid for one in seen if not {"torch.distributed.run", "shim"} & set(one.cmdline)]
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote import prune
-from clusterddp.remote.spool import all_spools
-from clusterddp.remote.state import write_json
+from clusterddp.remote.cleanup import retention
+from clusterddp.remote.spool.layout import all_spools
+from clusterddp.remote.system.bootstrap import write_json
 from tests.integration.escapees import EVERY_WAY, WAYS
 from tests.integration.real_helper import alive, opened, wait_for
 from tests.integration.runs_started import Started, gone, kill_supervisor, on_the_roll, running, with_constant
@@ -22,8 +22,8 @@ from tests.integration.runs_started import Started, gone, kill_supervisor, on_th
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clusterddp.bundle import Bundle
-    from clusterddp.fanout import Host
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.zipapp import Bundle
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
 DAY = 86400.0
@@ -81,25 +81,25 @@ class TestOldSpools:
         assert (told["spools"], told["run_dirs"], told["kept"], told["gone"]) == (1, 0, [], False)
         assert told["bytes"] >= 1_000_000
         assert not (state / "runs" / old.run).exists()
-        assert not (state / prune.TRASH).exists()
+        assert not (state / retention.TRASH).exists()
         assert (run_dir(old, state) / "result").stat().st_size == 1000
 
     def test_by_size_the_oldest_first(self, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         nodes = [ended(host, tmp_path, days=days) for days in (3, 1, 2)]
-        sizes = [prune.size(node.spool.folder) for node in nodes]
-        monkeypatch.setattr(prune, "KEPT_BYTES", sum(sizes) - 1)
-        assert prune.prune(str(tmp_path / "state"), ["here"]) == (1, sizes[0])
-        monkeypatch.setattr(prune, "KEPT_BYTES", sizes[1])
-        assert prune.prune(str(tmp_path / "state"), ["here"]) == (1, sizes[2])
+        sizes = [retention.size(node.spool.folder) for node in nodes]
+        monkeypatch.setattr(retention, "KEPT_BYTES", sum(sizes) - 1)
+        assert retention.prune(str(tmp_path / "state"), ["here"]) == (1, sizes[0])
+        monkeypatch.setattr(retention, "KEPT_BYTES", sizes[1])
+        assert retention.prune(str(tmp_path / "state"), ["here"]) == (1, sizes[2])
         assert runs_in(tmp_path / "state") == {nodes[1].run}
 
     def test_another_hosts_spools_are_its_own_affair(self, host: Host, tmp_path: Path) -> None:
         node = ended(host, tmp_path, days=99)
-        assert prune.prune(str(tmp_path / "state"), ["there"]).spools == 0
+        assert retention.prune(str(tmp_path / "state"), ["there"]).spools == 0
         assert runs_in(tmp_path / "state") == {node.run}
 
     def test_never_a_live_runs(self, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(prune, "KEPT_BYTES", 0)
+        monkeypatch.setattr(retention, "KEPT_BYTES", 0)
         with running(host, tmp_path, WAITS) as node:
             node.word("agent")
             os.utime(node.spool.folder, (1, 1))
@@ -107,10 +107,10 @@ class TestOldSpools:
             earlier = Path(node.spool.folder).parents[1] / "0" / "0-here"
             earlier.mkdir(parents=True)
             (earlier / "exit.json").write_text(json.dumps({"state": "failed", "ended": 1}))
-            assert prune.prune(str(tmp_path / "state"), ["here"]).spools == 0
+            assert retention.prune(str(tmp_path / "state"), ["here"]).spools == 0
             assert earlier.exists()
             assert node.stop()["proved_empty"]
-        assert prune.prune(str(tmp_path / "state"), ["here"]).spools == 2
+        assert retention.prune(str(tmp_path / "state"), ["here"]).spools == 2
 
     def test_not_while_something_of_a_lost_run_is_left(self, host: Host, tmp_path: Path) -> None:
         with running(host, tmp_path, EVERY_WAY) as node:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import fabric
 import pytest
 
-from clusterddp.connection import Connector, UnknownHostKeyError
 from clusterddp.errors import UnreachableError, UsageError
+from clusterddp.hosts.ssh import Connector, UnknownHostKeyError
 from tests.integration.throwaway_sshd import (
     Sshd,
     connector,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clusterddp.connection import BytePipe
+    from clusterddp.hosts.ssh import BytePipe
     from clusterddp.inventory import HostEntry
 
 __all__ = ["connector", "home", "make_sshd", "sshd"]  # fixtures

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.connection import Connector
 from clusterddp.errors import UsageError
+from clusterddp.hosts.ssh import Connector
 from tests.integration.throwaway_sshd import (
     Sshd,
     connector,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clusterddp.connection import BytePipe
+    from clusterddp.hosts.ssh import BytePipe
 
 __all__ = ["connector", "home", "make_sshd", "sshd"]  # fixtures
 

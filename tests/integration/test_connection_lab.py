@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp import inventory
-from clusterddp.connection import Connector
 from clusterddp.errors import UnreachableError
+from clusterddp.hosts.ssh import Connector
 from tests.integration.throwaway_sshd import home
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.connection import BytePipe
+    from clusterddp.hosts.ssh import BytePipe
     from tests.conftest import MakeLab
 
 __all__ = ["home"]  # fixture

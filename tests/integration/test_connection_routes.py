@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.connection import Connector, UnknownHostKeyError
 from clusterddp.errors import UnreachableError
+from clusterddp.hosts.ssh import Connector, UnknownHostKeyError
 from tests.integration.throwaway_sshd import (
     Sshd,
     connector,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clusterddp.connection import BytePipe
+    from clusterddp.hosts.ssh import BytePipe
 
 __all__ = ["connector", "home", "make_sshd", "sshd"]  # fixtures
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.connection import Connector, UnknownHostKeyError, append_known_hosts
 from clusterddp.errors import AuthenticationError, HostKeyError, UsageError
+from clusterddp.hosts.ssh import Connector, UnknownHostKeyError, append_known_hosts
 from tests.integration.throwaway_sshd import (
     Sshd,
     connector,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clusterddp.connection import BytePipe
+    from clusterddp.hosts.ssh import BytePipe
     from clusterddp.inventory import HostEntry
 
 __all__ = ["connector", "home", "make_sshd", "sshd"]  # fixtures

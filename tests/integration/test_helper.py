@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp import fanout
-from clusterddp.bundle import COMMAND, bundle
 from clusterddp.errors import HelperError, UnreachableError
-from clusterddp.fanout import Host
-from clusterddp.remote import proc
-from clusterddp.remote.wire import CREDIT, MAX_BODY, PROTOCOL, Decoder, encode
+from clusterddp.hosts import client
+from clusterddp.hosts.client import Host
+from clusterddp.hosts.zipapp import COMMAND, bundle
+from clusterddp.remote.shared.frames import CREDIT, MAX_BODY, PROTOCOL, Decoder, encode
+from clusterddp.remote.system import proc
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for, with_test_operations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clusterddp.connection.pipes import ChildPipe
+    from clusterddp.hosts.ssh.pipes import ChildPipe
     from clusterddp.inventory import HostEntry
-    from clusterddp.remote.wire import Frame
+    from clusterddp.remote.shared.frames import Frame
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
 
@@ -165,7 +165,7 @@ class TestStart:
             Host.open(entry(tmp_path / "file" / "state"), Shell("/bin/sh"))
 
     def test_a_login_that_hangs_is_given_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(fanout, "HANDSHAKE", 0.3)
+        monkeypatch.setattr(client, "HANDSHAKE", 0.3)
         hanging = tmp_path / "hanging"
         hanging.write_text("#!/bin/sh\nexec sleep 600\n")
         hanging.chmod(0o700)
@@ -361,8 +361,8 @@ class TestEnds:
 class TestDeadHost:
     @pytest.fixture(autouse=True)
     def _impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(fanout, "QUIET", 0.2)
-        monkeypatch.setattr(fanout, "DEAD", 1.5)
+        monkeypatch.setattr(client, "QUIET", 0.2)
+        monkeypatch.setattr(client, "DEAD", 1.5)
 
     def test_a_host_that_is_only_busy_is_not_given_up(self, own: Host) -> None:
         assert own.call("work", {"seconds": 2.5}, timeout=60) == "done"

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from clusterddp.checks import Diagnosis, judge, select
-from clusterddp.page import page
+from clusterddp.doctor.report_html import page
 from tests.integration.cli import User
 from tests.unit.evidence_made import cluster
 from tests.unit.test_page import Reader, pairs

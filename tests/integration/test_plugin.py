@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.connection import Connector
-from clusterddp.fanout import Host, each, values
-from clusterddp.launchers.ssh import launch
-from clusterddp.prepare import new_run_id
-from clusterddp.remote.spool import Spool
-from clusterddp.runs import views
+from clusterddp.hosts.client import Host, each, values
+from clusterddp.hosts.ssh import Connector
+from clusterddp.launch.prepare import new_run_id
+from clusterddp.launch.ssh import launch
+from clusterddp.remote.spool.layout import Spool
+from clusterddp.runs.view import views
 from tests.integration.real_helper import entry, wait_for
 from tests.integration.runs_started import Started, node, plan_of
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from clusterddp.plan import LaunchPlan
+    from clusterddp.launch.plan import LaunchPlan
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

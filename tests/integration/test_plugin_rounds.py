@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote.plugin.rounds import LEFT, Job, NoRound, Rounds, World
+from clusterddp.remote.rendezvous.rounds import LEFT, Job, NoRound, Rounds, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

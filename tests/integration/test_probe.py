@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.connection import Connector
 from clusterddp.errors import HelperError, PlanError
-from clusterddp.fanout import Host, each, values
+from clusterddp.hosts.client import Host, each, values
+from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry, load
-from clusterddp.probe import clock_offset, probe, probe_network
+from clusterddp.probe.network import clock_offset, probe, probe_network
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.connection import Connector
-from clusterddp.fanout import Host, each, values
-from clusterddp.launchers.ssh import launch
-from clusterddp.prepare import new_run_id
-from clusterddp.remote.spool import LEASE, Spool, all_spools
-from clusterddp.runs import RunView, views
+from clusterddp.hosts.client import Host, each, values
+from clusterddp.hosts.ssh import Connector
+from clusterddp.launch.prepare import new_run_id
+from clusterddp.launch.ssh import launch
+from clusterddp.remote.spool.layout import LEASE, Spool, all_spools
+from clusterddp.runs.view import RunView, views
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import Started, node, plan_of, with_constants
 
@@ -101,7 +101,7 @@ class Job:
 
 def peers(spool: Spool) -> Any:
     """What a node's host knows of the others."""
-    from clusterddp.remote.state import read_json  # noqa: PLC0415
+    from clusterddp.remote.system.bootstrap import read_json  # noqa: PLC0415
 
     return read_json(spool.path("peers.json"))
 

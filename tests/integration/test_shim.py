@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote import proc
+from clusterddp.remote.system import proc
 from tests.integration.shim_spool import (
     ShimSpool,
     alive,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote import proc, room
-from clusterddp.remote.hook import sitecustomize as hook
-from clusterddp.remote.spool import Spool
+from clusterddp.remote.spool.layout import Spool
+from clusterddp.remote.system import disk_space, proc
+from clusterddp.remote.worker.hook import sitecustomize as hook
 from tests.integration.shim_spool import (
     INTERPRETERS,
     ShimSpool,
@@ -231,7 +231,7 @@ def test_a_loss_is_told_while_the_disk_is_full_where_room_was_kept_for_events(
     spool: ShimSpool, small_disk: Path
 ) -> None:
     on_small_disk(spool, small_disk)
-    assert room.reserve(str(small_disk / "events.jsonl"), 1 << 16)
+    assert disk_space.reserve(str(small_disk / "events.jsonl"), 1 << 16)
     write(spool, "train.py", FILLER + "fill()\nfor i in range(5): print('x' * 8999)\nos.kill(os.getpid(), 9)")
     assert spool.run("-u", "train.py", str(small_disk)).returncode == -9
     first = spool.events("output_lost")[0]

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote import proc
-from clusterddp.remote import stacks as remote_stacks
-from clusterddp.remote.request import Request
-from clusterddp.stacks import WorkerStack, read
+from clusterddp.remote.helper.request import Request
+from clusterddp.remote.processes import stacks as remote_stacks
+from clusterddp.remote.system import proc
+from clusterddp.runs.stacks import WorkerStack, read
 from tests.integration.freezer import freeze, freezing, thaw
 from tests.integration.shim_spool import ShimSpool, make_spool, wait_for
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.bundle import bundle
 from clusterddp.errors import HelperError
-from clusterddp.fanout import Host
-from clusterddp.prepare import new_run_id
-from clusterddp.remote.spool import Spool, create
+from clusterddp.hosts.client import Host
+from clusterddp.hosts.zipapp import bundle
+from clusterddp.launch.prepare import new_run_id
+from clusterddp.remote.spool.layout import Spool, create
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for
 from tests.integration.runs_started import Started, agent_plan, gone, modes, running, start, with_constant
 

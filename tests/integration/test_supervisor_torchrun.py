@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.connection import Connector
-from clusterddp.fanout import Host, each, values
-from clusterddp.launchers.ssh import launch
-from clusterddp.prepare import new_run_id
-from clusterddp.remote.spool import Spool
-from clusterddp.runs import RunView, views
+from clusterddp.hosts.client import Host, each, values
+from clusterddp.hosts.ssh import Connector
+from clusterddp.launch.prepare import new_run_id
+from clusterddp.launch.ssh import launch
+from clusterddp.remote.spool.layout import Spool
+from clusterddp.runs.view import RunView, views
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import Started, agent_plan, gone, modes, node, plan_of, start, with_constant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clusterddp.plan import LaunchPlan
+    from clusterddp.launch.plan import LaunchPlan
 
 pytest.importorskip("torch")
 pytestmark = [

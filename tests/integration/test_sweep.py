@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.fanout import Host
-from clusterddp.remote import processes, roll
-from clusterddp.remote.state import read_json
+from clusterddp.hosts.client import Host
+from clusterddp.remote.processes import roster
+from clusterddp.remote.system import procfs
+from clusterddp.remote.system.bootstrap import read_json
 from tests.integration.escapees import EVERY_WAY, HEADLESS, LOADER, OF_ANOTHER, WAYS
 from tests.integration.freezer import freeze, freezing, thaw
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for
@@ -77,7 +78,7 @@ class TestEscapees:
         (told,) = proof["nodes"]
         assert (told["survivors"], told["unknown"], told["found"], told["killed"]) == ([], [], len(rest), len(rest))
         assert told["exit"]["state"] == "lost"
-        assert not Path(node.spool.path(roll.NAME)).exists()  # its numbers will be others' one day
+        assert not Path(node.spool.path(roster.NAME)).exists()  # its numbers will be others' one day
 
     def test_what_the_supervisor_never_wrote_down_is_found_by_its_files_and_its_folder(
         self, host: Host, folder: Path
@@ -85,7 +86,7 @@ class TestEscapees:
         with running(host, folder, EVERY_WAY) as node:
             pids = dict(zip(WAYS, node.pids(*WAYS), strict=True))
             kill_supervisor(node)
-            Path(node.spool.path(roll.NAME)).unlink(missing_ok=True)
+            Path(node.spool.path(roster.NAME)).unlink(missing_ok=True)
             found = {"session", "bare", "orphan", "writing_orphan", "standing_orphan"}
             wait_for(lambda: gone(pids["agent"]), "the agent's end")
             assert {way for way, pid in pids.items() if pid in node.status()["pids"]} >= found - {"bare"}
@@ -99,12 +100,12 @@ class TestEscapees:
         with running(host, folder, HEADLESS) as node:
             (pid,) = node.pids("headless")
             wait_for(lambda: headless(pid), "the main thread's end")
-            seen = processes.look(pid)
+            seen = procfs.look(pid)
             assert seen
             assert (seen.pid, seen.place.startswith(f"/proc/{pid}/task/")) == (pid, True)
             assert pid in node.status()["pids"]
             assert node.stop()["proved_empty"]
-            assert processes.look(pid) is None
+            assert procfs.look(pid) is None
 
     @pytest.mark.torch
     def test_data_loader_workers(self, host: Host, folder: Path) -> None:
@@ -214,7 +215,7 @@ class TestStrangers:
             line = f"CLUSTERDDP_RUN_ID={node.run} CLUSTERDDP_HOST=here sleep 600 & sleep 601"
             with stranger("sh", "-c", line, start_new_session=True) as shell:
                 inside = wait_for(lambda: len(found := session(shell)) == 3 and found, "the shell's children")
-                marked = [pid for pid in inside if processes.marks(inside[pid])]
+                marked = [pid for pid in inside if procfs.marks(inside[pid])]
                 assert node.stop()["proved_empty"]
                 assert gone(*marked)
                 assert alive(shell)
@@ -225,8 +226,8 @@ class TestStrangers:
             pids = node.pids(*WAYS)
             on_the_roll(node, *pids)
             kill_supervisor(node)
-            value = read_json(node.spool.path(roll.NAME))
-            seen = processes.look(late)
+            value = read_json(node.spool.path(roster.NAME))
+            seen = procfs.look(late)
             assert seen
             value["members"].append([late, seen.ticks - 1, late])
             rewrite(node, value)
@@ -243,9 +244,9 @@ class TestStrangers:
             kill_supervisor(node)
             late = int(subprocess.run(leaderless, stdout=subprocess.PIPE, timeout=30, check=True).stdout)
             try:
-                seen = processes.look(late)
+                seen = procfs.look(late)
                 assert seen
-                value = read_json(node.spool.path(roll.NAME))
+                value = read_json(node.spool.path(roster.NAME))
                 value["members"].append([seen.session, seen.ticks - 1, seen.session])
                 rewrite(node, value)
                 proof = node.stop()
@@ -260,14 +261,14 @@ class TestStrangers:
                 os.kill(late, signal.SIGKILL)
 
 
-def session(leader: int) -> dict[int, processes.Seen]:
+def session(leader: int) -> dict[int, procfs.Seen]:
     """All processes in a session."""
-    return {seen.pid: seen for seen in processes.table().values() if seen.session == leader}
+    return {seen.pid: seen for seen in procfs.table().values() if seen.session == leader}
 
 
 def rewrite(node: Started, value: object) -> None:
     """The roll with something in it that a reused number would leave there."""
-    Path(node.spool.path(roll.NAME)).write_text(json.dumps(value))
+    Path(node.spool.path(roster.NAME)).write_text(json.dumps(value))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a pid namespace")
@@ -293,7 +294,7 @@ class TestAnotherNamespace:
         outside = Host.open(entry(folder / "state"), Shell("/bin/sh"), hasty)
         with running(inside, folder, EVERY_WAY) as node, outside as host:
             node.pids(*WAYS)
-            supervisor = next(seen.pid for seen in processes.table().values() if is_supervisor(seen, node))
+            supervisor = next(seen.pid for seen in procfs.table().values() if is_supervisor(seen, node))
             os.kill(supervisor, signal.SIGSTOP)
             proof = Started(host=host, run=node.run, spool=node.spool).stop()
             assert not proof["proved_empty"]
@@ -301,5 +302,5 @@ class TestAnotherNamespace:
         # The namespace ends with its connection, and all in it.
 
 
-def is_supervisor(seen: processes.Seen, node: Started) -> bool:
-    return f"remote.pyz supervisor {node.spool.folder}" in processes.command(seen)
+def is_supervisor(seen: procfs.Seen, node: Started) -> bool:
+    return f"remote.pyz supervisor {node.spool.folder}" in procfs.command(seen)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.connection import Connector
 from clusterddp.errors import HelperError
-from clusterddp.fanout import Host
+from clusterddp.hosts.client import Host
+from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry
-from clusterddp.sync import look, sync
+from clusterddp.sync.push import look, sync
 from tests.unit.sync_help import content, tree_of, write
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.plan import choose_backend
+from clusterddp.launch.plan import choose_backend
 from tests.integration.test_plugin import DIES_ONCE, hosts, launched, plan_for
 from tests.integration.torch_sources import overlay
 
 if TYPE_CHECKING:
-    from clusterddp.fanout import Host
+    from clusterddp.hosts.client import Host
 
 __all__ = ["hosts"]  # fixture
 pytest.importorskip("torch")

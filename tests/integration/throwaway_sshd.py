@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.connection import Connector
+from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from clusterddp import checks, errors, facts, inventory
-from clusterddp.checks import check
+from clusterddp.checks import model
 from tests.unit.facts_made import interface
 
 HOSTS = ("gpu01", "gpu02")
@@ -26,7 +26,7 @@ WORDS = (
 NUMBERS = (0, 1, 2, 3, 9, 64, 999, 1 << 10, 1 << 20, 1 << 30, 1 << 40, (1 << 63) - 1)
 _KNOWN = {
     name: value
-    for room in (typing, collections.abc, errors, inventory, facts, check, checks)
+    for room in (typing, collections.abc, errors, inventory, facts, model, checks)
     for name, value in vars(room).items()
 }
 

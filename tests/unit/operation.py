@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote.request import Request
+from clusterddp.remote.helper.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

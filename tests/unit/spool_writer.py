@@ -7,10 +7,10 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote.events import append_event
-from clusterddp.remote.index import IndexWriter
-from clusterddp.remote.tail import tail
-from clusterddp.remote.wire import Frame
+from clusterddp.remote.logs.tail import tail
+from clusterddp.remote.logs.time_index import IndexWriter
+from clusterddp.remote.shared.frames import Frame
+from clusterddp.remote.spool.events import append_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable

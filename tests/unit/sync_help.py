@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
 from clusterddp.project import Project
-from clusterddp.remote import workdir
-from clusterddp.remote.state import Refused
-from clusterddp.sync import SyncResult, sync
-from clusterddp.tree import Tree, scan
+from clusterddp.remote.sync import apply as workdir
+from clusterddp.remote.system.bootstrap import Refused
+from clusterddp.sync.files import Tree, scan
+from clusterddp.sync.push import SyncResult, sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -10,10 +10,10 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote import bandwidth
-from clusterddp.remote.bandwidth import drain, pour
-from clusterddp.remote.request import Request
-from clusterddp.remote.wire import Decoder
+from clusterddp.remote.helper.request import Request
+from clusterddp.remote.probes import bandwidth
+from clusterddp.remote.probes.bandwidth import drain, pour
+from clusterddp.remote.shared.frames import Decoder
 from tests.unit.operation import run_operation
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clusterddp.remote.causes import (
+from clusterddp.remote.shared.failures import (
     ENDED,
     EXCEPTION,
     EXIT,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from clusterddp.checks import TABLE, Check, Evidence, Seen, collapsed, judge, select, worst
-from clusterddp.doctor import explain
 from clusterddp.errors import HelperError, UnreachableError, UsageError
-from clusterddp.known import TABLE as MESSAGES
+from clusterddp.probe.evidence import explain
+from clusterddp.runs.known_messages import TABLE as MESSAGES
 from tests.unit.anything import HOSTS, Anything
 from tests.unit.evidence_made import cluster, health, seen
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.checks import CheckResult, Evidence, judge, select
-from clusterddp.checks.gputrial import _built_for
-from clusterddp.checks.xids import MEANINGS, OF_PROGRAMS
+from clusterddp.checks.catalog.gpu_trial import _built_for
+from clusterddp.checks.catalog.xid_table import MEANINGS, OF_PROGRAMS
 from clusterddp.errors import HelperError
 from clusterddp.facts import Card, GpuHealth, Owner, Peers, Start, Trial, Xid
 from tests.unit.evidence_made import card, cluster, gpu_health, said, seen, wrong

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clusterddp.checks import Evidence, RehearsalSeen, judge, select
-from clusterddp.checks.rehearsal import STAGES
+from clusterddp.checks.catalog.rehearsal import STAGES
 from tests.unit.evidence_made import cluster, seen
 
 HOSTS = ("gpu01", "gpu02", "gpu03")
@@ -85,7 +85,7 @@ def test_without_a_rehearsal_nothing_is_known() -> None:
 def test_its_program_tells_the_stages_of_the_check_in_order() -> None:
     from importlib.resources import files  # noqa: PLC0415
 
-    text = files("clusterddp.remote.programs").joinpath("rehearse.py").read_text(encoding="utf-8")
+    text = files("clusterddp.remote.builtin").joinpath("rehearse.py").read_text(encoding="utf-8")
     places = [text.index(f'tell("{stage}")') for stage in STAGES]
     assert places == sorted(places)
 

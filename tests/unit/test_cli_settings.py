@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.cli import defaults
+from clusterddp.cli import pyproject
 from clusterddp.cli.main import COMMANDS, main
 from clusterddp.inventory import HostEntry, Inventory
 from clusterddp.project import find
@@ -63,19 +63,19 @@ def test_the_projects_keys_are_the_options_that_variables_set_too() -> None:
     names = {
         parameter.name
         for command in COMMANDS
-        for parameter in importlib.import_module(f"clusterddp.cli.{command}").command.params
+        for parameter in importlib.import_module(f"clusterddp.cli.commands.{command}").command.params
         if getattr(parameter, "envvar", None)
     }
-    assert names == set(defaults.KEYS)
+    assert names == set(pyproject.KEYS)
 
 
 def test_the_line_comes_before_the_variable_and_that_before_the_project(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop = importlib.import_module("clusterddp.cli.stop").command
+    stop = importlib.import_module("clusterddp.cli.commands.stop").command
 
     def grace(*argv: str) -> object:
-        return stop.make_context("stop", list(argv), default_map=defaults.Defaults("stop")).params["grace"]
+        return stop.make_context("stop", list(argv), default_map=pyproject.Defaults("stop")).params["grace"]
 
     assert grace() == 30
     project(folder, 'grace = "3m"\nno-sync = true\nlimit = "x"')
@@ -92,7 +92,7 @@ def test_what_the_inventory_says_of_a_host_stands_above_the_project(folder: Path
         HostEntry(name="told", address="told", nproc=2, gpus=4, vars={"clusterddp_nproc": 2, "clusterddp_gpus": 4}),
         HostEntry(name="auto", address="auto", vars={"clusterddp_nproc": "auto"}),
     )
-    found = defaults.with_defaults(Inventory(path=None, hosts=hosts, groups={}), find()).hosts
+    found = pyproject.with_defaults(Inventory(path=None, hosts=hosts, groups={}), find()).hosts
     assert [(host.nproc, host.gpus) for host in found] == [(3, ("0", "1")), (2, 4), (None, ("0", "1"))]
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.connection.hostkeys import KnownHosts, PresentedKey, append_known_hosts, unknown_key
 from clusterddp.errors import HostKeyError, UsageError
+from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, append_known_hosts, unknown_key
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.connection.openssh import _classified, _options
-from clusterddp.connection.pipes import DroppedError
-from clusterddp.connection.target import Target
 from clusterddp.errors import AuthenticationError, ClusterddpError, HostKeyError, UnreachableError, UsageError
+from clusterddp.hosts.ssh.openssh_pipe import _classified, _options
+from clusterddp.hosts.ssh.pipes import DroppedError
+from clusterddp.hosts.ssh.target import Target
 
 TARGET = Target(
     name="gpu01",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from clusterddp.connection.sshargs import parse_ssh_args
 from clusterddp.errors import InventoryError
+from clusterddp.hosts.ssh.arguments import parse_ssh_args
 
 HONOURED = [
     (["-o", "ProxyJump=bastion"], {"proxyjump": ("bastion",)}),

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote import control, link
-from clusterddp.remote.control import Control
-from clusterddp.remote.wire import encode
+from clusterddp.remote.control import connection, leader
+from clusterddp.remote.control.leader import Control
+from clusterddp.remote.shared.frames import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ class Star:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"BEAT": 0.1, "PATIENCE": 0.3, "RETRY": 0.05}.items():
-        monkeypatch.setattr(control, name, value)
+        monkeypatch.setattr(leader, name, value)
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_bytes_that_are_no_frames_only_end_their_own_connection(star: Star) -> N
 
 def test_a_proof_heard_on_one_connection_is_worth_nothing_on_another(star: Star) -> None:
     with socket.create_connection(star.addresses[0]) as replay:
-        message = {"kind": "node", "place": 1, "nonce": "00", "proof": link.proof(KEY, "node", "stale", "00", 1)}
+        message = {"kind": "node", "place": 1, "nonce": "00", "proof": connection.proof(KEY, "node", "stale", "00", 1)}
         replay.sendall(encode(message))
         star.until(lambda: star.lead.links)
         star.until(lambda: not star.lead.links)
@@ -210,7 +210,7 @@ def test_a_lost_node_is_reported_and_may_come_again(star: Star) -> None:
 
 
 def test_a_silent_connection_is_given_up(star: Star, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "DIAL_LIMIT", 0.2)
+    monkeypatch.setattr(leader, "DIAL_LIMIT", 0.2)
     with socket.create_connection(star.addresses[0]):
         star.until(lambda: star.lead.links)
         star.until(lambda: not star.lead.links)

@@ -17,8 +17,8 @@ from clusterddp.api import Cluster, Run
 from clusterddp.cli.main import COMMANDS
 from clusterddp.inventory import built_in, load
 from clusterddp.inventory.names import OURS, USED
+from clusterddp.launch.options import RunOptions
 from clusterddp.logs import LogLine
-from clusterddp.wanted import RunOptions
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("[!.]*/README.md")])
@@ -42,7 +42,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def command(name: str) -> click.Command:
-    found: click.Command = importlib.import_module(f"clusterddp.cli.{name}").command
+    found: click.Command = importlib.import_module(f"clusterddp.cli.commands.{name}").command
     return found
 
 

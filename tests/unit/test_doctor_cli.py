@@ -10,7 +10,7 @@ import pytest
 
 from clusterddp.checks import TABLE, CheckResult
 from clusterddp.cli.main import main
-from clusterddp.terminal import print_doctor
+from clusterddp.cli.tables import print_doctor
 from tests.unit.cli_help import said
 
 if TYPE_CHECKING:

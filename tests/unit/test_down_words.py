@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.cleanup import Cleaned
-from clusterddp.cli.down import say_cleaned
+from clusterddp.cli.commands.down import say_cleaned
+from clusterddp.runs.cleanup import Cleaned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ import stat
 import time
 from typing import TYPE_CHECKING
 
-from clusterddp.remote.events import append_event, read_events
+from clusterddp.remote.spool.events import append_event, read_events
 
 if TYPE_CHECKING:
     from pathlib import Path

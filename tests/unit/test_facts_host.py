@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from clusterddp.remote import gpus, netinfo
-from clusterddp.remote.hostinfo import host_facts, logind_facts, memory_bytes
-from clusterddp.remote.probe import clock, facts
+from clusterddp.remote.probes.facts import clock, facts
+from clusterddp.remote.probes.host import host_facts, logind_facts, memory_bytes
+from clusterddp.remote.shared import interfaces
+from clusterddp.remote.system import nvidia_smi
 from tests.unit.operation import run_operation
 
 ANSWERS = Path(__file__).parent.parent / "data" / "nvidia-smi"
@@ -97,7 +98,7 @@ def test_this_machine_has_facts() -> None:
 
 
 def test_the_loopback_is_among_the_addresses() -> None:
-    found = [one for one in netinfo.addresses() if one["address"] == "127.0.0.1"]
+    found = [one for one in interfaces.addresses() if one["address"] == "127.0.0.1"]
     assert found == [
         {"address": "127.0.0.1", "family": 4, "interface": "lo", "prefix": 8, "speed_mbit": None, "up": True}
         | {"mtu": found[0]["mtu"]}
@@ -106,9 +107,9 @@ def test_the_loopback_is_among_the_addresses() -> None:
 
 
 def test_the_address_that_ssh_came_to_is_the_third_word() -> None:
-    assert netinfo.ssh_address({"SSH_CONNECTION": "10.0.0.1 40000 10.0.0.2 22"}) == "10.0.0.2"
-    assert netinfo.ssh_address({"SSH_CONNECTION": "fe80::1%eth0 40000 fe80::2%eth0 22"}) == "fe80::2"
-    assert netinfo.ssh_address({}) is None
+    assert interfaces.ssh_address({"SSH_CONNECTION": "10.0.0.1 40000 10.0.0.2 22"}) == "10.0.0.2"
+    assert interfaces.ssh_address({"SSH_CONNECTION": "fe80::1%eth0 40000 fe80::2%eth0 22"}) == "fe80::2"
+    assert interfaces.ssh_address({}) is None
 
 
 def stand_in(folder: Path, gpu_answer: str, *, status: int = 0) -> dict[str, str]:
@@ -124,7 +125,7 @@ esac
 
 
 def test_gpus_are_listed_with_who_computes_on_them(tmp_path: Path) -> None:
-    found = gpus.nvidia(gpus.ask_nvidia(stand_in(tmp_path, "four-a100.csv")))
+    found = nvidia_smi.nvidia(nvidia_smi.ask_nvidia(stand_in(tmp_path, "four-a100.csv")))
     assert found["nvidia_error"] is None
     assert [(gpu["index"], gpu["used_mib"], gpu["processes"]) for gpu in found["gpus"]] == [
         (0, 4, []),
@@ -137,25 +138,25 @@ def test_gpus_are_listed_with_who_computes_on_them(tmp_path: Path) -> None:
 
 
 def test_a_field_the_card_lacks_is_unknown(tmp_path: Path) -> None:
-    hopper, old = gpus.nvidia(gpus.ask_nvidia(stand_in(tmp_path, "mig.csv")))["gpus"]
+    hopper, old = nvidia_smi.nvidia(nvidia_smi.ask_nvidia(stand_in(tmp_path, "mig.csv")))["gpus"]
     assert (hopper["mig"], hopper["used_mib"], old["mig"]) == (True, None, False)
 
 
 def test_a_driver_that_does_not_answer_is_told_in_its_words(tmp_path: Path) -> None:
-    found = gpus.nvidia(gpus.ask_nvidia(stand_in(tmp_path, "no-driver.txt", status=9)))
+    found = nvidia_smi.nvidia(nvidia_smi.ask_nvidia(stand_in(tmp_path, "no-driver.txt", status=9)))
     assert found["gpus"] == []
     assert found["nvidia_error"].startswith("nvidia-smi failed with status 9: NVIDIA-SMI has failed because")
 
 
 def test_a_lost_gpu_is_an_error_not_a_gpu(tmp_path: Path) -> None:
-    found = gpus.nvidia(gpus.ask_nvidia(stand_in(tmp_path, "lost.csv")))
+    found = nvidia_smi.nvidia(nvidia_smi.ask_nvidia(stand_in(tmp_path, "lost.csv")))
     assert "GPU is lost" in found["nvidia_error"]
 
 
 def test_a_hanging_nvidia_smi_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "TIMEOUT", 0.2)
+    monkeypatch.setattr(nvidia_smi, "TIMEOUT", 0.2)
     write(tmp_path / "nvidia-smi", "#!/bin/sh\nexec sleep 600\n").chmod(0o755)
-    found = gpus.nvidia(gpus.ask_nvidia({"PATH": f"{tmp_path}:/usr/bin:/bin"}))
+    found = nvidia_smi.nvidia(nvidia_smi.ask_nvidia({"PATH": f"{tmp_path}:/usr/bin:/bin"}))
     assert "did not answer" in found["nvidia_error"]
 
 
@@ -173,8 +174,8 @@ def test_gpus_on_the_bus_are_counted_and_what_is_none_is_not(tmp_path: Path) -> 
     for name, (vendor, kind) in devices.items():
         write(tmp_path / name / "vendor", vendor + "\n")
         write(tmp_path / name / "class", kind + "\n")
-    assert gpus.pci_gpus(str(tmp_path)) == {"nvidia": 2, "amd": 2}
-    assert gpus.pci_gpus("/nonexistent") == {"nvidia": 0, "amd": 0}
+    assert nvidia_smi.pci_gpus(str(tmp_path)) == {"nvidia": 2, "amd": 2}
+    assert nvidia_smi.pci_gpus("/nonexistent") == {"nvidia": 0, "amd": 0}
 
 
 def test_an_interpreter_that_is_missing_leaves_all_other_facts(tmp_path: Path) -> None:

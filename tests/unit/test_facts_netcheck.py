@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote import netcheck
-from clusterddp.remote.netcheck import bind_range, dial, dial_all, listen
-from clusterddp.remote.request import Request
-from clusterddp.remote.state import Refused
-from clusterddp.remote.wire import Decoder
+from clusterddp.remote.helper.request import Request
+from clusterddp.remote.probes import reachability
+from clusterddp.remote.probes.reachability import bind_range, dial, dial_all, listen
+from clusterddp.remote.shared.frames import Decoder
+from clusterddp.remote.system.bootstrap import Refused
 from tests.unit.operation import run_operation
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def test_many_dials_cost_about_one_timeout() -> None:
 
 
 def test_more_dials_than_descriptors_go_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(netcheck, "AT_ONCE", 3)
+    monkeypatch.setattr(reachability, "AT_ONCE", 3)
     with listener() as (ranged, _):
         assert ask(*[(HOME, ranged, "secret")] * 10) == ["ok"] * 10
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.setupenv import environment_digest, setup_environment
-from clusterddp.remote.state import Refused
+from clusterddp.remote.system.bootstrap import Refused
+from clusterddp.remote.system.setup_env import environment_digest, setup_environment
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.facts import job_paths
-from clusterddp.remote import torchask
-from clusterddp.remote.packages import installed
-from clusterddp.remote.settings import places, settings
+from clusterddp.remote.probes.nccl_settings import places, settings
+from clusterddp.remote.probes.packages import installed
+from clusterddp.remote.probes.scripts import torch_facts
 from tests.unit.facts_made import node
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def test_a_library_of_nccl_is_asked_itself(tmp_path: Path, number: int, version:
     source.write_text(f"int ncclGetVersion(int *version) {{ *version = {number}; return 0; }}\n")
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
     code = (
-        f"import ctypes, clusterddp.remote.torchask as ask; ctypes.CDLL({str(library)!r}); "
+        f"import ctypes, clusterddp.remote.probes.scripts.torch_facts as ask; ctypes.CDLL({str(library)!r}); "
         "found = ask._nccl_library(); print(found, ask._asked(found))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -91,5 +91,5 @@ def test_a_library_of_nccl_is_asked_itself(tmp_path: Path, number: int, version:
 
 
 def test_without_a_library_of_nccl_there_is_no_version() -> None:
-    assert ctypes.util.find_library("nccl") or torchask._nccl_library() is None
-    assert torchask._asked(None) is None
+    assert ctypes.util.find_library("nccl") or torch_facts._nccl_library() is None
+    assert torch_facts._asked(None) is None

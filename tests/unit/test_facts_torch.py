@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.state import Refused
-from clusterddp.remote.torchfacts import Interpreter, find_interpreter, installations, torch_facts
+from clusterddp.remote.probes.torch import Interpreter, find_interpreter, installations, torch_facts
+from clusterddp.remote.system.bootstrap import Refused
 
 if TYPE_CHECKING:
     from pathlib import Path

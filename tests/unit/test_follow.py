@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp import follow as following
 from clusterddp.errors import HostsError, UnreachableError
-from clusterddp.follow import Follower
 from clusterddp.logs import Arrived, Event, Position, Selection
 from clusterddp.logs import merge as merging
-from clusterddp.remote.wire import Frame
-from clusterddp.runs import RunView, views
+from clusterddp.remote.shared.frames import Frame
+from clusterddp.runs import follow as following
+from clusterddp.runs.follow import Follower
+from clusterddp.runs.view import RunView, views
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:

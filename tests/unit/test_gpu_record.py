@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.remote import gpuquery, gpus
+from clusterddp.remote.probes import nvidia_smi_xml
+from clusterddp.remote.system import nvidia_smi
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "tests" / "gpu" / "record.sh"
@@ -40,10 +41,10 @@ def base(tmp_path: Path) -> str:
 
 
 def test_what_is_recorded_is_understood(base: str) -> None:
-    cards = gpuquery.parse_cards(Path(base + ".xml").read_text())
-    listed = gpus.parse_gpus(Path(base + ".csv").read_text())
+    cards = nvidia_smi_xml.parse_cards(Path(base + ".xml").read_text())
+    listed = nvidia_smi.parse_gpus(Path(base + ".csv").read_text())
     assert [gpu["uuid"] for gpu in listed] == [card["uuid"] for card in cards]
-    assert set(gpuquery.parse_links(Path(base + ".nvlink.txt").read_text())) == {card["uuid"] for card in cards}
+    assert set(nvidia_smi_xml.parse_links(Path(base + ".nvlink.txt").read_text())) == {card["uuid"] for card in cards}
 
 
 def test_what_fails_is_recorded_with_its_status(base: str) -> None:
@@ -59,5 +60,5 @@ def test_what_tells_one_machine_from_another_is_taken_out(base: str) -> None:
 
 def test_it_asks_what_we_ask() -> None:
     text = RECORD.read_text()
-    assert f"fields={','.join(gpus._FIELDS)}\n" in text
-    assert f"app_fields={','.join(gpus._APP_FIELDS)}\n" in text
+    assert f"fields={','.join(nvidia_smi._FIELDS)}\n" in text
+    assert f"app_fields={','.join(nvidia_smi._APP_FIELDS)}\n" in text

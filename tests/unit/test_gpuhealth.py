@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.facts import GpuHealth
-from clusterddp.remote import gpuhealth, gpus, xids
+from clusterddp.remote.probes import gpu_health, xids
+from clusterddp.remote.system import nvidia_smi
 from tests.unit.operation import run_operation
 
 if TYPE_CHECKING:
@@ -35,29 +36,29 @@ def bus(tmp_path: Path) -> Path:
 
 
 def test_switches_are_counted_on_the_bus(bus: Path, tmp_path: Path) -> None:
-    assert gpuhealth.switches(str(bus)) == 2
-    assert gpuhealth.switches(str(tmp_path / "none")) == 0
+    assert gpu_health.switches(str(bus)) == 2
+    assert gpu_health.switches(str(tmp_path / "none")) == 0
 
 
 def test_how_the_iommu_treats_a_gpu_is_told_by_its_bus(bus: Path) -> None:
-    assert gpuhealth.iommu(["00000000:07:00.0"], str(bus)) == "DMA-FQ"
-    assert gpuhealth.iommu(["00000000:C1:00.0"], str(bus)) is None
-    assert gpuhealth.iommu([], str(bus)) is None
+    assert gpu_health.iommu(["00000000:07:00.0"], str(bus)) == "DMA-FQ"
+    assert gpu_health.iommu(["00000000:C1:00.0"], str(bus)) is None
+    assert gpu_health.iommu([], str(bus)) is None
 
 
 def test_adapters_that_could_reach_gpus_are_named(tmp_path: Path) -> None:
-    assert gpuhealth.direct_access(str(tmp_path)) == {"peer_memory": False, "open_driver": False, "mellanox": []}
+    assert gpu_health.direct_access(str(tmp_path)) == {"peer_memory": False, "open_driver": False, "mellanox": []}
     for name, vendor in (("mlx5_0", "0x15b3"), ("efa_0", "0x1d0f")):
         write(tmp_path / "sys/class/infiniband" / name / "device/vendor", vendor)
     write(tmp_path / "sys/module/nvidia_peermem/version", "550.54.15")
     write(tmp_path / "proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15")
-    told = gpuhealth.direct_access(str(tmp_path))
+    told = gpu_health.direct_access(str(tmp_path))
     assert told == {"peer_memory": True, "open_driver": True, "mellanox": ["mlx5_0"]}
 
 
 def test_a_host_without_nvidia_smi_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "find_program", lambda _env: None)
-    told = GpuHealth.from_json("here", run_operation(gpuhealth.gpu_health, {"devices": 0, "python": sys.executable}))
+    monkeypatch.setattr(nvidia_smi, "find_program", lambda _env: None)
+    told = GpuHealth.from_json("here", run_operation(gpu_health.gpu_health, {"devices": 0, "python": sys.executable}))
     assert (told.cards, told.error, told.trial) == ((), "no nvidia-smi on this host", None)
 
 
@@ -66,7 +67,7 @@ def test_an_nvidia_smi_that_fails_is_told_in_its_words(tmp_path: Path, monkeypat
     program.write_text("#!/bin/sh\necho 'Unable to determine the device handle for GPU0: Unknown Error'; exit 15\n")
     program.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    told = GpuHealth.from_json("here", run_operation(gpuhealth.gpu_health, {"devices": 0}))
+    told = GpuHealth.from_json("here", run_operation(gpu_health.gpu_health, {"devices": 0}))
     assert (
         told.error == "nvidia-smi failed with status 15: Unable to determine the device handle for GPU0: Unknown Error"
     )
@@ -78,8 +79,8 @@ def test_links_that_take_too_long_are_not_known(tmp_path: Path, monkeypatch: pyt
     program.write_text('#!/bin/sh\n[ "$1" = nvlink ] && exec sleep 600\necho "<nvidia_smi_log></nvidia_smi_log>"\n')
     program.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(gpus, "TIMEOUT", 5.0)
-    told = GpuHealth.from_json("here", run_operation(gpuhealth.gpu_health, {"devices": 0}))
+    monkeypatch.setattr(nvidia_smi, "TIMEOUT", 5.0)
+    told = GpuHealth.from_json("here", run_operation(gpu_health.gpu_health, {"devices": 0}))
     assert (told.error, told.links_error) == (None, "nvidia-smi did not answer within 5 s")
 
 

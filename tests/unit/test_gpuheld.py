@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote import gpuheld, proc
+from clusterddp.remote.processes import gpu_holders
+from clusterddp.remote.system import proc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ def devices(tmp_path: Path) -> str:
 def listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """An nvidia-smi that prints recorded GPUs, and one process on the first."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(gpuheld, "PATIENCE", 0.0)
+    monkeypatch.setattr(gpu_holders, "PATIENCE", 0.0)
     gpus = RECORDED.read_text()
     uuid = gpus.splitlines()[0].split(",")[1].strip()
 
@@ -42,19 +43,19 @@ def listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], 
 
 
 def test_without_a_device_nothing_is_claimed(tmp_path: Path) -> None:
-    assert gpuheld.look([(os.getpid(), 1)], str(tmp_path)) == (None, [], "")
+    assert gpu_holders.look([(os.getpid(), 1)], str(tmp_path)) == (None, [], "")
 
 
 def test_a_process_that_the_driver_lists_is_a_survivor(devices: str, listing: Callable[[int], None]) -> None:
     listing(os.getpid())
     known = (os.getpid(), proc.start_ticks(os.getpid()) or 0)
-    count, held, error = gpuheld.look([known], devices)
+    count, held, error = gpu_holders.look([known], devices)
     assert (count, [process.name for process in held], error) == (2, [known], "")
 
 
 def test_a_number_that_is_another_process_by_now_is_none(devices: str, listing: Callable[[int], None]) -> None:
     listing(os.getpid())
-    assert gpuheld.look([(os.getpid(), 1)], devices) == (2, [], "")
+    assert gpu_holders.look([(os.getpid(), 1)], devices) == (2, [], "")
 
 
 def test_what_the_driver_cannot_tell_is_not_claimed(
@@ -64,6 +65,6 @@ def test_what_the_driver_cannot_tell_is_not_claimed(
     program.write_text(f"#!/bin/sh\necho '{MISMATCH}'; exit 18\n")
     program.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    count, held, error = gpuheld.look([], devices)
+    count, held, error = gpu_holders.look([], devices)
     assert (count, held) == (2, [])
     assert error == f"its GPUs: nvidia-smi failed with status 18: {MISMATCH}"

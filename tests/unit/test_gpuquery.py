@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clusterddp.facts import GpuHealth
-from clusterddp.remote import gpuquery, xids
+from clusterddp.remote.probes import nvidia_smi_xml, xids
 from tests.unit.facts_made import gpu_health_json
 
 DATA = Path(__file__).parents[1] / "data" / "nvidia-smi"
@@ -17,7 +17,7 @@ TWO = "GPU-33333333-aaaa-bbbb-cccc-00000000000{}"
 
 
 def test_healthy_gpus_are_read_whole() -> None:
-    first, second = gpuquery.parse_cards(H100)
+    first, second = nvidia_smi_xml.parse_cards(H100)
     assert first == {
         "index": 0,
         "uuid": TWO.format(0),
@@ -42,7 +42,7 @@ def test_healthy_gpus_are_read_whole() -> None:
 
 
 def test_an_old_driver_calls_things_otherwise() -> None:
-    (card,) = gpuquery.parse_cards((DATA / "v100-470.82.01.xml").read_text())
+    (card,) = nvidia_smi_xml.parse_cards((DATA / "v100-470.82.01.xml").read_text())
     assert (card["uncorrectable"], card["repair_pending"], card["repair_failed"]) == (2, True, False)
     assert card["slowdowns"] == ["hw_slowdown", "hw_thermal_slowdown"]
     assert (card["power_watts"], card["default_watts"], card["celsius"]) == (250, 300, 88)
@@ -51,7 +51,7 @@ def test_an_old_driver_calls_things_otherwise() -> None:
 
 
 def test_a_new_driver_tells_more() -> None:
-    (card,) = gpuquery.parse_cards((DATA / "rtx6000-590.44.01.xml").read_text())
+    (card,) = nvidia_smi_xml.parse_cards((DATA / "rtx6000-590.44.01.xml").read_text())
     assert (card["uncorrectable"], card["repair_pending"], card["repair_failed"]) == (None, True, True)
     assert card["recovery"] == "Reset"
     assert (card["mig"], card["instances"]) == (True, 2)
@@ -61,8 +61,8 @@ def test_a_new_driver_tells_more() -> None:
 @pytest.mark.parametrize("element", sorted(set(re.findall(r"<([a-z_]+)>", H100)) - {"nvidia_smi_log"}))
 def test_a_driver_that_does_not_know_an_element_tells_all_the_others(element: str) -> None:
     text = re.sub(rf"<{element}>.*?</{element}>", "", H100, flags=re.DOTALL)
-    cards = gpuquery.parse_cards(text)
-    healthy = gpuquery.parse_cards(H100)[0]
+    cards = nvidia_smi_xml.parse_cards(text)
+    healthy = nvidia_smi_xml.parse_cards(H100)[0]
     assert len(cards) == 2
     # What an element holds may be a whole group, of which no single one is the others'.
     changed = {name for name in healthy if cards[0][name] != healthy[name]}
@@ -73,15 +73,15 @@ def test_a_driver_that_does_not_know_an_element_tells_all_the_others(element: st
 @pytest.mark.parametrize("text", ["", "NVIDIA-SMI has failed because it couldn't communicate", H100[: len(H100) // 2]])
 def test_text_that_is_no_answer_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="prints no XML"):
-        gpuquery.parse_cards(text)
+        nvidia_smi_xml.parse_cards(text)
 
 
 def test_links_that_are_up_are_counted() -> None:
-    links = gpuquery.parse_links((DATA / "two-h100-550.54.15.nvlink.txt").read_text())
+    links = nvidia_smi_xml.parse_links((DATA / "two-h100-550.54.15.nvlink.txt").read_text())
     assert links == {TWO.format(0): [18, 18], TWO.format(1): [18, 18]}
-    others = gpuquery.parse_links((DATA / "no-nvlink-535.54.03.txt").read_text())
+    others = nvidia_smi_xml.parse_links((DATA / "no-nvlink-535.54.03.txt").read_text())
     assert others == {"GPU-66666666-aaaa-bbbb-cccc-000000000002": [2, 3]}
-    assert gpuquery.parse_links("NVIDIA-SMI has failed\n") == {}
+    assert nvidia_smi_xml.parse_links("NVIDIA-SMI has failed\n") == {}
 
 
 def test_xids_are_counted_by_gpu_and_number() -> None:

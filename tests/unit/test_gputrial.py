@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.facts import GpuHealth
-from clusterddp.remote import gputrial
+from clusterddp.remote.probes import gpu_trial
 from tests.unit.facts_made import gpu_health_json
 from tests.unit.torch_made import TORCH
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Try so many GPUs of a made torch, each as told: well, hang, crash, raise, wrong; pairs: hang, garbage."""
     (tmp_path / "torch.py").write_text(TORCH)
-    monkeypatch.setattr(gputrial, "START", 20.0)
-    monkeypatch.setattr(gputrial, "PEERS", 20.0)
+    monkeypatch.setattr(gpu_trial, "START", 20.0)
+    monkeypatch.setattr(gpu_trial, "PEERS", 20.0)
 
     def trial(count: int, **told: Any) -> dict[str, Any]:
         (tmp_path / "told.json").write_text(json.dumps({name.lstrip("_"): word for name, word in told.items()}))
         args = {"devices": count, "python": sys.executable, "env": {"PYTHONPATH": str(tmp_path)}}
-        found = gputrial.try_gpus(args, dict(os.environ))
+        found = gpu_trial.try_gpus(args, dict(os.environ))
         assert found is not None
         GpuHealth.from_json("here", gpu_health_json(trial=found))
         return found
@@ -73,13 +73,13 @@ def test_a_gpu_that_does_not_start_takes_nothing_from_the_others(attempt: Any, w
 
 
 def test_a_gpu_that_hangs_is_given_up(attempt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gputrial, "START", 3.0)
+    monkeypatch.setattr(gpu_trial, "START", 3.0)
     found = attempt(1, _0="hang")
     assert [one["error"] for one in found["starts"]] == ["no answer within 3 s"]
 
 
 def test_a_copy_that_hangs_is_named_with_its_pair(attempt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gputrial, "PEERS", 6.0)
+    monkeypatch.setattr(gpu_trial, "PEERS", 6.0)
     found = attempt(2, **{"1-0": "hang"})
     assert found["peers"] == {"error": None, "hangs": [1, 0], "wrong": [], "tried": 1}
 
@@ -90,22 +90,22 @@ def test_what_arrives_changed_is_named_with_its_pair(attempt: Any) -> None:
 
 
 def test_more_gpus_than_are_tried_at_once_are_all_tried(attempt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gputrial, "AT_ONCE", 2)
+    monkeypatch.setattr(gpu_trial, "AT_ONCE", 2)
     assert [one["index"] for one in attempt(5)["starts"]] == [0, 1, 2, 3, 4]
 
 
 def test_without_gpus_nothing_is_started() -> None:
-    assert gputrial.try_gpus({"devices": 0, "python": "/nope"}, {}) is None
+    assert gpu_trial.try_gpus({"devices": 0, "python": "/nope"}, {}) is None
 
 
 def test_an_interpreter_that_is_not_there_is_told() -> None:
-    found = gputrial.try_gpus({"devices": 1, "python": "/nope/python"}, dict(os.environ))
+    found = gpu_trial.try_gpus({"devices": 1, "python": "/nope/python"}, dict(os.environ))
     assert found is not None
     assert "no /nope/python" in found["error"]
 
 
 def test_a_torch_without_cuda_says_so() -> None:
     pytest.importorskip("torch")
-    found = gputrial.try_gpus({"devices": 1, "python": sys.executable}, dict(os.environ))
+    found = gpu_trial.try_gpus({"devices": 1, "python": sys.executable}, dict(os.environ))
     assert found is not None
     assert "CUDA" in found["starts"][0]["error"] or found["starts"][0]["capability"]

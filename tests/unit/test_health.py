@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from clusterddp.errors import HelperError
 from clusterddp.facts import Health
-from clusterddp.remote import health
+from clusterddp.remote.probes import health
 from tests.unit.operation import run_operation
 
 if TYPE_CHECKING:

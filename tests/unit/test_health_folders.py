@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.remote import cgroups, disks
-from clusterddp.remote.loginshell import LoginShell, identity
+from clusterddp.remote.probes import cgroups, filesystems
+from clusterddp.remote.probes.login_shell import LoginShell, identity
 
 
 def shell(tmp_path: Path, text: str) -> LoginShell:
@@ -21,14 +21,14 @@ def shell(tmp_path: Path, text: str) -> LoginShell:
 
 
 def test_a_small_file_is_written_and_gone(tmp_path: Path) -> None:
-    found = disks.written(str(tmp_path / "not" / "yet"))
+    found = filesystems.written(str(tmp_path / "not" / "yet"))
     assert found["error"] is None
     assert 0 <= found["ms"] < 60_000
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_written_says_why() -> None:
-    found = disks.written("/proc/self")
+    found = filesystems.written("/proc/self")
     assert found["ms"] is None
     assert found["error"]
 
@@ -38,10 +38,10 @@ def test_locks_of_extensions_have_an_age(tmp_path: Path) -> None:
     lock.parent.mkdir(parents=True)
     lock.touch()
     os.utime(lock, (1, 1))
-    ((found),) = disks.extension_locks(str(tmp_path))
+    ((found),) = filesystems.extension_locks(str(tmp_path))
     assert found["path"] == str(lock)
     assert found["age_s"] > 1_000_000_000
-    assert disks.extension_locks(str(tmp_path / "none")) == []
+    assert filesystems.extension_locks(str(tmp_path / "none")) == []
 
 
 def test_what_profiles_print_is_not_taken_for_an_answer(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.facts import Hca, Health
-from clusterddp.remote.infiniband import ports
+from clusterddp.remote.probes.infiniband import ports
 from tests.unit.evidence_made import cluster, health, seen, wrong
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.known import TABLE, find
-from clusterddp.remote.causes import last_error_line
+from clusterddp.remote.shared.failures import last_error_line
+from clusterddp.runs.known_messages import TABLE, find
 
 ROOT = Path(__file__).parents[2]
 TEXTS = sorted((ROOT / "tests" / "data" / "known").glob("*.txt"))

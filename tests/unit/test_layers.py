@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.bundle import PACKAGE, bundle
+from clusterddp.hosts.zipapp import PACKAGE, bundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ FACES = {"__init__", "__main__"}  # of the package: they pass on what the rooms 
 
 # A library → the only rooms that may import it. A type checker may know its names elsewhere.
 DOORS = {
-    "rich": {"terminal"},
+    "rich": {"cli/tables"},
     "fabric": {"connection"},
     "invoke": {"connection"},
     "paramiko": {"connection"},
@@ -72,17 +72,23 @@ HARMLESS = {
 }  # fmt: skip
 
 # Programs of remote/ that the training interpreter runs, so that they may ask for torch, inside a function.
-WITH_TORCH = {"store.py", "torchask.py", "gpuask.py", "programs/rehearse.py", "programs/measure.py"}
+WITH_TORCH = {
+    "rendezvous/store.py",
+    "probes/scripts/torch_facts.py",
+    "probes/scripts/gpu_trial.py",
+    "builtin/rehearse.py",
+    "builtin/bench.py",
+}
 # Loaded by torch itself, in the agent, so that it may stand on torch; nothing else of ours imports it.
-BY_TORCH = {"plugin/handler.py"}
-# The one absolute import there: state.py is the first code on a host, and calls the zipapp it has just received.
-BOOTSTRAP = ("state.py", f"{PACKAGE}.__main__")
+BY_TORCH = {"rendezvous/handler.py"}
+# The one absolute import there: bootstrap.py is the first code on a host, and calls the zipapp it has just received.
+BOOTSTRAP = ("system/bootstrap.py", f"{PACKAGE}.__main__")
 PROGRAMS = {
-    "hook/sitecustomize.py",
-    "torchask.py",
-    "gpuask.py",
-    "programs/rehearse.py",
-    "programs/measure.py",
+    "worker/hook/sitecustomize.py",
+    "probes/scripts/torch_facts.py",
+    "probes/scripts/gpu_trial.py",
+    "builtin/rehearse.py",
+    "builtin/bench.py",
 }  # run as files of their own, never imported by ours
 
 MOST_LINES, MOST_FUNCTION_LINES = 400, 60

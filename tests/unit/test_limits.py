@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote import limits as limiting
-from clusterddp.remote import room
-from clusterddp.remote.limits import STEP, Limits, level
-from clusterddp.remote.spool import Spool
-from clusterddp.remote.state import write_json
+from clusterddp.remote.logs import limit as limiting
+from clusterddp.remote.logs.limit import STEP, Limits, level
+from clusterddp.remote.spool.layout import Spool
+from clusterddp.remote.system import disk_space
+from clusterddp.remote.system.bootstrap import write_json
 from tests.unit.spool_writer import Tail, Writer, caught_up, read
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class TestHoles:
         def refuse(path: str, *_: int) -> None:
             raise OSError(95, "Operation not supported", path)
 
-        monkeypatch.setattr(room, "punch", refuse)
+        monkeypatch.setattr(disk_space, "punch", refuse)
         limit = limits(writer, 4 * STEP)
         for _ in range(3):
             writer.write("0.0.out", BLOCK * 8)
@@ -237,7 +237,7 @@ class TestFullDisk:
 
     def test_orders_events_and_the_exit_record_are_written_all_the_same(self, spool: Spool, small_disk: Path) -> None:
         for name in ("stop.json", "exit.json"):
-            room.keep(spool.path(name), 16 << 10)
+            disk_space.keep(spool.path(name), 16 << 10)
         limit = Limits(spool)
         fill(small_disk)
         limit.poll()
@@ -267,6 +267,6 @@ class TestFullDisk:
 
     def test_what_nobody_can_keep_is_no_error(self, spool: Spool, small_disk: Path) -> None:
         fill(small_disk)
-        room.keep(spool.path("exit.json"), 1 << 14)
-        assert not room.reserve(spool.path("events.jsonl"), 1 << 18)
+        disk_space.keep(spool.path("exit.json"), 1 << 14)
+        assert not disk_space.reserve(spool.path("events.jsonl"), 1 << 18)
         limiting.Limits(spool).poll()

@@ -12,7 +12,7 @@ import pytest
 from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
 from clusterddp.logs import Arrived, Broken, Ended, Event, Merge, Position, Selection, backoff, lines
 from clusterddp.logs import merge as merging
-from clusterddp.remote.wire import Frame
+from clusterddp.remote.shared.frames import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -25,7 +25,7 @@ from clusterddp.logs import (
     renderer_for,
     show,
 )
-from clusterddp.remote.wire import Frame
+from clusterddp.remote.shared.frames import Frame
 from tests.unit.spool_writer import Tail, Writer, read
 
 if TYPE_CHECKING:

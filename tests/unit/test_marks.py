@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote import marks
+from clusterddp.remote.probes import shared_folders
 from tests.unit.operation import run_operation
 
 if TYPE_CHECKING:
@@ -17,15 +17,17 @@ def test_a_mark_is_seen_where_the_folder_is_one_and_is_gone_in_the_end(tmp_path:
     (tmp_path / "own").mkdir()
     first = {"state": str(tmp_path / "own"), "workdir": str(tmp_path / "common" / "not" / "yet")}
     second = {"state": str(tmp_path / "common"), "workdir": str(tmp_path / "common")}
-    assert run_operation(marks.mark, {"nonce": "n1", "folders": first}) == ["state", "workdir"]
-    told: dict[str, Any] = run_operation(marks.marked, {"nonces": {"gpu01": "n1", "gpu03": "n3"}, "folders": second})
+    assert run_operation(shared_folders.mark, {"nonce": "n1", "folders": first}) == ["state", "workdir"]
+    told: dict[str, Any] = run_operation(
+        shared_folders.marked, {"nonces": {"gpu01": "n1", "gpu03": "n3"}, "folders": second}
+    )
     assert told == {"folders": {"state": ["gpu01"], "workdir": ["gpu01"]}}
-    run_operation(marks.unmark, {"nonce": "n1", "folders": first})
+    run_operation(shared_folders.unmark, {"nonce": "n1", "folders": first})
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
 
 
 def test_a_folder_that_takes_no_mark_is_left_out() -> None:
-    assert run_operation(marks.mark, {"nonce": "n1", "folders": {"state": "/proc/self"}}) == []
+    assert run_operation(shared_folders.mark, {"nonce": "n1", "folders": {"state": "/proc/self"}}) == []
 
 
 def test_what_a_lost_host_has_left_is_removed_by_the_next(tmp_path: Path) -> None:
@@ -34,5 +36,5 @@ def test_what_a_lost_host_has_left_is_removed_by_the_next(tmp_path: Path) -> Non
         path.touch()
     for path in (stale, other):
         os.utime(path, (1, 1))
-    run_operation(marks.mark, {"nonce": "n1", "folders": {"home": str(tmp_path)}})
+    run_operation(shared_folders.mark, {"nonce": "n1", "folders": {"home": str(tmp_path)}})
     assert sorted(path.name for path in tmp_path.iterdir()) == [".clusterddp-mark-n1", ".clusterddp-mark-new", "data"]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from clusterddp.checks import Diagnosis, judge, select
+from clusterddp.doctor.report_html import MOST_DRAWN, page
 from clusterddp.errors import UnreachableError
 from clusterddp.facts import Bench, Pair, Speed
-from clusterddp.page import MOST_DRAWN, page
 from tests.unit.evidence_made import cluster, seen
 
 MADE = "clusterddp 0, today"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import PlanError, UsageError
-from clusterddp.plan import LaunchOptions, Node, check_restarts, choose_backend, make_plan, predicted_ranks
+from clusterddp.launch.plan import LaunchOptions, Node, check_restarts, choose_backend, make_plan, predicted_ranks
 
 
 def node(rank: int, **changes: Any) -> Node:

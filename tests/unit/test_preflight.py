@@ -6,11 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from clusterddp import doctor, preflight
 from clusterddp.checks import TABLE, CheckResult, NetworkSeen, judge
 from clusterddp.errors import HelperError, HostsError, PlanError, UsageError
-from clusterddp.fanout import Host, Outcome
-from clusterddp.wanted import RunOptions
+from clusterddp.hosts.client import Host, Outcome
+from clusterddp.launch import preflight
+from clusterddp.launch.options import RunOptions
+from clusterddp.probe import evidence
 from tests.unit.evidence_made import address, failure, health, seen
 from tests.unit.facts_made import gpus, interface
 
@@ -97,7 +98,7 @@ def test_somebody_elses_process_on_a_gpu_that_the_run_takes_is_refused(monkeypat
         asked.extend(host.name for host in hosts)
         return [Outcome(name=host.name, value=told) for host in hosts]
 
-    monkeypatch.setattr(doctor, "healths", healths)
+    monkeypatch.setattr(evidence, "healths", healths)
     hosts, facts = hosts_of(MadeHost("gpu01", devices=2, gpus=tuple(used(1))), MadeHost("gpu02", devices=2))
     known = {name: outcome.get() for name, outcome in facts.items()}
 
@@ -118,7 +119,7 @@ def fitting(made: list[MadeHost], monkeypatch: pytest.MonkeyPatch, *failures: An
     said: list[str] = []
     where = {one.name: interface(address(one.name)) for one in made}
     network = NetworkSeen(label="x", where=where, failures=failures)
-    monkeypatch.setattr(doctor, "network", lambda *_, **__: network)
+    monkeypatch.setattr(evidence, "network", lambda *_, **__: network)
     hosts, facts = hosts_of(*made)
     wanted = RunOptions(script="t.py", **options)
     found = preflight.fitting(hosts, facts, wanted, preflight.chosen(wanted), said.append)

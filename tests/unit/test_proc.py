@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.remote import proc
+from clusterddp.remote.system import proc
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux")
 
 
 def in_child(code: str) -> str:
     """Run code beside proc in a process of its own: what it sets must not stay with the tests."""
-    program = f"from clusterddp.remote import proc\nimport os, resource\n{code}"
+    program = f"from clusterddp.remote.system import proc\nimport os, resource\n{code}"
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -75,7 +75,7 @@ def test_the_module_serves_the_oldest_python_too() -> None:
     if not found:
         pytest.skip("no Python 3.8 under ~/.pyenv")
     root = Path(__file__).parents[2]
-    program = "from clusterddp.remote import proc; print(proc.set_subreaper(), proc.boot_identity())"
+    program = "from clusterddp.remote.system import proc; print(proc.set_subreaper(), proc.boot_identity())"
     done = subprocess.run([found[-1], "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", proc.boot_identity()]
 

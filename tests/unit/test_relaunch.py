@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from clusterddp.plan import LaunchOptions, make_plan
-from clusterddp.remote.relaunch import Decision, decide, next_plan
+from clusterddp.launch.plan import LaunchOptions, make_plan
+from clusterddp.remote.supervisor.next_attempt import Decision, decide, next_plan
 from tests.unit.test_plan import node
 
 

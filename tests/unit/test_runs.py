@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import RunError
-from clusterddp.notices import following_notices
-from clusterddp.runs import Owner, RunView, choose, views
+from clusterddp.runs.notices import following_notices
+from clusterddp.runs.view import Owner, RunView, choose, views
 from tests.unit.runs_told import BEGAN, SECOND, Told
 
 ME = Owner(operator="alice@desk", project="p1")

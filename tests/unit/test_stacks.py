@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from clusterddp.stacks import groups, ranks_in_words, read
+from clusterddp.runs.stacks import groups, ranks_in_words, read
 
 DUMP = """Thread 0x00007f01 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 324 in wait

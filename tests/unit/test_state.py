@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.bundle import bundle
-from clusterddp.remote import state
-from clusterddp.remote.spool import Spool, all_spools, create
-from clusterddp.remote.state import (
+from clusterddp.hosts.zipapp import bundle
+from clusterddp.remote.spool.layout import Spool, all_spools, create
+from clusterddp.remote.system import bootstrap
+from clusterddp.remote.system.bootstrap import (
     Refused,
     clear_halves,
     private_folder,
@@ -45,8 +45,8 @@ class TestStateFolder:
 
     def test_a_home_on_a_network_filesystem_is_avoided(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         made: list[str] = []
-        monkeypatch.setattr(state, "filesystem_type", lambda _path: "nfs4")
-        monkeypatch.setattr(state, "private_folder", made.append)
+        monkeypatch.setattr(bootstrap, "filesystem_type", lambda _path: "nfs4")
+        monkeypatch.setattr(bootstrap, "private_folder", made.append)
         monkeypatch.setenv("HOME", str(tmp_path))
         assert state_folder(None) == f"/var/tmp/clusterddp-{os.getuid()}" == made[0]
 
@@ -72,8 +72,8 @@ class TestStateFolder:
             private_folder(str(tmp_path))
 
     def test_the_filesystem_of_a_path(self) -> None:
-        assert state.filesystem_type("/proc/self/status") == "proc"
-        assert state.filesystem_type("/") not in ("", "proc")
+        assert bootstrap.filesystem_type("/proc/self/status") == "proc"
+        assert bootstrap.filesystem_type("/") not in ("", "proc")
 
 
 class TestWholeFiles:
@@ -156,7 +156,7 @@ class TestSpool:
         assert spool.events()[-1]["event"] == "ended"
 
     def test_a_recorded_supervisor_counts_only_while_it_is_the_same_process(self, spool: Spool) -> None:
-        from clusterddp.remote import proc  # noqa: PLC0415 - beside its use
+        from clusterddp.remote.system import proc  # noqa: PLC0415 - beside its use
 
         record = {"pid": os.getpid(), "start_ticks": proc.start_ticks(os.getpid()), "boot": proc.boot_identity()}
         for changed, expected in (({}, os.getpid()), ({"start_ticks": 1}, None), ({"boot": "another"}, None)):
@@ -189,7 +189,7 @@ class TestLock:
     def test_it_is_held_by_one_and_ends_with_it(self, spool: Spool) -> None:
         assert not spool.alive()
         program = (
-            "import sys; from clusterddp.remote.spool import Spool\n"
+            "import sys; from clusterddp.remote.spool.layout import Spool\n"
             "spool = Spool(sys.argv[1]); print(spool.take_lock(), flush=True); sys.stdin.read()"
         )
         with subprocess.Popen(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import HelperError, SyncError
-from clusterddp.remote import workdir as remote_workdir
-from clusterddp.sync import look, preview, sync
+from clusterddp.remote.sync import apply as remote_workdir
+from clusterddp.sync.push import look, preview, sync
 from tests.unit.sync_help import FakeHost, content, push, tree_of, write
 
 

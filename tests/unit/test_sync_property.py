@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterddp.remote import manifest
+from clusterddp.remote.shared import manifest
 from tests.unit.sync_help import FakeHost, content, push, tree_of
 
 NAMES = st.sampled_from(["a", "b", "a/x", "a/y", "b/x", "a/x/deep", "c.py", "d/e/f"])

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote.state import Refused
-from clusterddp.remote.wire import MAX_BODY
+from clusterddp.remote.shared.frames import MAX_BODY
+from clusterddp.remote.system.bootstrap import Refused
 from tests.unit.spool_writer import SECOND, Tail, Writer, caught_up, read, times
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterddp.remote import index
-from clusterddp.remote.index import IndexReader, IndexWriter, last_growth, thinned
-from clusterddp.remote.watch import Watch
+from clusterddp.remote.logs import time_index
+from clusterddp.remote.logs.time_index import IndexReader, IndexWriter, last_growth, thinned
+from clusterddp.remote.system.inotify import Watch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,7 +118,7 @@ def test_thinning_moves_a_time_forward_by_less_than_a_thousandth_of_its_age(step
 
 
 def test_a_large_index_is_thinned_and_a_reader_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "THIN_SIZE", 1000)
+    monkeypatch.setattr(time_index, "THIN_SIZE", 1000)
     log, writer = tmp_path / "0.0.out", IndexWriter(str(tmp_path))
     found = IndexReader(f"{log}.idx")
     for step in range(50):

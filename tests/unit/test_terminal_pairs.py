@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.terminal import print_pairs
+from clusterddp.cli.tables import print_pairs
 from tests.unit.evidence_made import pairs
 
 if TYPE_CHECKING:

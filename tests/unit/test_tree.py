@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp import tree as tree_module
 from clusterddp.errors import SyncError, UsageError
 from clusterddp.project import find
-from clusterddp.tree import parse_size, scan
+from clusterddp.sync import files as tree_module
+from clusterddp.sync.files import parse_size, scan
 from tests.unit.sync_help import project_at, tree_of, write
 
 
@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_read_is_an_error_with_its_name(tmp_path: Path, mo
         raise PermissionError(13, "Permission denied", path)
 
     # root may read everything: only the system call's answer can be simulated
-    monkeypatch.setattr("clusterddp.hashes.hash_file", deny)
+    monkeypatch.setattr("clusterddp.sync.hash_cache.hash_file", deny)
     with pytest.raises(SyncError, match=r"locked\.bin: cannot be read \(Permission denied\)"):
         tree_of(root)
 

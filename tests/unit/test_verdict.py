@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.causes import ENDED, LOST_PEER, OWN
-from clusterddp.remote.spool import FAIL_FAST_REASON, LEASE, TIME_LIMIT
-from clusterddp.verdict import Verdict, judge, recovered
+from clusterddp.remote.shared.failures import ENDED, LOST_PEER, OWN
+from clusterddp.remote.spool.layout import FAIL_FAST_REASON, LEASE, TIME_LIMIT
+from clusterddp.runs.verdict import Verdict, judge, recovered
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.remote.wire import MAX_BODY, MAX_FRAME, Decoder, Frame, ProtocolError, encode
+from clusterddp.remote.shared.frames import MAX_BODY, MAX_FRAME, Decoder, Frame, ProtocolError, encode
 
 frames = st.lists(st.tuples(st.dictionaries(st.text(max_size=9), st.integers()), st.binary(max_size=300)), max_size=8)
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import HelperError
-from clusterddp.remote import manifest, record
-from clusterddp.remote import workdir as remote_workdir
-from clusterddp.remote.state import Refused, write_private
-from clusterddp.remote.stream import ZLIB, Incoming
+from clusterddp.remote.shared import manifest
+from clusterddp.remote.shared.sync_stream import ZLIB, Incoming
+from clusterddp.remote.sync import apply as remote_workdir
+from clusterddp.remote.sync import record
+from clusterddp.remote.system.bootstrap import Refused, write_private
 from tests.unit.sync_help import FakeHost, content, push, tree_of, write
 
 
@@ -56,10 +57,10 @@ def test_a_cut_leaves_each_file_old_or_new_and_the_next_sync_mends_it(
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr("clusterddp.remote.placing.shutil", SimpleNamespace(rmtree=lambda *_, **__: None))
+        patch.setattr("clusterddp.remote.sync.place.shutil", SimpleNamespace(rmtree=lambda *_, **__: None))
         cutting = {name: counted(getattr(os, name)) for name in ("rename", "unlink", "mkdir", "rmdir")}
-        patch.setattr("clusterddp.remote.placing.os", SimpleNamespace(**{**vars(os), **cutting}))
-        patch.setattr("clusterddp.remote.record.write_private", counted(write_private))
+        patch.setattr("clusterddp.remote.sync.place.os", SimpleNamespace(**{**vars(os), **cutting}))
+        patch.setattr("clusterddp.remote.sync.record.write_private", counted(write_private))
         with contextlib.suppress(Cut):
             push(root, host)
     for path, text in content(host.workdir).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusterddp.remote.workerenv import wrong_size
+from clusterddp.remote.worker.environment import wrong_size
 
 FIXED = {"elastic": False, "world_size": 7, "min_nodes": 3}
 ELASTIC = {"elastic": True, "world_size": 7, "min_nodes": 2}

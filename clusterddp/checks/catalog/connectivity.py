@@ -1,0 +1,84 @@
+"""Checks of the way to the hosts: connections, keys, our helper there, what the login does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.model import Check, Finding, warn
+from clusterddp.errors import HelperError, HostKeyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from clusterddp.checks.model import Evidence
+    from clusterddp.errors import ClusterddpError
+
+CATEGORY = "SSH"
+
+
+def _failed(kind: Callable[[ClusterddpError], bool]) -> Callable[[Evidence], Iterable[Finding]]:
+    def judge(evidence: Evidence) -> Iterable[Finding]:
+        for seen in evidence.hosts:
+            if seen.error and kind(seen.error):
+                message = seen.error.message.removeprefix(f"{seen.name}: ")
+                yield Finding(verdict="fail", hosts=(seen.name,), message=message, fix=seen.error.remedy)
+
+    return judge
+
+
+def _is_key(error: ClusterddpError) -> bool:
+    return isinstance(error, HostKeyError)
+
+
+def _is_helper(error: ClusterddpError) -> bool:
+    return isinstance(error, HelperError)
+
+
+def _is_connection(error: ClusterddpError) -> bool:
+    return not _is_key(error) and not _is_helper(error)
+
+
+def _noise(evidence: Evidence) -> Iterable[Finding]:
+    for seen in evidence.hosts:
+        if seen.noise.strip():
+            line = seen.noise.strip().splitlines()[0][:80]
+            yield warn(seen.name, f"the login shell prints {line!r} without a terminal")
+
+
+CHECKS = (
+    Check(
+        name="connection",
+        category=CATEGORY,
+        title="every host is reached by SSH",
+        judge=_failed(_is_connection),
+        symptom="the job never starts: the other hosts wait for this one in the rendezvous, 600 s by default",
+        fix="try `ssh HOST true`; go on without it by --limit 'all:!HOST'",
+    ),
+    Check(
+        name="host-keys",
+        category=CATEGORY,
+        title="every host has the key that is known",
+        judge=_failed(_is_key),
+        after=("connection",),
+        symptom="Host key verification failed",
+        fix="`clusterddp up` shows unknown keys; one that has changed must be explained by whoever runs the host",
+    ),
+    Check(
+        name="helper",
+        category=CATEGORY,
+        title="our helper starts on every host",
+        judge=_failed(_is_helper),
+        after=("connection", "host-keys"),
+        symptom="python3: command not found",
+        fix="install python3 (3.8 or newer), or set ansible_python_interpreter",
+    ),
+    Check(
+        name="login-noise",
+        category=CATEGORY,
+        title="login shells print nothing",
+        judge=_noise,
+        after=("connection", "host-keys", "helper"),
+        symptom="rsync, scp: protocol version mismatch, is your shell clean? (clusterddp itself reads past it)",
+        fix="let the shell's rc file print only where there is a terminal: [ -t 1 ] && …",
+    ),
+)

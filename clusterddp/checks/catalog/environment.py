@@ -1,0 +1,145 @@
+"""Checks of what surrounds torch: packages, the NCCL that is loaded, settings, locks of extensions, paths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.catalog.software import CATEGORY, STEERING
+from clusterddp.checks.model import Check, Finding, for_facts, for_health, odd_ones, warn
+from clusterddp.facts import job_paths
+from clusterddp.text.folding import few
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from clusterddp.checks.model import Evidence
+    from clusterddp.facts import Facts, Health
+    from clusterddp.inventory import HostEntry
+
+_HOST_OWN = ("IFNAME", "HCA", "TOPO", "FILE", "HOSTID")  # such variables may differ from host to host
+_MOST = 6  # differences that are listed of a host
+_OLD = 600  # seconds; few extensions take longer to build
+
+
+def apart(
+    told: Mapping[str, Mapping[str, str]], word: Callable[[str, str], str], nothing: str
+) -> Iterable[tuple[str, str]]:
+    """Each host that differs from most, and where, as one text.
+
+    Args:
+        told: Values by key, by host.
+        word: A key and its value as one word.
+        nothing: What stands for a value that a host does not have.
+    """
+    found: dict[str, list[str]] = {}
+    for key in sorted({key for values in told.values() for key in values}):
+        theirs = {host: word(key, values[key]) if key in values else "" for host, values in told.items()}
+        usual, odd = odd_ones(theirs)
+        other = next(host for host, value in theirs.items() if value == usual)
+        for host, value in odd.items():
+            found.setdefault(host, []).append(f"{value or f'{key} {nothing}'} ({usual or nothing} on {other})")
+    for host, words in found.items():
+        yield host, few(words, _MOST)
+
+
+def _settings(evidence: Evidence) -> Iterable[Finding]:
+    told = {}
+    for entry, facts in evidence.facts:
+        steering = {name: value for name, value in facts.environment.items() if name.startswith(STEERING)}
+        every = {**facts.settings, **steering}
+        told[entry.name] = {name: value for name, value in every.items() if not name.endswith(_HOST_OWN)}
+    for host, text in apart(told, lambda name, value: f"{name}={value[:80]}", "unset"):
+        yield warn(host, text)
+
+
+def _packages(evidence: Evidence) -> Iterable[Finding]:
+    told = {
+        entry.name: {name: version for name, version in facts.packages.items() if name != "torch"}
+        for entry, facts in evidence.facts
+        if facts.packages is not None
+    }
+    for host, text in apart(told, lambda name, version: f"{name} {version}", "not there"):
+        yield warn(host, text)
+    for entry, facts in evidence.facts:
+        if facts.packages is None:
+            yield Finding(verdict="unknown", hosts=(entry.name,), message="could not look: no packages were told")
+
+
+def _nccl(entry: HostEntry, facts: Facts) -> Finding | None:
+    torch = facts.torch
+    if torch is None or not torch.nccl or not torch.nccl_loaded or torch.nccl == torch.nccl_loaded:
+        return None
+    where = f" ({torch.nccl_library})" if torch.nccl_library else ""
+    return warn(entry.name, f"torch was built with NCCL {torch.nccl}, and loads {torch.nccl_loaded}{where}")
+
+
+def _locks(entry: HostEntry, health: Health) -> Finding | None:
+    old = [f"{path} is {age // 60} min old" for path, age in sorted(health.locks.items()) if age >= _OLD]
+    return warn(entry.name, ", ".join(old[:3]), fix="unless one is being built: rm it") if old else None
+
+
+def _paths(evidence: Evidence) -> Iterable[Finding]:
+    """A path that one host lacks counts only where the same variable's is there on another: jobs make folders too."""
+    there: dict[str, str] = {}
+    lacking: list[tuple[str, str, str]] = []
+    for seen in evidence.hosts:
+        if not seen.facts or not seen.health:
+            continue
+        for path, name in job_paths(seen.entry, seen.facts).items():
+            if seen.health.paths.get(path):
+                there.setdefault(name, seen.name)
+            elif path in seen.health.paths:
+                lacking.append((seen.name, name, path))
+    for host, name, path in lacking:
+        if name in there:
+            yield warn(host, f"{name}={path} is not there, on {there[name]} it is")
+
+
+CHECKS = (
+    Check(
+        name="nccl-loaded",
+        category=CATEGORY,
+        title="the NCCL that is loaded is the one torch was built with",
+        judge=for_facts(_nccl),
+        needs=("facts",),
+        after=("python", "torch", "nccl-equal"),
+        symptom="undefined symbol, or NCCL features that torch expects and does not find",
+        fix="clear LD_LIBRARY_PATH and LD_PRELOAD of another NCCL, in clusterddp_setup and the login's rc files",
+    ),
+    Check(
+        name="packages",
+        category=CATEGORY,
+        title="the same packages in the same versions",
+        judge=_packages,
+        needs=("facts",),
+        after=("python", "torch", "torch-equal"),
+        symptom="ModuleNotFoundError, or models and data that differ between the ranks",
+        fix="install from one lock file on all hosts (`pip freeze` on one, `pip install -r` on the others)",
+    ),
+    Check(
+        name="settings-equal",
+        category=CATEGORY,
+        title="NCCL, gloo and proxies are set alike",
+        judge=_settings,
+        needs=("facts",),
+        symptom="Message truncated: received 524288 bytes instead of 65536, or a hang in the first collective",
+        fix="set them in clusterddp_env of all hosts, not in one host's rc files, ~/.nccl.conf or /etc/nccl.conf",
+    ),
+    Check(
+        name="extension-locks",
+        category=CATEGORY,
+        title="no old lock of an extension's build",
+        judge=for_health(_locks),
+        needs=("health",),
+        symptom="the first import of an extension never ends: it waits for a build that was killed",
+    ),
+    Check(
+        name="paths",
+        category=CATEGORY,
+        title="what the environment names is on every host or on none",
+        judge=_paths,
+        needs=("facts", "health"),
+        symptom="FileNotFoundError: No such file or directory",
+        fix="mount or copy it there, or set that host's own path in its clusterddp_env",
+    ),
+)

@@ -1,0 +1,232 @@
+"""Checks of NVIDIA's GPUs as their driver and the kernel tell of them: memory, errors, clocks, MIG.
+
+A host without NVIDIA's GPUs is skipped. Not here: how they are connected (checks/catalog/gpu_links.py), GPUs tried
+by torch (checks/catalog/gpu_trial.py), counts and drivers (checks/catalog/gpus.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.catalog.xid_table import MEANINGS, OF_PROGRAMS, OTHER, RESET
+from clusterddp.checks.model import Check, Finding, fail, odd_ones, unknown, warn
+from clusterddp.text.folding import collapsed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from clusterddp.checks.model import Evidence, Seen
+    from clusterddp.facts import Card, GpuHealth, Xid
+
+    Judge = Callable[[Seen, GpuHealth], Iterable[Finding]]
+
+CATEGORY = "GPUs"
+_DAY = 86400
+_MONTH = 30 * _DAY  # a GPU that has worked since is well
+_SLOW = {
+    "hw_slowdown": "by the board (heat or power)",
+    "hw_thermal_slowdown": "by heat",
+    "hw_power_brake_slowdown": "by the power supply",
+    "sw_thermal_slowdown": "by heat",
+}
+_REPLACE = "have the GPU replaced; until then leave the host out by --limit, or the GPU by clusterddp_gpus"
+
+
+def for_gpus(judge: Judge) -> Callable[[Evidence], Iterable[Finding]]:
+    """A judgement of each host's GPUs alone; skipped where there is none, and where nvidia-smi told nothing."""
+
+    def judged(evidence: Evidence) -> Iterable[Finding]:
+        for seen in evidence.hosts:
+            why = _untold(seen)
+            if why:
+                yield Finding(verdict="skipped", hosts=(seen.name,), message=why)
+            elif seen.gpu_health:
+                yield from judge(seen, seen.gpu_health)
+
+    return judged
+
+
+def _untold(seen: Seen) -> str:
+    told = seen.gpu_health
+    if told is None or not (told.reason or told.error):
+        return ""
+    return told.reason or "because of nvidia-smi"
+
+
+def _answers(evidence: Evidence) -> Iterable[Finding]:
+    for seen in evidence.hosts:
+        told = seen.gpu_health
+        if told and told.reason:
+            yield Finding(verdict="skipped", hosts=(seen.name,), message=told.reason)
+        elif told and told.error:
+            yield fail(seen.name, told.error)
+
+
+def _health(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
+    yield from on_cards(seen.name, told.cards, _broken, fail, fix=_REPLACE)
+    yield from on_cards(seen.name, told.cards, _to_be_reset, fail)
+
+
+def _broken(card: Card) -> str:
+    return "its memory has errors that cannot be repaired" if card.repair_failed else ""
+
+
+def _to_be_reset(card: Card) -> str:
+    if card.repair_failed:
+        return ""
+    words = [
+        f"{card.uncorrectable} uncorrectable memory errors since it was last reset" if card.uncorrectable else "",
+        "bad memory that only a reset takes out of use" if card.repair_pending else "",
+        f"the driver asks for {card.recovery!r}" if card.recovery else "",
+    ]
+    return ", ".join(filter(None, words))
+
+
+def _errors(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
+    if told.xids_error:
+        yield unknown(seen.name, f"could not look: {told.xids_error}")
+    buses = {_bus(card.bus): card.index for card in told.cards}
+    for one in told.xids:
+        if one.xid not in OF_PROGRAMS and one.seconds_ago < _MONTH:
+            index = buses.get(_bus(one.bus))
+            yield _error(seen.name, one, f"PCI {one.bus}" if index is None else f"GPU {index}")
+
+
+def _error(host: str, one: Xid, where: str) -> Finding:
+    meaning = MEANINGS.get(one.xid, OTHER)
+    said = f" ({one.text[:80]})" if one.xid == 154 or meaning is OTHER else ""
+    times = f", {one.count} times, the last" if one.count > 1 else ","
+    message = f"{where}: Xid {one.xid}, {meaning.text}{said}{times} {_ago(one.seconds_ago)} ago"
+    recent = one.seconds_ago < _DAY  # since then it was reset, or it would not run
+    return (fail if meaning.verdict == "fail" and recent else warn)(host, message, fix=meaning.action)
+
+
+def _bus(text: str) -> str:
+    """An address on the bus as all write it: nvidia-smi has ``00000000:07:00.0``, the kernel ``0000:07:00``."""
+    domain, _, rest = text.lower().partition(":")
+    return f"{domain[-4:]}:{rest.partition('.')[0]}"
+
+
+def _ago(seconds: int) -> str:
+    for unit, name in ((_DAY, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds // unit} {name}"
+    return f"{seconds} s"
+
+
+def _speed(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
+    yield from on_cards(seen.name, told.cards, _slowed, warn)
+    yield from on_cards(seen.name, told.cards, _capped, warn, fix="`sudo nvidia-smi -pl WATTS`, if it is not meant")
+
+
+def _slowed(card: Card) -> str:
+    by = list(dict.fromkeys(_SLOW[name] for name in card.slowdowns if name in _SLOW))
+    hot = f" at {card.celsius} °C" if card.celsius is not None else ""
+    # The board's word stands beside the reason for it, where it gives one.
+    named = [word for word in by if word != _SLOW["hw_slowdown"]] or by
+    return f"slowed down {' and '.join(named)}{hot}" if named else ""
+
+
+def _capped(card: Card) -> str:
+    if card.power_watts is None or card.default_watts is None or card.power_watts >= card.default_watts:
+        return ""
+    return f"limited to {card.power_watts} W, {card.default_watts} W are its default"
+
+
+def _mig(evidence: Evidence) -> Iterable[Finding]:
+    yield from for_gpus(_mig_alone)(evidence)
+    modes = {seen.name: _mode(seen.gpu_health.cards) for seen in evidence.hosts if seen.gpu_health}
+    usual, odd = odd_ones({name: mode for name, mode in modes.items() if mode in ("on", "off")})
+    for host, mode in odd.items():
+        yield warn(host, f"MIG is {mode}, {usual} on most hosts")
+
+
+def _mode(cards: Iterable[Card]) -> str:
+    modes = {card.mig for card in cards}
+    return "mixed" if len(modes) > 1 else "on" if True in modes else "off" if modes else ""
+
+
+def _mig_alone(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
+    fix = "`sudo nvidia-smi mig -cgi PROFILE -C`, or switch MIG off: `sudo nvidia-smi -mig 0`"
+    yield from on_cards(seen.name, told.cards, _without_instance, fail, fix=fix)
+    if _mode(told.cards) == "mixed":
+        yield from on_cards(seen.name, told.cards, _cut, warn)
+
+
+def _cut(card: Card) -> str:
+    return "MIG is on, off on others" if card.mig and card.instances else ""
+
+
+def _without_instance(card: Card) -> str:
+    return "MIG is on, and it has no instance: torch sees nothing of it" if card.mig and not card.instances else ""
+
+
+def on_cards(
+    host: str, cards: Iterable[Card], wrong: Callable[[Card], str], verdict: Callable[..., Finding], **more: str
+) -> Iterable[Finding]:
+    """What is wrong with each GPU of a host, those with the same words as one."""
+    return grouped(host, {card.index: words for card in cards if (words := wrong(card))}, verdict, **more)
+
+
+def grouped(host: str, words: Mapping[int, str], verdict: Callable[..., Finding], **more: str) -> Iterable[Finding]:
+    """What is wrong with a host's GPUs by their index, those with the same words as one finding."""
+    alike: dict[str, list[str]] = {}
+    for index, text in words.items():
+        alike.setdefault(text, []).append(f"GPU {index}")
+    for text, names in alike.items():
+        yield verdict(host, f"{collapsed(names)}: {text}", **more)
+
+
+AFTER = ("gpus", "nvidia-smi")
+CHECKS = (
+    Check(
+        name="nvidia-smi",
+        category=CATEGORY,
+        title="nvidia-smi tells of every GPU",
+        judge=_answers,
+        needs=("facts", "gpu-health"),
+        after=("gpus",),
+        symptom="a hang in the first .cuda(), or CUDA error: unknown error",
+        fix="run `nvidia-smi -q` there; one that hangs or fails needs the driver reloaded, or a reboot",
+    ),
+    Check(
+        name="gpu-health",
+        category=CATEGORY,
+        title="the GPUs' memory is sound, and none waits for a reset",
+        judge=for_gpus(_health),
+        needs=("facts", "gpu-health"),
+        after=AFTER,
+        symptom="CUDA error: uncorrectable ECC error encountered, or a loss that becomes NaN",
+        fix=RESET,
+    ),
+    Check(
+        name="xids",
+        category=CATEGORY,
+        title="the kernel log has no error of a GPU",
+        judge=for_gpus(_errors),
+        needs=("facts", "gpu-health"),
+        after=AFTER,
+        symptom="CUDA error: unknown error, GPU is lost, or a collective that never ends",
+        fix=RESET,
+    ),
+    Check(
+        name="gpu-speed",
+        category=CATEGORY,
+        title="no GPU is slowed down by heat or power",
+        judge=for_gpus(_speed),
+        needs=("facts", "gpu-health"),
+        after=AFTER,
+        symptom="all ranks wait for one that is slow",
+        fix="look at fans, airflow and power of that machine",
+    ),
+    Check(
+        name="mig",
+        category=CATEGORY,
+        title="MIG is used alike, and has instances where it is on",
+        judge=_mig,
+        needs=("facts", "gpu-health"),
+        after=AFTER,
+        symptom="No CUDA GPUs are available, or ranks with a fraction of the others' memory",
+        fix="switch it off (`sudo nvidia-smi -mig 0`), or name the instances in clusterddp_gpus",
+    ),
+)

@@ -1,0 +1,151 @@
+"""Checks of how NVIDIA's GPUs are connected: NVLink and its fabric, PCIe lanes, InfiniBand to their memory.
+
+Not here: whether copies between GPUs arrive (checks/catalog/gpu_trial.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.catalog.gpu_health import AFTER, CATEGORY, for_gpus, grouped, on_cards
+from clusterddp.checks.model import Check, Finding, fail, unknown, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from clusterddp.checks.model import Evidence, Seen
+    from clusterddp.facts import Card, GpuHealth
+
+
+def _links(evidence: Evidence) -> Iterable[Finding]:
+    yield from for_gpus(_links_untold)(evidence)
+
+    def links(told: GpuHealth, card: Card) -> int | None:
+        return told.links[card.uuid][0] if card.uuid in told.links else None
+
+    yield from _warned(
+        (seen, card, f"{up} of {told.links[card.uuid][1]} NVLinks are up{_others(most)}")
+        for seen, told, card, up, most in _beside_its_kind(evidence, links)
+        if up < most  # some cards have links that lead nowhere: only others of the kind tell
+    )
+
+
+def _links_untold(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
+    if told.links_error:
+        yield unknown(seen.name, f"could not look: {told.links_error}")
+
+
+def _width(evidence: Evidence) -> Iterable[Finding]:
+    yield from for_gpus(lambda _seen, _told: ())(evidence)
+    yield from _warned(
+        (seen, card, f"{width} PCIe lanes of {card.most_width}{_others(most) if width < most else ''}")
+        for seen, _told, card, width, most in _beside_its_kind(evidence, lambda _told, card: card.width)
+        # Virtual machines and boards give healthy cards half of their lanes; then others of the kind have no more.
+        if card.most_width and width < card.most_width and (width < most or width < card.most_width // 2)
+    )
+
+
+def _others(most: int) -> str:
+    return f", {most} on others of its kind"
+
+
+def _warned(found: Iterable[tuple[Seen, Card, str]]) -> Iterable[Finding]:
+    """What was found on single GPUs, by host, those with the same words together."""
+    words: dict[str, dict[int, str]] = {}
+    for seen, card, text in found:
+        words.setdefault(seen.name, {})[card.index] = text
+    for host, by_index in words.items():
+        yield from grouped(host, by_index, warn)
+
+
+def _beside_its_kind(
+    evidence: Evidence, value: Callable[[GpuHealth, Card], int | None]
+) -> list[tuple[Seen, GpuHealth, Card, int, int]]:
+    """Each GPU that tells a value, with it, and the most that one of its model has on any host."""
+    found = [
+        (seen, seen.gpu_health, card, own)
+        for seen in evidence.hosts
+        if seen.gpu_health
+        for card in seen.gpu_health.cards
+        if (own := value(seen.gpu_health, card)) is not None
+    ]
+    most: dict[str, int] = {}
+    for seen, _, card, own in found:
+        model = _model(seen, card)
+        most[model] = max(most.get(model, 0), own)
+    return [(seen, told, card, own, most[_model(seen, card)]) for seen, told, card, own in found]
+
+
+def _model(seen: Seen, card: Card) -> str:
+    return next((gpu.name for gpu in seen.facts.gpus if gpu.uuid == card.uuid), "") if seen.facts else ""
+
+
+def _fabric(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
+    started = told.trial is not None and all(not start.error for start in told.trial.starts)
+    # One GPU of a board, lent to a virtual machine, may be no part of a fabric, and need none.
+    wrong = list(on_cards(seen.name, told.cards, _outside, warn if started else fail))
+    yield from wrong
+    if wrong or not told.switches or any(card.fabric_state for card in told.cards):
+        return
+    if told.fabric_manager not in (None, "active"):
+        yield fail(
+            seen.name, f"there are {told.switches} NVSwitches, and nvidia-fabricmanager is {told.fabric_manager}"
+        )
+    elif told.fabric_manager is None and not started:
+        yield unknown(seen.name, "could not look: no systemd here that tells of nvidia-fabricmanager")
+
+
+def _outside(card: Card) -> str:
+    """Why a GPU is not part of its NVSwitches' fabric; empty if it is, or needs none."""
+    if card.fabric_state not in (None, "Completed"):
+        return f"its place in the NVLink fabric: {card.fabric_state}"
+    return f"NVLink fabric: {card.fabric_status}" if card.fabric_status not in (None, "Success") else ""
+
+
+def _direct(seen: Seen, told: GpuHealth) -> Iterable[Finding]:
+    if told.mellanox and not told.peer_memory and not told.open_driver:
+        yield warn(seen.name, f"{', '.join(told.mellanox[:4])} cannot reach the GPUs' memory: no nvidia_peermem")
+
+
+CHECKS = (
+    Check(
+        name="nvlink",
+        category=CATEGORY,
+        title="as many NVLinks are up on GPUs of one kind",
+        judge=_links,
+        needs=("facts", "gpu-health"),
+        after=AFTER,
+        symptom="collectives at a fraction of their bandwidth",
+        fix="reset the GPUs of that machine together, or reboot; reseat bridges, have the board looked at",
+    ),
+    Check(
+        name="pcie-width",
+        category=CATEGORY,
+        title="the GPUs have all their PCIe lanes",
+        judge=_width,
+        needs=("facts", "gpu-health"),
+        after=AFTER,
+        symptom="one rank loads its batches slower, all wait for it",
+        fix="reseat the card or its riser",
+    ),
+    Check(
+        name="gpu-direct",
+        category=CATEGORY,
+        title="InfiniBand reaches the GPUs' memory",
+        judge=for_gpus(_direct),
+        needs=("facts", "gpu-health"),
+        after=AFTER,
+        symptom="collectives between hosts at a third of their bandwidth",
+        fix="sudo modprobe nvidia_peermem, or use the driver's open kernel modules",
+    ),
+    Check(
+        name="fabric-manager",
+        category=CATEGORY,
+        title="the NVSwitches are set up by their fabric manager",
+        judge=for_gpus(_fabric),
+        needs=("facts", "gpu-health"),
+        after=AFTER,
+        symptom="Error 802: system not yet initialized",
+        fix="sudo systemctl enable --now nvidia-fabricmanager, of exactly the driver's version",
+    ),
+)

@@ -1,0 +1,142 @@
+"""Checks of GPUs as torch finds them when it tries each: built for them, started, copied between.
+
+Not here: what the driver tells of them (checks/catalog/gpu_health.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.catalog.gpu_health import CATEGORY
+from clusterddp.checks.model import Check, Finding, fail, unknown
+from clusterddp.text.folding import few
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from clusterddp.checks.model import Evidence, Seen
+    from clusterddp.facts import GpuHealth, Trial
+
+_ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
+
+
+def for_trials(judge: Callable[[Seen, Trial], Iterable[Finding]]) -> Callable[[Evidence], Iterable[Finding]]:
+    """A judgement of each host's trial alone; skipped where GPUs were not tried."""
+
+    def judged(evidence: Evidence) -> Iterable[Finding]:
+        for seen in evidence.hosts:
+            told = seen.gpu_health
+            if told and told.trial and told.trial.error:
+                yield unknown(seen.name, f"could not look: {told.trial.error}")
+            elif told and told.trial:
+                yield from judge(seen, told.trial)
+            elif told and not _fails_already(seen):
+                yield Finding(verdict="skipped", hosts=(seen.name,), message=_untried(seen, told))
+
+    return judged
+
+
+def _untried(seen: Seen, told: GpuHealth) -> str:
+    if told.reason:
+        return told.reason
+    return "its GPUs are in use" if seen.facts and seen.facts.devices else "torch sees no GPU there"
+
+
+def _fails_already(seen: Seen) -> bool:
+    return bool(seen.facts and seen.facts.torch and seen.facts.torch.device_error)
+
+
+def _architecture(seen: Seen, trial: Trial) -> Iterable[Finding]:
+    told: dict[tuple[int, int], list[int]] = {}
+    for start in trial.starts:
+        if start.capability and start.arches and not _built_for(start.arches, start.capability):
+            told.setdefault(start.capability, []).append(start.index)
+    for (major, minor), indices in told.items():
+        arches = ", ".join(trial.starts[0].arches)
+        where = f"cuda:{', '.join(map(str, indices))}"
+        yield fail(seen.name, f"{where}: this torch is built for {arches}, not for sm_{major}{minor}")
+
+
+def _built_for(arches: Iterable[str], capability: tuple[int, int]) -> bool:
+    """Whether code for one of these runs on a GPU of that compute capability.
+
+    Binary code (sm) runs on the same major version from its minor one up, PTX (compute) on all that is newer; with an
+    ``a`` only on exactly its own, with an ``f`` only within its major version.
+    """
+    for word in arches:
+        match = _ARCH.fullmatch(word)
+        if not match:
+            continue
+        own = int(match[2]), int(match[3])
+        family = own[0] == capability[0] and own <= capability
+        portable = match[1] == "compute" and not match[4] and own <= capability
+        if own == capability or (family and match[4] != "a") or portable:
+            return True
+    return False
+
+
+def _start(evidence: Evidence) -> Iterable[Finding]:
+    for seen in evidence.hosts:
+        if seen.facts and seen.facts.torch and seen.facts.torch.device_error:
+            yield fail(seen.name, seen.facts.torch.device_error)
+    yield from for_trials(_started)(evidence)
+
+
+def _started(seen: Seen, trial: Trial) -> Iterable[Finding]:
+    for start in trial.starts:
+        if start.error:
+            yield fail(seen.name, f"cuda:{start.index}: {start.error}")
+
+
+def _peers(seen: Seen, trial: Trial) -> Iterable[Finding]:
+    peers = trial.peers
+    if peers is None:
+        why = "it has one GPU" if len(trial.starts) == 1 else "because of gpu-start"
+        yield Finding(verdict="skipped", hosts=(seen.name,), message=why)
+        return
+    iommu = seen.gpu_health.iommu if seen.gpu_health else None
+    translates = iommu is not None and iommu != "identity"
+    hint = "boot with iommu=pt (the IOMMU translates here)" if translates else "switch ACS off for the GPUs' bridges"
+    fix = f"{hint}, or switch the IOMMU off in the firmware; until then clusterddp_env: {{NCCL_P2P_DISABLE: 1}}"
+    if peers.hangs:
+        yield fail(seen.name, f"a copy from cuda:{peers.hangs[0]} to cuda:{peers.hangs[1]} hangs", fix=fix)
+    if peers.wrong:
+        pairs = few([f"{source} → {target}" for source, target in peers.wrong], 6)
+        yield fail(seen.name, f"what is copied between GPUs arrives changed: cuda:{pairs}", fix=fix)
+    if peers.error:
+        yield fail(seen.name, f"copies between GPUs: {peers.error}", fix=fix)
+
+
+CHECKS = (
+    Check(
+        name="architecture",
+        category=CATEGORY,
+        title="torch is built for the GPUs' generation",
+        judge=for_trials(_architecture),
+        needs=("facts", "gpu-trial"),
+        after=("python", "torch", "gpus", "driver"),
+        symptom="no kernel image is available for execution on the device",
+        fix="install a build of torch that lists the GPU's sm_XX in torch.cuda.get_arch_list()",
+    ),
+    Check(
+        name="gpu-start",
+        category=CATEGORY,
+        title="torch can start the GPUs it sees",
+        judge=_start,
+        needs=("facts", "gpu-trial"),
+        after=("python", "torch", "gpus", "driver", "nvidia-smi", "fabric-manager", "architecture"),
+        symptom="CUDA error, or a hang in the first .cuda()",
+        fix="reset the GPU or reboot; on machines with NVSwitch look at nvidia-fabricmanager",
+    ),
+    Check(
+        name="peer-copies",
+        category=CATEGORY,
+        title="GPUs of one host copy to each other",
+        judge=for_trials(_peers),
+        needs=("facts", "gpu-trial"),
+        after=("python", "torch", "gpus", "driver", "fabric-manager", "architecture", "gpu-start"),
+        symptom="a hang at 100 % GPU use in the first collective, or a loss that becomes NaN",
+        fix="clusterddp_env: {NCCL_P2P_DISABLE: 1}",
+    ),
+)

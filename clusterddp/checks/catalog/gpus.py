@@ -1,0 +1,132 @@
+"""Checks of GPUs and their driver.
+
+Not here: which GPUs a run takes (facts/gpu_assignment.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.catalog.software import equal
+from clusterddp.checks.model import Check, Finding, fail, for_facts, unknown, warn
+from clusterddp.facts import check_gpus
+from clusterddp.facts.gpu_assignment import FREE_MIB
+from clusterddp.text.folding import few
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from clusterddp.checks.model import Evidence, Seen
+    from clusterddp.facts import Facts, Gpu, Owner
+    from clusterddp.inventory import HostEntry
+
+CATEGORY = "GPUs"
+# The oldest driver for a major version of CUDA, within which minor versions are compatible.
+_DRIVERS = {11: (450, 80), 12: (525, 60), 13: (580, 65)}
+
+
+def _counts(evidence: Evidence) -> Iterable[Finding]:
+    for line in check_gpus(evidence.facts):
+        host, _, text = line.partition(": ")
+        message, _, fix = text.rpartition("; ")
+        yield fail(host, message or text, fix=fix)
+    for entry, facts in evidence.facts:
+        if isinstance(entry.gpus, int) and len(facts.gpus) != entry.gpus and facts.devices != entry.gpus:
+            yield fail(entry.name, f"{facts.devices} GPUs, clusterddp_gpus says {entry.gpus}")
+        elif isinstance(entry.gpus, tuple):
+            there = {str(gpu.index) for gpu in facts.gpus} | {gpu.uuid for gpu in facts.gpus}
+            gone = [word for word in entry.gpus if word not in there and not word.startswith("MIG-")]
+            if gone:
+                yield fail(entry.name, f"GPU {', '.join(gone)} of clusterddp_gpus is not there")
+
+
+def _driver(entry: HostEntry, facts: Facts) -> Finding | None:
+    cuda = re.match(r"(\d+)\.", facts.torch.cuda or "") if facts.torch else None
+    if not cuda or not facts.gpus:
+        return None
+    oldest = _DRIVERS.get(int(cuda[1]))
+    found = tuple(int(part) for part in facts.gpus[0].driver.split(".")[:2] if part.isdecimal())
+    if not oldest or not found or found + (0,) * (2 - len(found)) >= oldest:
+        return None
+    wanted = ".".join(map(str, oldest))
+    return fail(entry.name, f"driver {facts.gpus[0].driver}, and CUDA {cuda[1]} needs {wanted} or newer")
+
+
+def held(evidence: Evidence) -> Iterable[Finding]:
+    """GPUs on which somebody computes, or may."""
+    for seen in evidence.hosts:
+        if not seen.facts:
+            continue
+        if seen.facts.nvidia_error:
+            yield unknown(seen.name, f"could not look: {seen.facts.nvidia_error}")
+        owners = seen.health.owners if seen.health else {}
+        for gpu in seen.facts.gpus:
+            if gpu.processes:
+                yield _held(seen, gpu, owners, shared=evidence.share_gpus)
+            elif gpu.used_mib is not None and gpu.used_mib > FREE_MIB:
+                yield warn(seen.name, f"GPU {gpu.index}: {gpu.used_mib} MiB used by processes that cannot be seen")
+
+
+def _held(seen: Seen, gpu: Gpu, known: Mapping[int, Owner], *, shared: bool) -> Finding:
+    words = [
+        f"{known[pid].user}'s {known[pid].command} (pid {pid})" if pid in known else f"pid {pid}"
+        for pid in gpu.processes
+    ]
+    used = "" if gpu.used_mib is None else f", {gpu.used_mib} MiB used"
+    message = f"GPU {gpu.index} is busy: {few(words, 4)}{used}"
+    user = seen.facts.user if seen.facts else ""
+    own = all(pid in known and known[pid].user == user for pid in gpu.processes)
+    return warn(seen.name, message) if own or shared else fail(seen.name, message)
+
+
+def _models(facts: Facts) -> str:
+    counts: dict[str, int] = {}
+    for gpu in facts.gpus:
+        word = f"{gpu.name} with {gpu.memory_mib or '?'} MiB"
+        counts[word] = counts.get(word, 0) + 1
+    return ", ".join(f"{count}× {word}" for word, count in sorted(counts.items()))
+
+
+CHECKS = (
+    Check(
+        name="gpus",
+        category=CATEGORY,
+        title="every host has the GPUs that it should",
+        judge=_counts,
+        needs=("facts",),
+        after=("python", "torch"),
+        symptom="invalid device ordinal, or No CUDA GPUs are available",
+        fix="look at `nvidia-smi` there; correct clusterddp_gpus or clusterddp_nproc where it is meant",
+    ),
+    Check(
+        name="driver",
+        category=CATEGORY,
+        title="the driver is new enough for torch",
+        judge=for_facts(_driver),
+        needs=("facts",),
+        after=("python", "torch"),
+        symptom="The NVIDIA driver on your system is too old",
+        fix="install a newer driver, or a torch built for the CUDA version that `nvidia-smi` shows",
+    ),
+    Check(
+        name="busy-gpus",
+        category=CATEGORY,
+        title="nobody computes on the GPUs",
+        judge=held,
+        needs=("facts", "health"),
+        after=("gpus",),
+        symptom="CUDA out of memory, or half the speed",
+        fix="end those processes, take other GPUs (--gpus free), or share them: --share-gpus",
+    ),
+    Check(
+        name="gpus-equal",
+        category=CATEGORY,
+        title="the same GPUs everywhere",
+        judge=equal("GPUs:", _models, "warn"),
+        needs=("facts",),
+        after=("gpus",),
+        symptom="CUDA out of memory on some ranks only; all wait for the slowest",
+        fix="group equal hosts in the inventory and run on one group: --limit",
+    ),
+)

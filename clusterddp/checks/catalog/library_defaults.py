@@ -1,0 +1,112 @@
+"""Checks of what a job started by hand would meet on these hosts: torchrun, NCCL and gloo left to themselves.
+
+A run of clusterddp is told its store, its addresses and its cards, so nothing here can fail it: these only warn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.catalog.network import CATEGORY, is_loopback
+from clusterddp.checks.model import Check, Finding, warn
+from clusterddp.facts import NCCL, gloo_cards, is_virtual, nccl_cards
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clusterddp.checks.model import Evidence, Seen
+    from clusterddp.facts import Facts
+
+_PINNED = "(runs of clusterddp pin it)"
+
+
+def _election(evidence: Evidence) -> Iterable[Finding]:
+    """Of each endpoint just the first host must say that it is it; nodes on its own machine say so too."""
+    asked: list[Seen] = []
+    for seen in evidence.hosts:
+        if seen.nameless:
+            yield Finding(verdict="skipped", hosts=(seen.name,), message="because of names")
+        else:
+            asked.append(seen)
+    first = asked[0] if asked else None
+    if first is None or first.facts is None or len({seen.facts.boot for seen in asked if seen.facts}) < 2:
+        return
+    nobodys: list[str] = []
+    several: dict[tuple[str, ...], list[str]] = {}
+    for endpoint in first.elected or {}:
+        takers = [seen for seen in asked if (seen.elected or {}).get(endpoint)]
+        wrong = tuple(one.name for one in takers if one.facts and one.facts.boot != first.facts.boot)
+        if not takers:
+            nobodys.append(endpoint)
+        elif wrong:
+            several.setdefault(wrong, []).append(endpoint)
+    if nobodys:
+        yield warn(first.name, f"no host takes itself for {' or '.join(nobodys)}{_why(first)} {_PINNED}")
+    for hosts, endpoints in several.items():
+        message = f"takes itself for {' and '.join(endpoints)}, which is {first.name} {_PINNED}"
+        symptom = "each of them waits for the others at a store of its own: a hang without a word"
+        yield Finding(verdict="warn", hosts=hosts, message=message, symptom=symptom)
+
+
+def _why(seen: Seen) -> str:
+    own = seen.health.names.get(seen.facts.hostname) if seen.health and seen.facts else None
+    loops = [address for address in own.addresses if is_loopback(address)] if own else []
+    return f": its own name means {loops[0]} there" if loops else ""
+
+
+def _card_choice(evidence: Evidence) -> Iterable[Finding]:
+    where = evidence.network.where if evidence.network else {}
+    for seen in evidence.hosts:
+        chosen = where.get(seen.name)
+        if chosen is None or chosen.loopback or seen.facts is None:
+            continue  # one host, or nodes of one machine
+        own_name = seen.health.names.get(seen.facts.hostname) if seen.health else None
+        told = [*_nccl(seen.facts, chosen.name), *_gloo(gloo_cards(seen.facts, own_name), chosen.name)]
+        if told:
+            yield warn(seen.name, f"{' and '.join(told)}; runs of clusterddp set {chosen.name}")
+
+
+def _nccl(facts: Facts, chosen: str) -> Iterable[str]:
+    if NCCL in facts.environment or not facts.devices:
+        return  # what is set is another check's; without GPUs nothing uses NCCL
+    cards = nccl_cards(facts)
+    if cards and cards[0] != chosen:
+        yield f"NCCL by itself would take {cards[0]}"
+        return
+    doubtful = [card for card in cards if card != chosen and _doubtful(facts, card)]
+    if doubtful:
+        yield f"NCCL by itself would also use {', '.join(doubtful)}"
+
+
+def _gloo(cards: tuple[str, ...], chosen: str) -> Iterable[str]:
+    if cards and chosen not in cards and "lo" not in cards:  # a name that means the loopback is another check's
+        yield f"gloo by itself would take {cards[0]}"
+
+
+def _doubtful(facts: Facts, card: str) -> bool:
+    """A bridge, a tunnel, or a card that only has an address of its own making: no way to other machines."""
+    return is_virtual(card) or all(one.link_local for one in facts.addresses if one.name == card)
+
+
+CHECKS = (
+    Check(
+        name="host-election",
+        category=CATEGORY,
+        title="a torchrun by hand would find one host for its store",
+        judge=_election,
+        needs=("facts", "health", "election"),
+        after=("python", "torch"),
+        symptom="a torchrun started by hand fails after 140 s: RendezvousConnectionError",
+        fix="by hand: --rdzv-conf is_host=1 on the first host, is_host=0 on the others; or mend /etc/hosts",
+    ),
+    Check(
+        name="card-choice",
+        category=CATEGORY,
+        title="NCCL and gloo by themselves would take the card that runs set",
+        judge=_card_choice,
+        needs=("facts", "health", "dialled"),
+        after=("network",),
+        symptom="a job started by hand: No route to host, connectFullMesh failed, or a hang in the first collective",
+        fix="by hand: export NCCL_SOCKET_IFNAME==CARD and GLOO_SOCKET_IFNAME=CARD on each host",
+    ),
+)

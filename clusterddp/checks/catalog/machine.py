@@ -1,0 +1,270 @@
+"""Checks of the machines themselves: identity, clocks, memory, limits, what is running there already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.model import Check, Finding, fail, for_facts, for_health, odd_ones, unknown, warn
+from clusterddp.facts import workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clusterddp.checks.model import Evidence
+    from clusterddp.facts import Facts, Health
+    from clusterddp.inventory import HostEntry
+
+CATEGORY = "Machines"
+_GIB, _MIB = 1 << 30, 1 << 20
+_SKEW, _BAD_SKEW = 5.0, 15.0  # seconds; torchrun's c10d takes a node for dead after three heartbeats of five seconds
+_SHM, _MORE_SHM = 128 * _MIB, 512 * _MIB  # a container's own default is 64 MiB
+_LIKE = 0.1  # firmware takes a little memory, never the same
+_FILES, _PROCESSES = 1024, 4096
+_MEMLOCK = 1 << 30
+
+
+def identity(facts: Facts) -> tuple[str, ...]:
+    """Equal for two names of one machine. The addresses too: where /proc is hidden, boots look alike."""
+    return (facts.boot, *sorted(one.address for one in facts.addresses))
+
+
+def _same(evidence: Evidence) -> Iterable[Finding]:
+    first: dict[tuple[str, ...], HostEntry] = {}
+    for entry, facts in evidence.facts:
+        other = first.setdefault(identity(facts), entry)
+        meant = entry.connection == "local" or (isinstance(entry.gpus, tuple) and isinstance(other.gpus, tuple))
+        if other is not entry and not meant:
+            # A run goes well: its nodes share the GPUs. Mostly it is a line that stands twice all the same.
+            yield Finding(verdict="warn", hosts=(other.name, entry.name), message="they are one machine")
+
+
+def _hostnames(evidence: Evidence) -> Iterable[Finding]:
+    machines: dict[str, dict[str, str]] = {}
+    for entry, facts in evidence.facts:
+        machines.setdefault(facts.hostname, {}).setdefault(facts.boot, entry.name)
+    for hostname, holders in machines.items():
+        if len(holders) > 1:
+            yield Finding(verdict="warn", hosts=tuple(holders.values()), message=f"all are called {hostname}")
+
+
+def _clocks(evidence: Evidence) -> Iterable[Finding]:
+    offsets = {entry.name: (facts.clock_offset_ns, facts.clock_error_ns) for entry, facts in evidence.facts}
+    # Ours counts too: of two hosts that differ, the one that differs from us is called wrong.
+    middle = sorted([0, *(offset for offset, _ in offsets.values())])[(len(offsets) + 1) // 2 if offsets else 0]
+    for host, (offset, error) in offsets.items():
+        off = (abs(offset - middle) - error) / 1e9
+        if off > _SKEW:
+            word = "ahead of" if offset > middle else "behind"
+            message = f"its clock is {abs(offset - middle) / 1e9:.0f} s {word} the others'"
+            yield (fail if off > _BAD_SKEW else warn)(host, message)
+
+
+def _hardware(evidence: Evidence) -> Iterable[Finding]:
+    usual, odd = odd_ones({entry.name: str(facts.cores) for entry, facts in evidence.facts})
+    for host, cores in odd.items():
+        yield warn(host, f"{cores} cores, {usual} on most")
+    told = {entry.name: facts.memory_bytes for entry, facts in evidence.facts if facts.memory_bytes}
+    middle = sorted(told.values())[len(told) // 2] if told else 0
+    for host, memory in told.items():
+        if abs(memory - middle) > middle * _LIKE:
+            yield warn(host, f"{memory / _GIB:.0f} GiB of memory, {middle / _GIB:.0f} on most")
+
+
+def _memory(entry: HostEntry, health: Health) -> Finding | None:
+    available = health.available_bytes
+    if available is None:
+        return unknown(entry.name, "could not look: /proc/meminfo does not tell")
+    if available >= _GIB:
+        return None
+    return warn(entry.name, f"only {available // _MIB} MiB of memory are available")
+
+
+def _cores(entry: HostEntry, facts: Facts) -> Finding | None:
+    count = workers(entry, facts)
+    return warn(entry.name, f"{count} workers on {facts.cores} cores") if count > facts.cores else None
+
+
+def _cgroup(evidence: Evidence) -> Iterable[Finding]:
+    for seen in evidence.hosts:
+        if not seen.facts or not seen.health or not seen.health.cgroup:
+            yield unknown(seen.name, "could not look: the host does not tell its control groups")
+            continue
+        group, count = seen.health.cgroup, workers(seen.entry, seen.facts)
+        tight = []
+        if group.cpu_thousandths is not None and group.cpu_thousandths < count * 1000:
+            tight.append(f"{group.cpu_thousandths / 1000:.3g} CPUs")
+        if group.memory_left is not None and group.memory_left < count * _GIB:
+            tight.append(f"{group.memory_left // _MIB} MiB more memory")
+        if tight:
+            yield warn(seen.name, f"its control group allows {' and '.join(tight)}, for workers: {count}")
+
+
+def _shm(entry: HostEntry, facts: Facts) -> Finding | None:
+    free = facts.shm_bytes_free
+    if free is None:
+        return fail(entry.name, "there is no /dev/shm")
+    if free >= _MORE_SHM:
+        return None
+    return (fail if free < _SHM else warn)(entry.name, f"only {free // _MIB} MiB are free in /dev/shm")
+
+
+def _limits(entry: HostEntry, health: Health) -> Finding | None:
+    soft = {name: pair[0] for name, pair in health.limits.items()}
+    low = [
+        f"{name} {value}"
+        for name, least in (("nofile", _FILES), ("nproc", _PROCESSES))
+        if (value := soft.get(name)) is not None and value < least
+    ]
+    memlock = soft.get("memlock")
+    if health.infiniband and memlock is not None and memlock < _MEMLOCK:
+        symptom = "ibv_reg_mr failed: Cannot allocate memory"
+        return fail(entry.name, f"memlock is {memlock // 1024} KiB, and there is InfiniBand", symptom=symptom)
+    return warn(entry.name, f"low limits: {', '.join(low)}") if low else None
+
+
+def _lingering(entry: HostEntry, facts: Facts) -> Finding | None:
+    if facts.kill_user_processes:
+        return fail(
+            entry.name,
+            "logind ends all processes of this user at logout (KillUserProcesses)",
+            symptom="the run is lost when the last SSH session to the host ends",
+        )
+    if facts.remove_ipc:
+        return warn(entry.name, "logind removes this user's shared memory at logout (RemoveIPC)")
+    return None
+
+
+def _runs(evidence: Evidence) -> Iterable[Finding]:
+    judged = {seen.name for seen in evidence.hosts}
+    for run in evidence.runs or ():
+        hosts = tuple(host for host in run.hosts if host in judged)
+        if hosts and not run.left:
+            name = f" ({run.name})" if run.name and run.name != run.run else ""
+            whose = f" of {run.operator}" if run.operator else ""
+            yield Finding(verdict="warn", hosts=hosts, message=f"run {run.run}{name}{whose} is live here")
+
+
+def _leftovers(evidence: Evidence) -> Iterable[Finding]:
+    judged = {seen.name for seen in evidence.hosts}
+    for run in evidence.runs or ():
+        for host, pids in run.left.items():
+            if host in judged:
+                listed = ", ".join(map(str, pids[:8]))
+                yield warn(
+                    host,
+                    f"run {run.run} has left {len(pids)} processes without a supervisor: pid {listed}",
+                    fix=f"clusterddp stop {run.run}",
+                )
+
+
+CHECKS = (
+    Check(
+        name="same-machine",
+        category=CATEGORY,
+        title="every host is a machine of its own",
+        judge=_same,
+        needs=("facts",),
+        symptom="half as many GPUs for each node; torchrun by hand: Duplicate GPU detected, or CUDA out of memory",
+        fix="remove one of them from the inventory, or give each its own clusterddp_gpus",
+    ),
+    Check(
+        name="hostnames",
+        category=CATEGORY,
+        title="every machine has a name of its own",
+        judge=_hostnames,
+        needs=("facts",),
+        symptom="torchrun by hand hangs silently; logs and metrics of the hosts get mixed up",
+        fix="hostnamectl set-hostname, another on each",
+    ),
+    Check(
+        name="clock",
+        category=CATEGORY,
+        title="the clocks agree",
+        judge=_clocks,
+        needs=("facts",),
+        symptom="torchrun's c10d takes live nodes for dead: agents that never end, jobs that shrink to one host",
+        fix="start chrony or systemd-timesyncd on it",
+    ),
+    Check(
+        name="hardware-equal",
+        category=CATEGORY,
+        title="the same cores and memory everywhere",
+        judge=_hardware,
+        needs=("facts",),
+        symptom="all ranks wait for those on the slowest host",
+        fix="nothing, if it is meant; else look at cgroups and at memory that is missing",
+    ),
+    Check(
+        name="memory",
+        category=CATEGORY,
+        title="there is memory to be had",
+        judge=for_health(_memory),
+        needs=("health",),
+        symptom="a worker killed by SIGKILL, exit code 137: the kernel's out-of-memory killer",
+        fix="see who uses it (`ps aux --sort=-rss`)",
+    ),
+    Check(
+        name="cores",
+        category=CATEGORY,
+        title="no more workers than cores",
+        judge=for_facts(_cores),
+        needs=("facts",),
+        after=("python", "torch", "gpus"),
+        symptom="slow steps: workers wait for a core",
+        fix="lower clusterddp_nproc, or raise the CPU limit of the container",
+    ),
+    Check(
+        name="cgroup",
+        category=CATEGORY,
+        title="control groups leave each worker a CPU and memory",
+        judge=_cgroup,
+        needs=("facts", "health"),
+        after=("python", "torch", "gpus"),
+        symptom="slow steps on this host alone, or a worker killed by SIGKILL, exit code 137",
+        fix="raise the container's or the slice's limits (memory.max, cpu.max), or lower clusterddp_nproc",
+    ),
+    Check(
+        name="shm",
+        category=CATEGORY,
+        title="shared memory (/dev/shm) is large enough",
+        judge=for_facts(_shm),
+        needs=("facts",),
+        symptom="DataLoader worker is killed by signal: Bus error, or unable to allocate shared memory",
+        fix="mount it larger (`mount -o remount,size=8g /dev/shm`, --shm-size of a container), or remove stale files",
+    ),
+    Check(
+        name="limits",
+        category=CATEGORY,
+        title="limits of files, processes and locked memory",
+        judge=for_health(_limits),
+        needs=("health",),
+        symptom="Too many open files, or can't start new thread",
+        fix="raise it in /etc/security/limits.d and log in anew",
+    ),
+    Check(
+        name="lingering",
+        category=CATEGORY,
+        title="what is started outlives the login",
+        judge=for_facts(_lingering),
+        needs=("facts",),
+        symptom="could not unlink the shared memory file /torch_…, once SSH has ended",
+        fix="loginctl enable-linger",
+    ),
+    Check(
+        name="live-runs",
+        category=CATEGORY,
+        title="no run is live",
+        judge=_runs,
+        needs=("runs",),
+        symptom="two jobs at half the speed each, or CUDA out of memory",
+        fix="nothing, if it is meant; `clusterddp runs` shows them, `clusterddp stop` ends one",
+    ),
+    Check(
+        name="leftovers",
+        category=CATEGORY,
+        title="no run has left processes",
+        judge=_leftovers,
+        needs=("runs",),
+        symptom="CUDA out of memory, or Address already in use",
+    ),
+)

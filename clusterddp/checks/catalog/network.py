@@ -1,0 +1,262 @@
+"""Checks of names, cards and ways between the hosts.
+
+What was dialled is on the network that a run would choose (facts/network.py). A way that is shut for every port is
+told once, by ``network``; ``ports`` speaks of what is wrong with clusterddp_ports alone. What happens to packets on
+an open way: checks/catalog/network_quality.py.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.model import Check, Finding, fail, for_facts, odd_ones, unknown, warn
+from clusterddp.facts import BLACK_HOLE, GLOO, NCCL, fits
+from clusterddp.text.folding import collapsed, few
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from clusterddp.checks.model import Evidence, Seen
+    from clusterddp.facts import Facts, Failure
+    from clusterddp.inventory import HostEntry
+
+CATEGORY = "Network"
+_TITLE = "all hosts reach each other by TCP, both ways"
+_LEAST_PORTS = 4  # a host needs three for each run: store, run control, MASTER_PORT
+_MOST_PAIRS = 4  # named in one finding
+
+
+def _own_name(evidence: Evidence) -> Iterable[Finding]:
+    if len({facts.boot for _, facts in evidence.facts}) < 2:
+        return  # nodes on one machine meet on the loopback
+    for seen, name in _looked_up(evidence):
+        told = seen.health.names.get(name) if seen.health else None
+        if told is None or seen.facts is None:
+            yield unknown(seen.name, f"could not look: nobody asked for {name}")
+            continue
+        own = {one.address for one in seen.facts.addresses}
+        if not told.addresses:
+            yield warn(seen.name, f"its own name {name} has no address there: {told.error}")
+        elif loops := [address for address in told.addresses if is_loopback(address)]:
+            if not set(told.addresses) & own - set(loops):
+                yield warn(seen.name, f"its own name {name} means {loops[0]} there")
+        elif not set(told.addresses) & own:
+            yield warn(seen.name, f"its own name {name} means {told.addresses[0]}, which is on none of its cards")
+
+
+def _names(evidence: Evidence) -> Iterable[Finding]:
+    """Each host's view of the others' names: none, or an address that is not theirs."""
+    own = {seen.name: {one.address for one in seen.facts.addresses} for seen in evidence.hosts if seen.facts}
+    for seen in evidence.hosts:
+        wrong: dict[str, list[str]] = {}
+        for other in evidence.hosts:
+            if not other.facts or not seen.facts or not seen.health or other.facts.boot == seen.facts.boot:
+                continue
+            told = seen.health.names.get(other.facts.hostname)
+            if told is None:
+                wrong.setdefault("was not looked up", []).append(other.facts.hostname)
+            elif not told.addresses:
+                wrong.setdefault(f"cannot be looked up ({told.error})", []).append(other.facts.hostname)
+            elif _all_loop(told.addresses) or not set(told.addresses) & own[other.name]:
+                wrong.setdefault("has an address of another machine", []).append(other.facts.hostname)
+        for what, names in wrong.items():
+            verdict = unknown if what == "was not looked up" else warn
+            yield verdict(seen.name, f"{collapsed(sorted(names))}: the name {what}")
+
+
+def _looked_up(evidence: Evidence) -> list[tuple[Seen, str]]:
+    return [(seen, seen.facts.hostname) for seen in evidence.hosts if seen.facts]
+
+
+def _all_loop(addresses: Sequence[str]) -> bool:
+    return all(is_loopback(address) for address in addresses)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a text is an address that only reaches its own machine."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _interface(entry: HostEntry, facts: Facts) -> Finding | None:
+    cards = list(dict.fromkeys(one.name for one in facts.addresses))
+    for name, exact in ((NCCL, False), (GLOO, True)):
+        wanted = facts.environment.get(name)
+        if wanted and not any(fits(card, wanted, exact=exact) for card in cards):
+            return fail(entry.name, f"{name}={wanted}, and it has {', '.join(cards) or 'no card with an address'}")
+    return None
+
+
+def _network(evidence: Evidence) -> Iterable[Finding]:
+    network = evidence.network
+    if network is None:
+        return
+    if network.error:
+        hosts = tuple(seen.name for seen in evidence.hosts)
+        yield Finding(verdict="fail", hosts=hosts, message=network.error, fix="set clusterddp_address on each")
+        return
+    for seen in evidence.hosts:
+        if seen.name in network.deaf:
+            yield Finding(verdict="skipped", hosts=(seen.name,), message="because of ports")
+    shut = [one for one in network.failures if not one.ranged and one.word != BLACK_HOLE]
+    found = list(_ways(evidence, shut, network.failures, {}))
+    yield from found
+    if network.where and not all(one.loopback for one in network.where.values()):
+        named = {host for one in found for host in one.hosts} | set(network.deaf)
+        well = tuple(seen.name for seen in evidence.hosts if seen.name not in named)
+        if well:
+            yield Finding(verdict="pass", hosts=well, message=f"{_TITLE}; a job needs {_ranges(evidence)} open")
+
+
+def _ports(evidence: Evidence) -> Iterable[Finding]:
+    network = evidence.network
+    if network is None:
+        return
+    judged = {seen.name for seen in evidence.hosts}
+    ranges = {seen.name: "{}-{}".format(*seen.entry.ports) for seen in evidence.hosts}
+    for host, why in network.deaf.items():
+        if host in judged:
+            yield fail(host, why, symptom="Address already in use, or a rendezvous that hangs silently")
+    shut = {(one.source, one.target) for one in network.failures if not one.ranged}
+    only = [one for one in network.failures if one.ranged and (one.source, one.target) not in shut]
+    yield from _ways(evidence, only, (), ranges)
+
+
+def _ways(
+    evidence: Evidence, failures: Sequence[Failure], all_failures: Sequence[Failure], ranges: Mapping[str, str]
+) -> Iterable[Finding]:
+    """What the failures of some pairs mean: joined by the word and by the host that has a part in all of them."""
+    judged = {seen.name for seen in evidence.hosts}
+    ranged = {(one.source, one.target) for one in all_failures if one.ranged}
+    groups: dict[tuple[str, str], list[Failure]] = {}
+    for one in failures:
+        if one.source in judged and one.target in judged:
+            shut = "every port" if (one.source, one.target) in ranged else "ephemeral ports"
+            groups.setdefault((ranges.get(one.target) or shut, one.meaning), []).append(one)
+    rule = "" if ranges else _rule(evidence)
+    for (where, meaning), found in groups.items():
+        yield Finding(verdict="fail", hosts=culprits(found), message=f"{listed(found)} on {where}: {meaning}", fix=rule)
+
+
+def listed(failures: Sequence[Failure]) -> str:
+    """The pairs of some failures, the first few of many."""
+    return few([f"{one.source} → {one.target}" for one in failures], _MOST_PAIRS)
+
+
+def _rule(evidence: Evidence) -> str:
+    """What a firewall must let through."""
+    return (
+        f"let TCP through between the hosts on {_ranges(evidence)}, or set clusterddp_interface to a network that does"
+    )
+
+
+def _ranges(evidence: Evidence) -> str:
+    """The ports between hosts that a job uses: ours, and those that kernels choose for gloo and NCCL."""
+    wanted = {entry.ports for entry, _ in evidence.facts} | {facts.ephemeral_range for _, facts in evidence.facts}
+    return ", ".join("{}-{}".format(*one) for one in sorted(wanted))
+
+
+def culprits(failures: Sequence[Failure]) -> tuple[str, ...]:
+    """The hosts that have a part in every failure; all of them where there is no such host."""
+    common = set.intersection(*({one.source, one.target} for one in failures))
+    involved = dict.fromkeys(host for one in failures for host in (one.target, one.source))
+    return tuple(host for host in involved if host in common) or tuple(involved)
+
+
+def _taken(evidence: Evidence) -> Iterable[Finding]:
+    for entry, health in evidence.health:
+        first, last = entry.ports
+        free = last - first + 1 - len(health.taken)
+        if free < _LEAST_PORTS:
+            message = f"{max(0, free)} of the ports {first}-{last} are free"
+            yield (warn if free > 0 else fail)(entry.name, message)
+
+
+def _alike(evidence: Evidence, field: str, what: str, unit: str) -> Iterable[Finding]:
+    where = evidence.network.where if evidence.network else {}
+    judged = {seen.name for seen in evidence.hosts}
+    told = {
+        host: str(value) for host, one in where.items() if host in judged and (value := getattr(one, field)) is not None
+    }
+    usual, odd = odd_ones(told)
+    for host, value in odd.items():
+        yield warn(host, f"{where[host].name} has {what} {value}{unit}, most have {usual}{unit}")
+
+
+CHECKS = (
+    Check(
+        name="own-name",
+        category=CATEGORY,
+        title="every host's own name means an address of its own",
+        judge=_own_name,
+        needs=("facts", "health"),
+        symptom="connectFullMesh failed: Connection refused, remote=[127.0.1.1]; torchrun by hand fails after 140 s",
+        fix="give the name its real address in /etc/hosts (runs of clusterddp use addresses and cards, not names)",
+    ),
+    Check(
+        name="names",
+        category=CATEGORY,
+        title="every host knows every host's name",
+        judge=_names,
+        needs=("facts", "health"),
+        symptom="Name or service not known, or a first step that takes ten seconds longer",
+        fix="put the hosts into /etc/hosts there, or mend the name server in /etc/resolv.conf",
+    ),
+    Check(
+        name="interface",
+        category=CATEGORY,
+        title="NCCL and gloo are told cards that are there",
+        judge=for_facts(_interface),
+        needs=("facts",),
+        symptom="Unable to find address for: eno1, or Bootstrap : no socket interface found",
+        fix="unset it, or set clusterddp_interface for this host (`ip -br addr` lists its cards)",
+    ),
+    Check(
+        name="network",
+        category=CATEGORY,
+        title=_TITLE,
+        judge=_network,
+        needs=("facts", "network"),
+        symptom="The client socket has timed out, No route to host, or a hang: workers use ephemeral ports",
+        fix="let TCP through between the hosts on all ports, or set clusterddp_interface to a network that does",
+    ),
+    Check(
+        name="ports",
+        category=CATEGORY,
+        title="clusterddp_ports are open between all hosts",
+        judge=_ports,
+        needs=("facts", "dialled"),
+        symptom="RendezvousTimeoutError, or RendezvousConnectionError: The client socket has timed out",
+        fix="let TCP to clusterddp_ports through between the hosts",
+    ),
+    Check(
+        name="ports-free",
+        category=CATEGORY,
+        title="there are free ports in clusterddp_ports",
+        judge=_taken,
+        needs=("health",),
+        symptom="Address already in use",
+        fix="see who listens (`ss -ltnp`), or set clusterddp_ports to another range",
+    ),
+    Check(
+        name="mtu-equal",
+        category=CATEGORY,
+        title="one MTU on the cards used",
+        judge=lambda evidence: _alike(evidence, "mtu", "an MTU of", ""),
+        needs=("facts", "dialled"),
+        symptom="RDMA over Ethernet breaks; TCP only slows down",
+        fix="set the same MTU on all cards of the network",
+    ),
+    Check(
+        name="speed-equal",
+        category=CATEGORY,
+        title="one link speed on the cards used",
+        judge=lambda evidence: _alike(evidence, "speed_mbit", "a link of", " Mbit/s"),
+        needs=("facts", "dialled"),
+        symptom="every step takes as long as on the slowest link",
+        fix="look at cable and switch port (`ethtool CARD`)",
+    ),
+)

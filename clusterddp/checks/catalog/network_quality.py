@@ -1,0 +1,202 @@
+"""Checks of what happens to packets on the ways between the hosts, once the ways are known to be open.
+
+Not here: ways that are shut (checks/catalog/network.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.catalog.network import CATEGORY, culprits, is_loopback, listed
+from clusterddp.checks.model import Check, Finding, unknown, warn
+from clusterddp.facts import BLACK_HOLE, OK
+from clusterddp.text.folding import collapsed, few
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from clusterddp.checks.model import Evidence, Seen
+    from clusterddp.facts import Pair
+
+_LEAST_RESENT, _LOSSY = 5, 0.01  # segments sent again on all ways of a host, and their share, that are no accident
+_MANY = 12  # hosts, of which the middle one tells what a busy network loses anyway
+_BEYOND = 3  # times that much is a host's own fault
+_NEAR = 2.0  # ms; nobody is far who answers within it
+_FAR = 10.0  # ms; no local network takes so long
+_TIMES = 5  # the usual round trip, that are an outlier
+
+
+def _black_hole(evidence: Evidence) -> Iterable[Finding]:
+    yield from _not_measured(evidence, lambda one: one.bulk is not None)
+    judged = {seen.name for seen in evidence.hosts}
+    network = evidence.network
+    found = [
+        one
+        for one in (network.failures if network else ())
+        if one.word == BLACK_HOLE and one.source in judged and one.target in judged
+    ]
+    if not network or not found:
+        return
+    cards = sorted({f"{network.where[host].name} {network.where[host].mtu}" for host in culprits(found)})
+    message = f"{listed(found)}: small packets pass, large ones vanish (MTU set here: {', '.join(cards)})"
+    yield Finding(verdict="fail", hosts=culprits(found), message=message)
+
+
+def _pairs(evidence: Evidence) -> list[Pair]:
+    judged = {seen.name for seen in evidence.hosts}
+    pairs = evidence.network.pairs if evidence.network else ()
+    return [one for one in pairs if one.source in judged and one.target in judged]
+
+
+def _not_measured(evidence: Evidence, measured: Callable[[Pair], bool]) -> Iterable[Finding]:
+    """The hosts none of whose open ways was measured: skipped where nobody could dial them, else unknown."""
+    deaf = evidence.network.deaf if evidence.network else {}
+    for seen in evidence.hosts:
+        own = [one for one in _pairs(evidence) if seen.name in (one.source, one.target) and one.word == OK]
+        if seen.name in deaf:
+            yield Finding(verdict="skipped", hosts=(seen.name,), message="because of ports")
+        elif own and not any(measured(one) for one in own):
+            yield unknown(seen.name, "could not look: its kernel is too old, or it was too busy to be measured")
+
+
+def _loss(evidence: Evidence) -> Iterable[Finding]:
+    """The worst host first; what remains without its ways is asked again, so that it takes no other along."""
+    yield from _not_measured(evidence, lambda one: one.sent > 0)
+    left = _pairs(evidence)
+    shares = sorted(_shares(left).values())
+    least = max(_LOSSY, _BEYOND * shares[len(shares) // 2]) if len(shares) >= _MANY else _LOSSY
+    while (host := _lossiest(left, least)) is not None:
+        own = [one for one in left if host in (one.source, one.target)]
+        peers = {other for one in own if one.resent for other in (one.source, one.target)} - {host}
+        hosts = (host, *peers) if len(peers) == 1 else (host,)  # one way alone: nobody knows whose end it is
+        sent, resent = sum(one.sent for one in own), sum(one.resent for one in own)
+        between = f"to and from {collapsed(sorted(peers))}"
+        yield Finding(
+            verdict="warn", hosts=hosts, message=f"{resent} of {sent} TCP segments {between} had to be sent again"
+        )
+        left = [one for one in left if host not in (one.source, one.target)]
+
+
+def _lossiest(pairs: Sequence[Pair], least: float) -> str | None:
+    """The host with the greatest share of segments sent again; None where none has ``least`` and enough of them."""
+    shares = {
+        host: share
+        for host, share in _shares(pairs).items()
+        if share >= least and sum(one.resent for one in pairs if host in (one.source, one.target)) >= _LEAST_RESENT
+    }
+    return max(shares, key=lambda host: shares[host], default=None)
+
+
+def _shares(pairs: Sequence[Pair]) -> dict[str, float]:
+    """By host, the share of segments on its ways that were sent again."""
+    sent: dict[str, int] = {}
+    resent: dict[str, int] = {}
+    for one in pairs:
+        for host in (one.source, one.target):
+            sent[host] = sent.get(host, 0) + one.sent
+            resent[host] = resent.get(host, 0) + one.resent
+    return {host: count / sent[host] if sent[host] else 0.0 for host, count in resent.items()}
+
+
+def _latency(evidence: Evidence) -> Iterable[Finding]:
+    yield from _not_measured(evidence, lambda one: one.rtt_ms is not None)
+    told = {(one.source, one.target): one.rtt_ms for one in _pairs(evidence) if one.rtt_ms is not None}
+    if not told:
+        return
+    usual = sorted(told.values())[len(told) // 4]  # of three hosts, four ways of six lead to or from a far one
+    if usual > _FAR:
+        hosts = tuple(seen.name for seen in evidence.hosts)
+        yield Finding(verdict="warn", hosts=hosts, message=f"{usual:.0f} ms from host to host and back")
+        return
+    limit = max(_NEAR, _TIMES * usual)
+    while (host := _farthest(told, limit)) is not None:
+        yield warn(host, f"{_middle(told, host):.1f} ms to the others and back, {usual:.2f} ms is usual here")
+        told = {pair: rtt for pair, rtt in told.items() if host not in pair}
+    for (source, target), rtt in told.items():
+        if rtt > limit:
+            message = f"{source} → {target}: {rtt:.1f} ms there and back, {usual:.2f} ms is usual here"
+            yield Finding(verdict="warn", hosts=(source, target), message=message)
+
+
+def _farthest(told: Mapping[tuple[str, str], float], limit: float) -> str | None:
+    """The host that most of its ways make the farthest; None where none is beyond the limit."""
+    middles = {host: _middle(told, host) for host in dict.fromkeys(host for pair in told for host in pair)}
+    found = max(middles, key=lambda host: middles[host], default="")
+    return found if found and middles[found] > limit else None
+
+
+def _middle(told: Mapping[tuple[str, str], float], host: str) -> float:
+    own = sorted(rtt for pair, rtt in told.items() if host in pair)
+    return own[(len(own) - 1) // 2]
+
+
+def _name_addresses(evidence: Evidence) -> Iterable[Finding]:
+    """Among the addresses that a name has, one that leads nowhere: whoever takes it waits for a timeout first."""
+    for seen in evidence.hosts:
+        dead = [
+            f"{other.facts.hostname} → {address} ({why})"
+            for other in evidence.hosts
+            if other.facts and seen.facts and other.facts.boot != seen.facts.boot
+            for address, why in _dead(evidence, seen, other)
+        ]
+        if dead:
+            yield warn(seen.name, f"names that also have a dead address there: {few(dead, 3)}")
+
+
+def _dead(evidence: Evidence, seen: Seen, other: Seen) -> Iterable[tuple[str, str]]:
+    own = {one.address for one in other.facts.addresses if not one.loopback} if other.facts else set()
+    looked_up = seen.health.names.get(other.facts.hostname) if seen.health and other.facts else None
+    told = looked_up.addresses if looked_up else ()
+    if not own & set(told):
+        return  # the check of names speaks of it
+    unreached = evidence.network.unreached if evidence.network else {}
+    for address in told:
+        if address not in own:
+            yield address, "loopback" if is_loopback(address) else "on none of its cards"
+        elif (seen.name, address) in unreached:
+            yield address, unreached[seen.name, address]
+
+
+CHECKS = (
+    Check(
+        name="black-hole",
+        category=CATEGORY,
+        title="packets of full size pass between all hosts",
+        judge=_black_hole,
+        needs=("facts", "dialled"),
+        after=("network",),
+        symptom="the group is made, small all-reduces work, and the first large one times out",
+        fix="lower the MTU of the cards to what the path carries (`ip link set CARD mtu 1400`), or mend the switch, "
+        "tunnel or firewall between them, which must let ICMP 'fragmentation needed' through",
+    ),
+    Check(
+        name="loss",
+        category=CATEGORY,
+        title="no way between two hosts loses packets",
+        judge=_loss,
+        needs=("facts", "dialled"),
+        after=("network", "black-hole"),
+        symptom="every step waits for the one host whose packets are sent again and again",
+        fix="look at cable, switch port and duplex (`ip -s link`, `ethtool -S CARD`)",
+    ),
+    Check(
+        name="latency",
+        category=CATEGORY,
+        title="no host is far from the others",
+        judge=_latency,
+        needs=("facts", "dialled"),
+        after=("network",),
+        symptom="small collectives take milliseconds; steps are slow although the links are fast",
+        fix="look at the route between them (`traceroute`): a tunnel, a VPN or another site lies in between",
+    ),
+    Check(
+        name="name-addresses",
+        category=CATEGORY,
+        title="every address of a host's name leads to it",
+        judge=_name_addresses,
+        needs=("facts", "health", "dialled"),
+        after=("network",),
+        symptom="a first step that takes minutes longer: a dead address (often IPv6) is tried before the good one",
+        fix="take it out of DNS or /etc/hosts, or set NCCL_SOCKET_FAMILY=AF_INET",
+    ),
+)

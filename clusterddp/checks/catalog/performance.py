@@ -1,0 +1,108 @@
+"""Checks of what was measured: only with ``doctor --bench``, and only where nothing else computes.
+
+Not here: measuring (clusterddp/doctor/bench_pairs.py), who of the measured is slow (facts/speeds.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.catalog import gpus
+from clusterddp.checks.model import Check, Finding, fail, unknown, warn
+from clusterddp.facts import slowness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clusterddp.checks.model import Evidence
+    from clusterddp.facts import SlowHost, Speed
+
+CATEGORY = "Performance"
+_OF_THE_LINE = 0.1  # of a link's rate; TCP reaches about 0.8, one stream of ours far less on the fastest links
+
+
+def busy(evidence: Evidence) -> list[Finding]:
+    """What else computes on the hosts: what is measured beside it is worth nothing, and disturbs it."""
+    found = [replace(one, verdict="fail") for one in gpus.held(evidence) if one.verdict != "unknown"]
+    there = {seen.name for seen in evidence.hosts}
+    for run in evidence.runs or ():
+        if not run.left:
+            owner = f" of {run.operator}" if run.operator else ""
+            found += [fail(host, f"run {run.run}{owner} is live") for host in run.hosts if host in there]
+    return found
+
+
+def _bandwidth(evidence: Evidence) -> Iterable[Finding]:
+    bench = evidence.bench
+    judged = {seen.name for seen in evidence.hosts}
+    if bench is None:
+        return
+    if bench.alone:
+        yield Finding(verdict="skipped", hosts=tuple(seen.name for seen in evidence.hosts), message=bench.alone)
+        return
+    speeds = [one for one in bench.speeds if {one.source, one.target} <= judged]
+    found = slowness(speeds)
+    for host in found.hosts:
+        yield warn(host.name, f"{_direction(host)} {rate(host.mbit)}, others reach {rate(found.usual)}")
+    for way in found.ways:
+        message = f"{way.source} → {way.target}: {rate(way.mbit)}, others reach {rate(found.usual)}"
+        yield Finding(verdict="warn", hosts=(way.source, way.target), message=message)
+    yield from _unmeasured(evidence, speeds)
+    line = _line(evidence)
+    if line and 0 < found.usual < _OF_THE_LINE * line:
+        hosts = tuple(seen.name for seen in evidence.hosts)
+        message = f"all hosts: {rate(found.usual)} at best on links of {rate(line)}"
+        yield Finding(verdict="warn", hosts=hosts, message=message)
+
+
+def _unmeasured(evidence: Evidence, speeds: Iterable[Speed]) -> Iterable[Finding]:
+    """Ways on which nothing came through, but for those that the dials have told already."""
+    network = evidence.network
+    shut = {(one.source, one.target) for one in network.failures} if network else set()
+    for one in speeds:
+        if one.error and (one.source, one.target) not in shut:
+            yield unknown(one.source, f"could not look: {one.source} → {one.target}: {one.error}")
+
+
+def _direction(host: SlowHost) -> str:
+    if host.sends and host.receives:
+        return "sends and receives"
+    return "sends" if host.sends else "receives"
+
+
+def _line(evidence: Evidence) -> float | None:
+    """The rate of the slowest link, Mbit/s, where every card tells its own."""
+    where = evidence.network.where if evidence.network else {}
+    told = [where[seen.name].speed_mbit if seen.name in where else None for seen in evidence.hosts]
+    known = [one for one in told if one is not None]
+    return float(min(known)) if known and len(known) == len(told) else None
+
+
+def rate(mbit: float) -> str:
+    """A speed in words."""
+    return f"{mbit / 1000:.1f} Gbit/s" if mbit >= 1000 else f"{mbit:.0f} Mbit/s"
+
+
+CHECKS = (
+    Check(
+        name="idle",
+        category=CATEGORY,
+        title="nothing else computes on the hosts",
+        judge=busy,
+        needs=("facts", "health", "runs", "bench"),
+        after=("busy-gpus",),
+        symptom="measurements that mean nothing, and a job of somebody else's that is slowed down",
+        fix="wait for its end, or stop it; then measure",
+    ),
+    Check(
+        name="bandwidth",
+        category=CATEGORY,
+        title="TCP flows equally fast between all hosts",
+        judge=_bandwidth,
+        needs=("facts", "dialled", "pairs"),
+        after=("idle", "network", "ports"),
+        symptom="every step takes as long as on the slowest way",
+        fix="look at cable, switch port and errors of the card (`ethtool -S CARD`), and at other traffic",
+    ),
+)

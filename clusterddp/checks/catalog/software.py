@@ -1,0 +1,179 @@
+"""Checks of what the hosts train with: setup lines, Python, torch, and that all have the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.model import Check, Finding, fail, for_facts, odd_ones, unknown, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from clusterddp.checks.model import Evidence, Verdict
+    from clusterddp.facts import Facts
+    from clusterddp.inventory import HostEntry
+
+CATEGORY = "Python and torch"
+STEERING = ("NCCL_", "GLOO_", "TP_")
+
+
+def _setup(evidence: Evidence) -> Iterable[Finding]:
+    for seen in evidence.hosts:
+        if seen.facts_error:
+            yield fail(seen.name, seen.facts_error)
+
+
+def _stale(entry: HostEntry, facts: Facts) -> Finding | None:
+    stale = [name for name in facts.environment if not name.startswith(STEERING) and name not in entry.env]
+    if not stale:
+        return None
+    return warn(entry.name, f"the login or clusterddp_setup sets {', '.join(stale[:6])}")
+
+
+def _login(evidence: Evidence) -> Iterable[Finding]:
+    for seen in evidence.hosts:
+        facts, login = seen.facts, seen.health and seen.health.login
+        if not facts or not login or seen.entry.python or seen.entry.setup:
+            continue  # what the inventory says is meant
+        if login.error:
+            yield unknown(seen.name, f"could not look: {login.error}")
+        elif not login.same and facts.python:
+            found = login.python or "no Python"
+            yield warn(seen.name, f"a login finds {found}, a job {facts.python}")
+
+
+def _python(entry: HostEntry, facts: Facts) -> Finding | None:
+    return None if facts.python else fail(entry.name, facts.python_error or "no Python")
+
+
+def _torch(entry: HostEntry, facts: Facts) -> Finding | None:
+    if facts.torch is None:
+        return fail(entry.name, "no interpreter, no torch")
+    if facts.torch.import_error:
+        return fail(entry.name, f"{facts.python} has no working torch: {facts.torch.import_error}")
+    return None
+
+
+def _backends(entry: HostEntry, facts: Facts) -> Finding | None:
+    torch = facts.torch
+    if torch is None:
+        return None
+    if facts.pci_nvidia and torch.cuda and not torch.nccl_available:
+        return fail(entry.name, f"torch {torch.version} has no NCCL", symptom="Distributed package doesn't have NCCL")
+    if not torch.gloo:
+        return warn(entry.name, f"torch {torch.version} has no gloo", symptom="Distributed package doesn't have Gloo")
+    return None
+
+
+def equal(what: str, value: Callable[[Facts], str | None], verdict: Verdict) -> Callable[[Evidence], Iterable[Finding]]:
+    """A judgement that all hosts have the same; names those that differ from most."""
+
+    def judge(evidence: Evidence) -> Iterable[Finding]:
+        told = {entry.name: found for entry, facts in evidence.facts if (found := value(facts)) is not None}
+        usual, odd = odd_ones(told)
+        for host, found in odd.items():
+            other = next(name for name, theirs in told.items() if theirs == usual)
+            yield Finding(
+                verdict=verdict, hosts=(host,), message=f"{what} {found or 'none'}, {usual or 'none'} on {other}"
+            )
+
+    return judge
+
+
+def _torch_build(facts: Facts) -> str | None:
+    return facts.torch.version if facts.torch else None
+
+
+def _nccl(facts: Facts) -> str | None:
+    return (facts.torch.nccl_loaded or facts.torch.nccl) if facts.torch else None
+
+
+CHECKS = (
+    Check(
+        name="setup",
+        category=CATEGORY,
+        title="the setup lines run, and the host tells its facts",
+        judge=_setup,
+        needs=("asked",),
+        after=("connection", "host-keys", "helper"),
+        symptom="cannot open shared object file, or a python without the job's packages",
+        fix="run the lines of clusterddp_setup in `bash -l` on the host",
+    ),
+    Check(
+        name="login-environment",
+        category=CATEGORY,
+        title="no variable of another launcher is set",
+        judge=for_facts(_stale),
+        needs=("facts",),
+        symptom="a script started by hand takes another job's MASTER_ADDR, RANK or PET_* and waits for peers",
+        fix="remove them from the login's rc files and clusterddp_setup; `run` itself drops them",
+    ),
+    Check(
+        name="python",
+        category=CATEGORY,
+        title="there is an interpreter to train with",
+        judge=for_facts(_python),
+        needs=("facts",),
+        symptom="command not found, exit code 127",
+        fix="set clusterddp_python to the interpreter that has torch, or bring it by clusterddp_setup",
+    ),
+    Check(
+        name="login-python",
+        category=CATEGORY,
+        title="a job's Python is what a login finds, or what the inventory says",
+        judge=_login,
+        needs=("facts", "health"),
+        after=("python",),
+        symptom="ModuleNotFoundError in a job for what can be imported by hand",
+        fix="set clusterddp_python to the one that is meant; profiles are not read for commands over SSH",
+    ),
+    Check(
+        name="python-equal",
+        category=CATEGORY,
+        title="one version of Python",
+        judge=equal("Python", lambda facts: facts.python_version, "warn"),
+        needs=("facts",),
+        after=("python",),
+        symptom="pickles and imports that work on one host and fail on another",
+        fix="use the same environment on all hosts",
+    ),
+    Check(
+        name="torch",
+        category=CATEGORY,
+        title="torch can be imported",
+        judge=for_facts(_torch),
+        needs=("facts",),
+        after=("python",),
+        symptom="ModuleNotFoundError: No module named 'torch'",
+        fix="install torch there, or set clusterddp_python to the interpreter that has it",
+    ),
+    Check(
+        name="torch-equal",
+        category=CATEGORY,
+        title="one version and build of torch",
+        judge=equal("torch", _torch_build, "fail"),
+        needs=("facts",),
+        after=("python", "torch"),
+        symptom="collectives that hang or fail in odd ways, undefined symbol",
+        fix="install the same torch, CUDA build included, on all hosts",
+    ),
+    Check(
+        name="nccl-equal",
+        category=CATEGORY,
+        title="one version of NCCL",
+        judge=equal("NCCL", _nccl, "fail"),
+        needs=("facts",),
+        after=("python", "torch", "torch-equal"),
+        symptom="Mismatched NCCL version detected, or family N is neither AF_INET nor AF_INET6",
+        fix="use the NCCL that comes with torch: clear LD_LIBRARY_PATH and LD_PRELOAD of another one",
+    ),
+    Check(
+        name="backends",
+        category=CATEGORY,
+        title="torch has the backends that its hosts need",
+        judge=for_facts(_backends),
+        needs=("facts",),
+        after=("python", "torch"),
+        fix="install a build of torch that has them",
+    ),
+)

@@ -1,0 +1,164 @@
+"""A run on this terminal, from its start to its end: its lines, Ctrl-C, SIGQUIT, the verdict.
+
+A lost terminal (SIGHUP, kill -9) only ends this process: the run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+from clusterddp.cli.commands.logs import selection_for, writer
+from clusterddp.cli.commands.stop import report
+from clusterddp.cli.main import say
+from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, RunError
+from clusterddp.logs import Arrived, renderer_for
+from clusterddp.runs.follow import Follower
+from clusterddp.runs.latecomers import awaited
+from clusterddp.runs.lease import renewed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusterddp.api import Cluster, Run
+    from clusterddp.cli.progress import Progress
+    from clusterddp.logs import Event
+    from clusterddp.runs.verdict import Verdict
+
+
+class DetachedError(BaseException):
+    """SIGQUIT came: the user leaves the run to itself."""
+
+
+def heed_signals() -> None:
+    """SIGTERM acts as Ctrl-C, with a code of its own; so does SIGQUIT until there is a run to detach from."""
+    signal.signal(signal.SIGQUIT, _interrupt)
+    signal.signal(signal.SIGTERM, _interrupt)
+
+
+def attach(
+    cluster: Cluster,
+    run: Run,
+    progress: Progress,
+    *,
+    shown: tuple[int, ...] | None,
+    grace: float,
+    result: Path | None,
+) -> int:
+    """Follow the run to its end; the contract's exit code.
+
+    Args:
+        cluster: Its hosts.
+        run: The run, just started.
+        progress: The line that stands until the first output.
+        shown: Only these ranks' lines; None for all.
+        grace: Seconds between SIGTERM and SIGKILL when Ctrl-C stops it.
+        result: Where to write the final status.
+    """
+    world = run.record["world_size"]
+    size = f"{world} rank{'' if world == 1 else 's'} on {len(run.spools)} host{'' if len(run.spools) == 1 else 's'}"
+    started = time.monotonic()
+    try:
+        signal.signal(signal.SIGQUIT, _detach)
+        progress.say(f"run {run.id}: {size}; Ctrl-C stops it, Ctrl-\\ detaches")
+        if shown and min(shown) >= world:
+            progress.say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
+        progress.watch(run)
+        with renewed(run), awaited(cluster, run, progress.say):
+            verdict = _follow(run, progress, shown)
+        code = _ended(run, verdict, time.monotonic() - started)
+    except DetachedError:
+        progress.end()
+        say(f"detached; `clusterddp logs --follow {run.id}` shows it again, `clusterddp stop {run.id}` ends it")
+        if run.record.get("on_disconnect") == "stop":
+            say("nobody renews its lease (--on-disconnect stop): it ends within a minute")
+        return 0
+    except OSError as error:  # of stdout: hosts' errors are ClusterddpErrors
+        progress.end()
+        gone = isinstance(error, BrokenPipeError)
+        why = "the reader of the output is gone" if gone else f"the output cannot be written ({error.strerror})"
+        say(f"{why}; run {run.id} goes on, `clusterddp logs --follow {run.id}` shows it")
+        raise
+    except KeyboardInterrupt as interrupt:
+        progress.end()
+        code = _stop(run, grace, _code(interrupt))
+    if result:
+        result.write_text(json.dumps(run.status(), indent=1) + "\n", encoding="utf-8")
+    return code
+
+
+def _follow(run: Run, progress: Progress, shown: tuple[int, ...] | None) -> Verdict | None:
+    renderer = renderer_for(sys.stdout.buffer)
+    speaking: set[str] = set()  # hosts whose workers have printed something
+    with writer(renderer) as write:
+
+        def show(events: list[Event]) -> None:
+            if any(not isinstance(event, Arrived) or event.frame.body for event in events):
+                progress.end()
+            write([event for event in events if not _drowns(event, speaking)])
+
+        return Follower(run, selection_for(renderer, shown), show, progress.say).follow()
+
+
+def _drowns(event: Event, speaking: set[str]) -> bool:
+    """Whether it is an agent's word after its workers spoke.
+
+    torchrun prints a traceback of its own for every host that ends badly, which would bury the worker's; `logs`
+    shows them. An agent that fails before its workers say anything is heard.
+    """
+    if not isinstance(event, Arrived) or "file" not in event.frame.header:
+        return False
+    if event.frame.header["local_rank"] is None:
+        return event.host in speaking
+    speaking.add(event.host)
+    return False
+
+
+def _ended(run: Run, verdict: Verdict | None, seconds: float) -> int:
+    """Say how it ended; a failed run's verdict is the last line."""
+    if verdict is None:
+        say("the run goes on, but its hosts cannot be followed")
+        return EXIT_NOT_THE_SCRIPT
+    for notice in verdict.preface:
+        say(notice)
+    say(f"run {run.id} succeeded in {seconds:.1f} s" if verdict.state == "succeeded" else verdict.line)
+    return verdict.exit_code
+
+
+def stop_launched(cluster: Cluster, run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
+    """Ctrl-C between the first host's start and ``attach``: end what has started, with its proof."""
+    code = _code(interrupt)
+    try:
+        started = cluster.attach(run.view())
+    except RunError:
+        say(f"run {run.id} had not started on any host")
+        return code
+    return _stop(started, grace, code)
+
+
+def _code(interrupt: KeyboardInterrupt) -> int:
+    return EXIT_STOPPED if interrupt.args else EXIT_INTERRUPTED
+
+
+def _stop(run: Run, grace: float, code: int) -> int:
+    """The first Ctrl-C: stop everywhere and report the proof. A second one leaves at once."""
+    try:
+        say(f"stopping run {run.id}; Ctrl-C again leaves the rest to `clusterddp stop {run.id}`")
+        reason = "Ctrl-C" if code == EXIT_INTERRUPTED else "SIGTERM to its operator"
+        report(run.id, run.stop(grace=grace, reason=reason))
+    except KeyboardInterrupt:
+        say(f"left in the middle of the stop; `clusterddp stop {run.id}` finishes it")
+        os._exit(code)  # threads still wait for hosts
+    return code
+
+
+def _detach(*_: object) -> NoReturn:
+    raise DetachedError
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt("SIGTERM")

@@ -1,0 +1,1 @@
+"""One command, one module: `clusterddp NAME` runs `NAME.command`."""

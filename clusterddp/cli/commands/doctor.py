@@ -1,0 +1,118 @@
+"""``clusterddp doctor``: whether a job would run, and what to do where it would not."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from clusterddp import __version__
+from clusterddp.cli import words
+from clusterddp.cli.main import say
+from clusterddp.cli.options import cluster_options
+from clusterddp.errors import EXIT_FAILED, UsageError
+
+if TYPE_CHECKING:
+    from clusterddp.checks import Diagnosis
+
+
+@click.command("doctor")
+@cluster_options
+@click.option("--only", metavar="NAMES", help="Only these checks or categories, with commas.")
+@click.option("--skip", metavar="NAMES", help="All but these.")
+@click.option("--share-gpus", is_flag=True, help="Others compute on the GPUs too, and that is meant.")
+@click.option("--list", "listing", is_flag=True, help="Show the checks, and run none.")
+@click.option("--bench", is_flag=True, help="Measure too: bandwidth, all-reduces, GPUs, late ranks.")
+@click.option("--strict", is_flag=True, help="Exit 1 also for a warning, and for what could not be looked at.")
+@click.option("-v", "--verbose", is_flag=True, help="What is well too, and every host's name.")
+@click.option("--json", "as_json", is_flag=True, help="One object, by the contract.")
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write a page with the findings, the hosts and the ways between them.",
+)
+@click.option(
+    "--explain",
+    metavar="LOGFILE",
+    type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+    help="Say what the known messages in a log mean, and run no check.",
+)
+def command(
+    inventory: Path | None,
+    limit: str | None,
+    only: str | None,
+    skip: str | None,
+    *,
+    share_gpus: bool,
+    listing: bool,
+    bench: bool,
+    strict: bool,
+    verbose: bool,
+    as_json: bool,
+    html: Path | None,
+    explain: Path | None,
+) -> int:
+    """Check that a job would run; name the cause and the fix where it would not."""
+    if explain:
+        return _explain(explain, as_json=as_json)
+    if html and not html.parent.is_dir():
+        raise UsageError(f"--html {html}: there is no folder {html.parent}", remedy="make it, or name another")
+    from clusterddp.checks import select  # noqa: PLC0415 - start-up
+
+    names = words.names(only), words.names(skip)
+    checks = select(*names, bench=bench or listing)
+    if listing:
+        for check in checks:
+            click.echo(f"{check.name}\t{check.category}\t{check.title}")
+        return 0
+    from clusterddp.cli.session import open_cluster  # noqa: PLC0415
+
+    with open_cluster(inventory, limit) as cluster:
+        found = cluster.doctor(only=names[0], skip=names[1], bench=bench, share_gpus=share_gpus)
+    if html:
+        _write_page(found, html)
+    if as_json:
+        click.echo(json.dumps(found.to_json(), indent=1))
+    else:
+        from clusterddp.cli.tables import print_bench, print_doctor, print_pairs  # noqa: PLC0415
+
+        print_doctor(found.results, verbose=verbose)
+        print_pairs(found.pairs, verbose=verbose)
+        if found.evidence.bench:
+            print_bench(found.evidence.bench)
+    return EXIT_FAILED if found.verdict == "fail" or (strict and found.verdict != "pass") else 0
+
+
+def _write_page(found: Diagnosis, path: Path) -> None:
+    from clusterddp.doctor.report_html import page  # noqa: PLC0415 - start-up
+
+    when = datetime.now(tz=timezone.utc).astimezone().isoformat(sep=" ", timespec="minutes")
+    try:
+        path.write_text(page(found, f"clusterddp {__version__}, {when}"), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--html {path}: {error.strerror}", remedy="name a file that can be written") from error
+    say(f"wrote {path}")
+
+
+def _explain(path: Path, *, as_json: bool) -> int:
+    from clusterddp.probe.evidence import explain  # noqa: PLC0415 - start-up
+
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        found = explain(lines)
+    if as_json:
+        click.echo(json.dumps([one.to_json() for one in found], indent=1))
+        return 0
+    if not found:
+        say(f"{path}: no known message in it")
+    for one in found:
+        times = f" ({one.count} times)" if one.count > 1 else ""
+        click.echo(f"{path}:{one.line}: {one.known.name}{times}: {one.known.cause}")
+        click.echo(f"    {one.text}")
+        click.echo(f"    fix: {one.known.remedy}")
+        if one.known.check:
+            click.echo(f"    check: {one.known.check}")
+    return 0

@@ -1,0 +1,82 @@
+"""``clusterddp down``: stop this project's runs, and remove what is old from its hosts."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from clusterddp.cli.commands.stop import report
+from clusterddp.cli.main import say
+from clusterddp.cli.options import cluster_options
+from clusterddp.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusterddp.api import Cluster
+    from clusterddp.runs.cleanup import Cleaned
+    from clusterddp.runs.view import RunView
+
+
+@click.command("down")
+@cluster_options
+@click.option("--purge", is_flag=True, help="Remove all ended runs of this project too, with their run dirs.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def command(inventory: Path | None, limit: str | None, *, purge: bool, yes: bool) -> int:
+    """Stop this project's live runs, and remove old files of ours from its hosts; code and data stay."""
+    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+
+    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("down asks before it stops runs and removes files, but nobody is here", remedy="give --yes")
+    with open_cluster(inventory, limit) as cluster:
+        live = _announce(cluster, purge=purge)
+        if not yes:
+            click.confirm("clusterddp: go on?", err=True, abort=True)
+        proofs, cleaned = cluster.down(live, purge=purge)
+        codes = [report(view.run, proofs[view.run]) for view in live]
+    for host in cleaned:
+        say_cleaned(host)
+    return max([*codes, *(int(bool(host.error)) for host in cleaned)], default=0)
+
+
+def _announce(cluster: Cluster, *, purge: bool) -> list[RunView]:
+    """Say what will be done, and what will not; the runs to stop."""
+    left = {found.run for found in cluster.orphans()}
+    found = [view for view in cluster.list_runs() if view.live or view.run in left]
+    mine = [view for view in found if cluster.owner.shares_project(view)]
+    for view in found:
+        if view in mine:
+            hosts = len(view.record.get("hosts", ()))
+            what = "run" if view.live else "what is left of run"
+            say(f"will be stopped: {what} {_named(view)} on {hosts} host{'' if hosts == 1 else 's'}")
+        else:
+            whose = "your run of" if cluster.owner.owns(view) else f"a run of {view.record.get('operator')}, in"
+            say(f"goes on: {_named(view)}, {whose} another project ({view.record.get('label')})")
+    if purge:
+        say("will be removed: the output and the run dirs of every ended run of this project")
+    return mine
+
+
+def _named(view: RunView) -> str:
+    name = view.record.get("name")
+    return f"{view.run} ({name})" if name else view.run
+
+
+def say_cleaned(host: Cleaned) -> None:
+    """What was removed on a host, and what is left there; a line each."""
+    from clusterddp.sync.files import human_size  # noqa: PLC0415 - start-up
+
+    if host.error:
+        say(f"{host.error}; `clusterddp down` again finishes the work")
+        return
+    counts = ((host.spools, "spool"), (host.run_dirs, "run dir"), (host.helpers, "helper"))
+    removed = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count)
+    line = f"removed {removed} ({human_size(host.bytes)})" if removed else "nothing to remove"
+    say(f"{host.host}: {line}{'; nothing of clusterddp is left' if host.gone else ''}")
+    for run in host.kept:
+        say(f"{host.host}: kept run {run}: it has processes here; `clusterddp stop {run}` says which")
+    for path, days in host.workdirs:
+        when = "today" if days == 0 else f"{days} day{'' if days == 1 else 's'} ago"
+        say(f"{host.host}: left alone: {path}, last synced {when}; no run here speaks of it")

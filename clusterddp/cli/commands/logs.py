@@ -1,0 +1,212 @@
+"""``clusterddp logs``: a run's lines again, or still; from anywhere, nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clusterddp.cli.main import say, takes_more
+from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options
+from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from clusterddp.logs import Event, Places, Renderer, Selection
+    from clusterddp.runs.run import Run
+    from clusterddp.runs.verdict import Verdict
+
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command("logs")
+@cluster_options
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended; exit with its code.")
+@click.option("--rank", type=RANKS, metavar="0,2-5", help="Only these ranks.")
+@click.option("--host", metavar="PATTERN", help="Only hosts that match this Ansible pattern.")
+@click.option("--since", type=MOMENT, metavar="T", help="Only lines after this: 10m (ago), or an ISO date.")
+@click.option("--until", type=MOMENT, metavar="T", help="Only lines before this.")
+@click.option("--grep", metavar="REGEX", help="Only lines that match.")
+@click.option("--attempt", type=Attempt(), default="last", metavar="N|last|all", help="Which start of the job (last).")
+@click.option("--tail", type=Number(0), metavar="N", help="Only the last N lines of each worker.")
+@click.option("--stream", type=click.Choice(["out", "err", "both"]), default="both", help="Which stream (both).")
+@click.option("-t", "--timestamps", is_flag=True, help="Begin every line with its time.")
+@click.option("--json", "as_json", is_flag=True, help="One object a line.")
+@click.option("--after", type=FILE, metavar="FILE", help="Only what comes after the lines of FILE, by --json.")
+@click.option("--save", type=FOLDER, metavar="DIR", help="Write each worker's raw output to files in DIR instead.")
+@click.argument("run", required=False)
+def command(inventory: Path | None, limit: str | None, run: str | None, **given: Any) -> int:
+    """Show the lines of a run: the live one, else the last; or RUN, by id, prefix or name."""
+    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+    from clusterddp.logs import places_after, read_lines, renderer_for  # noqa: PLC0415
+
+    renderer = renderer_for(sys.stdout.buffer, as_json=given["as_json"], timestamps=given["timestamps"])
+    selection = _selection(given, renderer)
+    with open_cluster(inventory, limit) as cluster:
+        found = cluster.find(run)
+        rank = given["rank"]
+        if rank and min(rank) >= found.record["world_size"]:
+            last = found.record["world_size"] - 1
+            raise RunError(f"run {found.id} has no rank {min(rank)}", remedy=f"its ranks are 0-{last}")
+        parts = chosen(found, given["attempt"], follow=selection.follow)
+        if given["host"]:
+            names = {entry.name for entry in cluster.inventory.limit(given["host"]).hosts}
+            selection = replace(selection, hosts=on_hosts(parts, given["host"], names))
+        reading = Reading(parts, selection)
+        if given["save"]:
+            return reading.save(given["save"])
+        places = places_after(read_lines(given["after"], found.id)) if given["after"] else {}
+        with writer(renderer) as show:
+            reading.read(show, places)
+        return reading.code()
+
+
+def _selection(given: dict[str, Any], renderer: Renderer) -> Selection:
+    """The options as a value.
+
+    Raises:
+        UsageError: two of them contradict each other.
+    """
+    from clusterddp.logs import Selection  # noqa: PLC0415 - start-up
+
+    lines = [name for name in ("since", "until", "grep", "tail", "after") if given[name] is not None]
+    lines += [name for name, word in (("json", "as_json"), ("timestamps", "timestamps")) if given[word]]
+    if given["save"] and lines:
+        raise UsageError(f"--save writes whole files: --{lines[0]} cannot choose lines of them", remedy="leave it out")
+    return Selection(
+        ranks=given["rank"],
+        stream=given["stream"],
+        follow=given["follow"],
+        since_ns=given["since"],
+        until_ns=given["until"],
+        grep=given["grep"],
+        tail=given["tail"],
+        timed=renderer.timed and not given["save"],
+        partials=renderer.partials or bool(given["save"]),
+    )
+
+
+class Reading:
+    """The attempts of a run, read one after the other; the last one followed, if that is wanted."""
+
+    def __init__(self, parts: list[Run], selection: Selection) -> None:
+        self.run = parts[-1]
+        self.selection = selection
+        self.parts = parts
+        self.verdict: Verdict | None = None
+        self.given_up: set[str] = set()  # hosts whose lines are missing
+        if not selection.follow:  # hosts that do not answer were named already
+            self.given_up = {host for part in parts for host in part.selected(selection) if not part.spools[host]}
+            self.parts = [_without(part, self.given_up) for part in parts]
+            if self.given_up:
+                say(f"lines are missing: {', '.join(sorted(self.given_up))}")
+
+    def read(self, show: Callable[[list[Event]], None], places: Places) -> None:
+        """Show every line from ``places`` on."""
+        from clusterddp.logs import Broken  # noqa: PLC0415
+        from clusterddp.runs.follow import Follower  # noqa: PLC0415 - start-up
+
+        def watch(events: list[Event]) -> None:
+            self.given_up |= {event.host for event in events if isinstance(event, Broken) and event.retry is None}
+            show(events)
+
+        for part in self.parts:
+            follow = self.selection.follow and part is self.parts[-1]
+            selection = replace(self.selection, follow=follow, start=places.get(part.attempt, {}))
+            self.verdict = Follower(part, selection, watch, say).follow()
+
+    def save(self, folder: Path) -> int:
+        """Write all of it to files, say how much, and give the command's code."""
+        from clusterddp.logs import Broken, Saver, broken_line  # noqa: PLC0415 - start-up
+
+        saver = Saver(folder, self.run.id)
+
+        def show(events: list[Event]) -> None:
+            saver.save(events)
+            for event in events:
+                if isinstance(event, Broken):
+                    say(broken_line(event))
+
+        try:
+            self.read(show, saver.places())
+        finally:
+            say(f"run {self.run.id}: {saver.summary()}")
+        return self.code()
+
+    def code(self) -> int:
+        """The exit code: while following the run's own, with its verdict said; else whether all could be read."""
+        if not self.selection.follow:
+            return EXIT_FAILED if self.given_up else 0
+        if self.verdict is None:
+            return EXIT_NOT_THE_SCRIPT
+        for notice in self.verdict.preface:
+            say(notice)
+        say(f"run {self.run.id}: {self.verdict.line}")
+        return self.verdict.exit_code
+
+
+def _without(part: Run, hosts: set[str]) -> Run:
+    return replace(part, spools={name: spool for name, spool in part.spools.items() if name not in hosts})
+
+
+def chosen(run: Run, attempt: int | str, *, follow: bool) -> list[Run]:
+    """The attempts of a run to be read, one after the other.
+
+    Raises:
+        RunError: there is no such attempt, or it has ended and cannot be followed.
+    """
+    if attempt == "last":
+        return [run]
+    if attempt == "all":
+        return [run.of_attempt(number) for number in sorted(run.attempts)]
+    found = run.of_attempt(int(attempt))
+    if follow and found.attempt != run.attempt:
+        raise RunError(f"attempt {attempt} of run {run.id} has ended", remedy="leave --follow out, or --attempt")
+    return [found]
+
+
+def on_hosts(parts: list[Run], pattern: str, names: set[str]) -> tuple[str, ...]:
+    """Those of the hosts named that a run has a part on.
+
+    Raises:
+        RunError: there is none.
+    """
+    known = list(dict.fromkeys(name for part in parts for name in part.spools))
+    found = tuple(name for name in known if name in names)
+    if not found:
+        raise RunError(f"run {parts[0].id} has no part on {pattern}", remedy=f"its hosts: {', '.join(known)}")
+    return found
+
+
+@contextlib.contextmanager
+def writer(renderer: Renderer) -> Iterator[Callable[[list[Event]], None]]:
+    """What draws batches of events on stdout; what is half drawn is cleared at the end."""
+    from clusterddp import logs  # noqa: PLC0415 - start-up
+
+    output = sys.stdout.buffer
+
+    def show(events: list[Event]) -> None:
+        logs.show(events, renderer, output, say)
+
+    try:
+        yield show
+    except BaseException:
+        if takes_more(output):  # else Ctrl-C would wait for a reader who has paused
+            output.write(renderer.hide())
+            output.flush()
+        raise
+    output.write(renderer.hide())
+    output.flush()
+
+
+def selection_for(renderer: Renderer, shown: tuple[int, ...] | None) -> Selection:
+    """What an attached ``run`` shows: everything from the start, as it comes."""
+    from clusterddp.logs import Selection  # noqa: PLC0415 - start-up
+
+    return Selection(follow=True, ranks=shown, partials=renderer.partials, timed=renderer.timed)

@@ -1,0 +1,181 @@
+"""``clusterddp run``: sync the code, start the script on every node, show its lines, say how it ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clusterddp.cli import words
+from clusterddp.cli.main import say
+from clusterddp.cli.options import DURATION, NODES, RANKS, SIZE, Checked, Duration, Number, cluster_options, setting
+from clusterddp.errors import UsageError
+from clusterddp.launch.options import GRACE
+
+if TYPE_CHECKING:
+    from clusterddp.api import Cluster
+    from clusterddp.launch.options import RunOptions
+
+_LATER = {
+    "launcher": "--launcher slurm is not there yet",
+}
+
+
+@click.command(
+    "run",
+    context_settings={"allow_interspersed_args": False, "token_normalize_func": lambda word: word.replace("_", "-")},
+)
+@cluster_options
+@setting(
+    "--nnodes", type=NODES, metavar="N|MIN:MAX", help="Use the first N nodes that can take part (all); or MIN to MAX."
+)
+@setting(
+    "--nproc-per-node", type=Number(1, auto=True), metavar="N|auto", help="Workers a host (auto: one a GPU, else one)."
+)
+@setting("--gpus", type=Checked(words.gpus), metavar="all|free[:N]|0,3", help="Which GPUs of each host.")
+@setting("--share-gpus", is_flag=True, help="Nodes may take the same GPUs.")
+@click.option("--env", "env", multiple=True, metavar="K[=V]", help="A variable for all workers; K alone takes ours.")
+@click.option(
+    "--env-file", type=click.Path(path_type=Path, readable=False), metavar="FILE", help="K=V lines for all workers."
+)
+@click.option(
+    "--secret",
+    "secrets",
+    type=Checked(words.secret),
+    multiple=True,
+    metavar="K",
+    help="Like --env K; its value is written nowhere.",
+)
+@click.option("--name", type=Checked(words.run_name), metavar="NAME", help="A name for the run.")
+@click.option("--detach", is_flag=True, help="Print the run id and return at once.")
+@setting("--time-limit", type=Duration(positive=True), metavar="D", help="End the run after so long (exit code 124).")
+@setting("--grace", type=DURATION, default=GRACE, metavar="D", help="Time between SIGTERM and SIGKILL (30s).")
+@setting("--max-restarts", type=Number(0), default=0, metavar="N", help="Start failed workers again.")
+@setting("--relaunch", type=Number(0), default=0, metavar="N", help="Start the job again on hosts that answer.")
+@setting("--on-disconnect", type=click.Choice(["keep", "stop"]), default="keep", help="When the terminal is lost.")
+@setting("--sync-limit", type=SIZE, metavar="SIZE", help="Sync up to so much (500MB).")
+@setting("--log-limit", type=SIZE, metavar="SIZE", help="Keep so much output on each host (10GB).")
+@setting("--no-sync", is_flag=True, help="Use the code that is on the hosts.")
+@setting("--no-doctor", is_flag=True, help="Skip the quick checks before the start.")
+@click.option("--skip", metavar="CHECKS", help="Skip these checks, with commas.")
+@setting("--launcher", type=click.Choice(["ssh", "slurm"]), default="ssh", help="What starts torchrun (ssh).")
+@setting("--rdzv-backend", type=click.Choice(["auto", "c10d", "static"]), default="auto", help="torchrun's (auto).")
+@click.option(
+    "--torchrun-arg",
+    "torchrun_args",
+    type=Checked(words.torchrun_arg),
+    multiple=True,
+    metavar="X",
+    help="One more word for torchrun.",
+)
+@setting("--pass-local-rank", is_flag=True, help="Give the script --local-rank=N, as torch.distributed.launch did.")
+@setting("--show", type=RANKS, default="all", metavar="all|RANKS", help="Whose lines to show.")
+@setting("--debug-comm", is_flag=True, help="Let NCCL and torch tell what they do.")
+@click.option("--result", type=Checked(words.writable), metavar="FILE", help="Write the final status there as JSON.")
+@click.option("--dry-run", is_flag=True, help="Print what would be started, as commands; start nothing.")
+@click.option("-m", "--module", is_flag=True, help="SCRIPT is a module's name.")
+@click.option("--join", metavar="RUN", help="Let more hosts join an elastic run that is under way; no SCRIPT then.")
+@click.argument("script", required=False, metavar="SCRIPT")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
+    """Run SCRIPT with ARGS by torchrun on every node, and show its lines labelled by rank."""
+    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+
+    if given["join"]:
+        with open_cluster(inventory, limit) as cluster:
+            return _join(cluster, given["join"])
+    if given["script"] is None:
+        raise click.MissingParameter(param_type="argument", param_hint="'SCRIPT'")
+    options = run_options(given, limit)
+    result = Path(given["result"]) if given["result"] else None
+    with open_cluster(inventory, limit) as cluster:
+        _notice_own_options(given["args"])
+        if given["dry_run"]:
+            plan, _ = cluster.plan(options, dry=True)
+            click.echo(plan.render(), nl=False)
+            return 0
+        from clusterddp.cli.attach import attach, heed_signals, stop_launched  # noqa: PLC0415 - start-up
+        from clusterddp.cli.progress import Progress  # noqa: PLC0415
+
+        heed_signals()
+        try:
+            with Progress() as progress:
+                cluster.progress = progress.show
+                run = cluster.start(options)
+                if not given["detach"]:
+                    return attach(cluster, run, progress, shown=given["show"], grace=given["grace"], result=result)
+        except KeyboardInterrupt as interrupt:
+            if cluster.launched is None:
+                raise
+            return stop_launched(cluster, cluster.launched, given["grace"], interrupt)
+        click.echo(run.id)
+        return 0
+
+
+def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
+    """The command's options as a value.
+
+    Raises:
+        UsageError: one cannot be meant.
+    """
+    from clusterddp.launch.options import RunOptions  # noqa: PLC0415 - start-up
+
+    for name, message in _LATER.items():
+        if given[name] != "ssh":
+            raise UsageError(message)
+    if given["detach"] and given["on_disconnect"] == "stop":
+        raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
+    least, most = given["nnodes"] or (None, None)
+    return RunOptions(
+        script=given["script"],
+        args=given["args"],
+        module=given["module"],
+        name=given["name"],
+        nnodes=most,
+        min_nodes=least if least != most else None,
+        nproc=given["nproc_per_node"],
+        gpus=given["gpus"],
+        share_gpus=given["share_gpus"],
+        env=words.environment(given["env"], given["env_file"]),
+        secrets=given["secrets"],
+        time_limit=given["time_limit"],
+        relaunch=given["relaunch"],
+        on_disconnect=given["on_disconnect"],
+        max_restarts=given["max_restarts"],
+        rdzv_backend=given["rdzv_backend"],
+        torchrun_args=given["torchrun_args"],
+        pass_local_rank=given["pass_local_rank"],
+        debug_comm=given["debug_comm"],
+        no_doctor=given["no_doctor"],
+        skip=_checks(given["skip"]),
+        no_sync=given["no_sync"],
+        sync_limit=given["sync_limit"],
+        log_limit=given["log_limit"],
+        limit=limit,
+    )
+
+
+def _checks(text: str | None) -> tuple[str, ...]:
+    """Names of checks; a wrong one is told before any host is reached."""
+    if not text:
+        return ()
+    from clusterddp.checks import select  # noqa: PLC0415 - start-up
+
+    names = words.names(text)
+    select(skip=names)
+    return names
+
+
+def _join(cluster: Cluster, reference: str) -> int:
+    run = cluster.find(reference)
+    for name in cluster.join(run):
+        say(f"{name} joins run {run.id}; `clusterddp logs --follow {run.id}` shows its lines")
+    return 0
+
+
+def _notice_own_options(args: tuple[str, ...]) -> None:
+    own = {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
+    taken = [word for word in args if word.split("=")[0].replace("_", "-") in own]
+    if taken:
+        say(f"{taken[0]} stands after the script, so it goes to the script; options of clusterddp stand before it")

@@ -1,0 +1,51 @@
+"""``clusterddp stop``: end runs, and prove that nothing of them is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from clusterddp.cli.main import say
+from clusterddp.cli.options import DURATION, cluster_options, setting
+from clusterddp.errors import RunError
+from clusterddp.launch.options import GRACE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusterddp.api import Cluster, Proof, Run
+
+
+@click.command("stop")
+@cluster_options
+@click.option("--all", "everything", is_flag=True, help="Every live run of this project.")
+@setting("--grace", type=DURATION, default=GRACE, help="Time between SIGTERM and SIGKILL (30s).")
+@click.argument("runs", nargs=-1, metavar="[RUN…]")
+def command(inventory: Path | None, limit: str | None, runs: tuple[str, ...], *, everything: bool, grace: float) -> int:
+    """Stop the only live run, or the runs named."""
+    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+
+    with open_cluster(inventory, limit) as cluster:
+        return max([report(run.id, run.stop(grace=grace)) for run in _chosen(cluster, runs, everything=everything)])
+
+
+def _chosen(cluster: Cluster, references: tuple[str, ...], *, everything: bool) -> list[Run]:
+    if references:
+        return [cluster.find(reference, reading=False) for reference in references]
+    if not everything:
+        return [cluster.find(reading=False)]
+    live = [view for view in cluster.list_runs() if view.live and cluster.owner.shares_project(view)]
+    if not live:
+        raise RunError("no run of this project is live on these hosts")
+    return [cluster.attach(view) for view in live]
+
+
+def report(run: str, proofs: list[Proof]) -> int:
+    """Say each host's proof; 0 if every host is proved empty, else 1."""
+    for proof in proofs:
+        if proof.error:
+            say(f"{run}: {proof.error}; `clusterddp stop {run}` again finishes the work")
+        else:
+            say(f"{run}: {proof.host}: {proof.words}")
+    return 0 if all(proof.proved_empty for proof in proofs) else 1

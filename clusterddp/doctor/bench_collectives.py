@@ -1,0 +1,133 @@
+"""What all hosts do together for the doctor's bench: one run of remote/builtin/bench.py, the way of a user's run.
+
+When its all-reduces fail or are far too slow, smaller groups tell the host at fault: neighbours first, then each
+host of a bad group with one of a good group. Who is in bad groups only is named.
+
+Not here: the run (rehearsal.play), what was told (facts/bench_results.py), what it means
+(checks/catalog/collectives.py).
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.catalog.collectives import slow_all_reduce
+from clusterddp.doctor.rehearsal import Part, play
+from clusterddp.errors import ClusterddpError, HostError
+from clusterddp.facts import Measured, Together, always_bad, assign_gpus, at_once, neighbours, second_round, workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from clusterddp.doctor.rehearsal import Played
+    from clusterddp.facts import Bench
+    from clusterddp.runs.run import Hosts
+
+PROGRAM = "bench.py"
+PARTS = ("gemm", "allreduce", "late")
+START = 60.0  # seconds until every host has told something
+LIMIT = 150.0  # seconds from then on
+STEP = 30.0  # seconds that a step may take
+MOST = {"nccl": 1 << 30, "gloo": 1 << 26}  # bytes of the largest all-reduce
+GROUP_LIMIT, GROUP_STEP, GROUP_MOST = 40.0, 10.0, 1 << 24  # of the smaller groups
+SLOW = 0.3  # of the best group's bus bandwidth: a group that reaches less is bad
+_Group = tuple[str, ...]
+
+
+def measure_together(cluster: Hosts, taking: Sequence[Part], bench: Bench, progress: Callable[[str], None]) -> Bench:
+    """The bench with what these hosts have told together, and where that was bad with who is at fault."""
+    progress(f"measuring on {len(taking)} hosts")
+    try:
+        backend, ready = _ready(taking)
+        together = _together(cluster, ready, backend)
+    except ClusterddpError as error:
+        names = tuple(part.host.name for part in taking)
+        blamed = (error.host,) if isinstance(error, HostError) else ()
+        return replace(bench, together=_failed(names, "", error, blamed))
+    bench = replace(bench, together=together)
+    if not together.error and not slow_all_reduce(bench):
+        return bench
+    return replace(bench, together=replace(together, apart=_apart(cluster, ready, backend, progress)))
+
+
+def _ready(taking: Sequence[Part]) -> tuple[str, list[Part]]:
+    """NCCL with a worker for each GPU; gloo where a host has none."""
+    devices = assign_gpus([(part.host.entry, part.facts) for part in taking])
+    ready = []
+    for part in taking:
+        own = devices[part.host.name]
+        ready.append(replace(part, nproc=workers(part.host.entry, part.facts, own), devices=own))
+    nccl = all(part.facts.devices and part.facts.torch and part.facts.torch.nccl_available for part in ready)
+    return "nccl" if nccl else "gloo", ready
+
+
+def _together(cluster: Hosts, ready: Sequence[Part], backend: str) -> Together:
+    options = {"backend": backend, "timeout": STEP, "parts": PARTS, "most": MOST[backend]}
+    played = play(cluster, ready, PROGRAM, options, limit=LIMIT, start=START)
+    names = tuple(part.host.name for part in ready)
+    error, blamed, remedy = _ended(played)
+    return Together(hosts=names, backend=backend, measured=_told(played), error=error, blamed=blamed, remedy=remedy)
+
+
+def _told(played: Played) -> Measured:
+    return Measured.from_lines((one.host, one.rank, one.value) for one in played.told)
+
+
+def _failed(hosts: _Group, backend: str, error: ClusterddpError, blamed: _Group) -> Together:
+    return Together(
+        hosts=hosts, backend=backend, measured=Measured(), error=error.message, blamed=blamed, remedy=error.remedy
+    )
+
+
+def _ended(played: Played) -> tuple[str, _Group, str]:
+    """Why a run did not come to its end, who failed first, what helps; empty where it did."""
+    verdict = played.verdict
+    if verdict and verdict.state == "succeeded":
+        return "", (), ""
+    if verdict is None or (played.late and verdict.state == "stopped"):
+        return f"it did not end within {played.seconds:.0f} s", (), ""
+    return verdict.line, verdict.culprits, verdict.remedy
+
+
+def _apart(cluster: Hosts, ready: Sequence[Part], backend: str, progress: Callable[[str], None]) -> _Group:
+    """The hosts of which every group is bad, while others are good."""
+    by_name = {part.host.name: part for part in ready}
+    first = neighbours(list(by_name))
+    if not first:
+        return ()
+    speeds: dict[_Group, float] = {}
+    progress(f"telling apart: {len(first)} groups")
+    _try(cluster, by_name, backend, first, speeds)
+    second = [group for group in second_round(first, _bad(speeds)) if group not in speeds]
+    progress(f"telling apart: {len(second)} groups more")
+    _try(cluster, by_name, backend, second, speeds)
+    return tuple(always_bad(list(speeds), _bad(speeds)))
+
+
+def _bad(speeds: Mapping[_Group, float]) -> set[_Group]:
+    best = max(speeds.values(), default=0.0)
+    return {group for group, speed in speeds.items() if speed <= SLOW * best}
+
+
+def _try(
+    cluster: Hosts, by_name: Mapping[str, Part], backend: str, groups: Sequence[_Group], speeds: dict[_Group, float]
+) -> None:
+    """Each group's bus bandwidth, 0 where it failed; groups without a common host side by side."""
+    options = {"backend": backend, "timeout": GROUP_STEP, "parts": ["allreduce"], "most": GROUP_MOST}
+
+    def one(group: _Group) -> float:
+        try:
+            played = play(cluster, [by_name[name] for name in group], PROGRAM, options, limit=GROUP_LIMIT)
+        except ClusterddpError:
+            return 0.0  # a bad group, whatever it was
+        error, _, _ = _ended(played)
+        return 0.0 if error else max((one.busbw for one in _told(played).reduces), default=0.0)
+
+    for turn in at_once(groups):
+        pool = ThreadPoolExecutor(len(turn))
+        try:
+            speeds.update(zip(turn, pool.map(one, turn), strict=True))
+        finally:  # after Ctrl-C nobody waits for hosts that may never answer
+            pool.shutdown(wait=False, cancel_futures=True)

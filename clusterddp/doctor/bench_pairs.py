@@ -1,0 +1,168 @@
+"""Measure what the doctor's performance checks judge; here the bandwidth of every pair of hosts.
+
+The operator releases each round over the open connections, so nothing depends on clocks; within a round no host
+is in two pairs. A pair that looks slow is measured again with nobody beside it, and the best counts: what disturbs
+only takes speed away.
+
+Not here: what all hosts do together (doctor/bench_collectives.py), the pairs of a round (facts/bench_schedule.py), the
+streams (remote/probes/bandwidth.py), judging (checks/catalog/performance.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.catalog.performance import busy
+from clusterddp.doctor.bench_collectives import measure_together
+from clusterddp.doctor.rehearsal import parts
+from clusterddp.errors import HelperError
+from clusterddp.facts import Bench, Speed, first_rounds, rows_of, slow_pairs
+from clusterddp.hosts.client import each
+from clusterddp.probe.network import start_listener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from clusterddp.checks import Check, Evidence
+    from clusterddp.facts import Interface
+    from clusterddp.hosts.client import Host, Outcome
+    from clusterddp.runs.run import Hosts
+
+    Round = Sequence[tuple[str, str]]
+
+AGAIN = 2  # times that slow ways are measured alone
+MOST_AGAIN = 12  # ways each time: what holds for so many holds for the rest
+SECONDS = 3600  # a listener whose operator was lost ends by itself
+POUR_TIMEOUT = 60.0  # seconds; the host's own limits are shorter
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pair:
+    name: str
+    source: str
+    target: str
+
+
+def measure(
+    cluster: Hosts,
+    outcomes: Sequence[Outcome[Host]],
+    evidence: Evidence,
+    checks: Sequence[Check],
+    progress: Callable[[str], None],
+) -> Bench:
+    """What the checks judge, unless something else computes on the hosts and one of the checks is about that.
+
+    Args:
+        cluster: Whose hosts they are.
+        outcomes: Their connections, in the order of the evidence.
+        evidence: What is known of them.
+        checks: Those to be run.
+        progress: Takes what is being done.
+    """
+    needs = {need for check in checks for need in check.needs}
+    if "idle" in {check.name for check in checks} and busy(evidence):
+        return Bench(refused=True)
+    bench = Bench()
+    network = evidence.network
+    if "pairs" in needs and network and not network.error:
+        there = [outcome.value for outcome in outcomes if outcome.value and outcome.name in network.where]
+        alone = _alone(evidence, there)
+        speeds = () if alone else pair_speeds(there, network.where, progress)
+        bench = Bench(label=network.label, speeds=speeds, alone=alone)
+    taking = parts(evidence, outcomes, checks, "workers") if "workers" in needs else []
+    return measure_together(cluster, taking, bench, progress) if taking else bench
+
+
+def _alone(evidence: Evidence, hosts: Sequence[Host]) -> str:
+    """Why there is no pair of machines; empty where there is."""
+    names = {host.name for host in hosts}
+    machines = {facts.boot for entry, facts in evidence.facts if entry.name in names}
+    return "" if len(machines) > 1 else "for want of a second machine"
+
+
+def pair_speeds(
+    hosts: Sequence[Host], where: Mapping[str, Interface], progress: Callable[[str], None]
+) -> tuple[Speed, ...]:
+    """The speed of every pair, both ways one after the other; of many hosts a sample, and all of who looks slow.
+
+    Args:
+        hosts: Open hosts, two or more.
+        where: Their interfaces on the network that is measured.
+        progress: Takes what is being done.
+    """
+    with contextlib.ExitStack() as stack:
+        meter = _Meter(hosts, where, stack)
+        rounds = first_rounds([host.name for host in hosts])
+        for number, one in enumerate(rounds, 1):
+            progress(f"bandwidth: round {number}/{len(rounds)}")
+            meter.measure(one)
+        suspects = {host for pair in slow_pairs(meter.speeds) for host in pair}
+        rows = rows_of([host.name for host in hosts], suspects, list(meter.found))
+        for number, one in enumerate(rows, 1):
+            progress(f"bandwidth: round {number}/{len(rows)} of {len(suspects)} slow hosts")
+            meter.measure(one)
+        for _ in range(AGAIN):
+            slow = [*meter.silent, *slow_pairs(meter.speeds)][:MOST_AGAIN]
+            for number, (source, target) in enumerate(slow, 1):
+                progress(f"bandwidth: slow pair {number}/{len(slow)} alone")
+                meter.pour(source, target)
+        return meter.speeds
+
+
+class _Meter:
+    """Open listeners, and the best that was measured of each way."""
+
+    def __init__(self, hosts: Sequence[Host], where: Mapping[str, Interface], stack: contextlib.ExitStack) -> None:
+        self.found: dict[tuple[str, str], Speed] = {}
+        self._hosts = {host.name: host for host in hosts}
+        self._where = where
+        self._nonces = {host.name: secrets.token_hex(16) for host in hosts}
+        self._ports = {outcome.name: outcome for outcome in each(hosts, lambda host: self._listen(host, stack))}
+
+    @property
+    def speeds(self) -> tuple[Speed, ...]:
+        """In the hosts' order."""
+        order = {name: place for place, name in enumerate(self._hosts)}
+        return tuple(sorted(self.found.values(), key=lambda one: (order[one.source], order[one.target])))
+
+    @property
+    def silent(self) -> list[tuple[str, str]]:
+        """What came to nothing between hosts that were measured with others: a SYN may get lost on a full way."""
+        heard = {host for one in self.found.values() if not one.error for host in (one.source, one.target)}
+        return [pair for pair, one in self.found.items() if one.error and heard.issuperset(pair)]
+
+    def measure(self, pairs: Round) -> None:
+        """One round: all pairs at once, each both ways in turn."""
+
+        def both(pair: _Pair) -> None:
+            self.pour(pair.source, pair.target)
+            self.pour(pair.target, pair.source)
+
+        for outcome in each([_Pair(name=one, source=one, target=other) for one, other in pairs], both):
+            outcome.get()
+
+    def pour(self, source: str, target: str) -> None:
+        """Measure one way; the better of two measurements stays."""
+        (outcome,) = each([self._hosts[source]], lambda host: self._pour(host, target))
+        speed = outcome.value or Speed(source=source, target=target, error=outcome.words)
+        known = self.found.get((source, target))
+        if known is None or speed.mbit > known.mbit:
+            self.found[source, target] = speed
+
+    def _pour(self, host: Host, target: str) -> Speed:
+        listening = self._ports[target]
+        if listening.error:
+            return Speed(source=host.name, target=target, error=f"{target} does not listen: {listening.words}")
+        args = {"address": self._where[target].address, "port": listening.get(), "nonce": self._nonces[target]}
+        return Speed.from_json(host.name, target, host.call("pour", args, timeout=POUR_TIMEOUT))
+
+    def _listen(self, host: Host, stack: contextlib.ExitStack) -> int:
+        """Start a listener; its port. Leaving the stack ends it."""
+        args = {"ports": list(host.entry.ports), "nonce": self._nonces[host.name], "seconds": SECONDS}
+        port = start_listener(host, "drain", args, stack).get("port")
+        if not isinstance(port, int):
+            raise HelperError(host.name, f"its listener answered {port!r:.80} for a port")
+        return port

@@ -1,0 +1,290 @@
+"""A run of a program of ours on hosts that a doctor has looked at: the same way as a user's script, and no trace of it.
+
+``play`` is that run, whatever the program; ``rehearse`` is the doctor's last check. The programs are in
+remote/builtin, so that the hosts have them already; they run inside the spool, which is removed afterwards.
+
+Not here: what the doctor makes of it (checks/catalog/rehearsal.py).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import clusterddp
+from clusterddp.checks import RehearsalSeen, judge
+from clusterddp.errors import ClusterddpError, HostError
+from clusterddp.facts import spare_gpus
+from clusterddp.hosts.client import each
+from clusterddp.launch import ssh
+from clusterddp.launch.plan import LaunchOptions, make_plan
+from clusterddp.launch.prepare import backend_for, new_run_id, node_of, operator
+from clusterddp.logs import LineReader, Selection
+from clusterddp.logs.merge import Arrived
+from clusterddp.runs.follow import Follower
+from clusterddp.runs.run import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from clusterddp.checks import Check, Evidence
+    from clusterddp.checks.model import Need
+    from clusterddp.facts import Facts, Interface
+    from clusterddp.hosts.client import Host, Outcome
+    from clusterddp.launch.plan import LaunchPlan
+    from clusterddp.logs import Event
+    from clusterddp.runs.run import Hosts
+    from clusterddp.runs.verdict import Verdict
+
+START = 20.0  # seconds until every host has told something: torchrun's own import of torch, and its rendezvous
+LIMIT = 20.0  # seconds of a rehearsal from then on
+STEP = 10.0  # seconds that a step of it may take; then torch says what it waited for
+SETTLE = 15.0  # seconds for the hosts' last words after a stop
+SAFETY = 30.0  # seconds beyond the limit, after which the supervisors end a run whose operator is gone
+REHEARSAL = "rehearse.py"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One host's part: where it meets the others, how many workers it has, on which GPUs (None: all it sees)."""
+
+    host: Host
+    facts: Facts
+    place: Interface
+    nproc: int = 1
+    devices: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """A line of JSON of one worker."""
+
+    rank: int
+    host: str
+    value: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Played:
+    """How a program of ours has ended.
+
+    Attributes:
+        run: Its run id.
+        told: Every line of JSON that its workers wrote, as they came.
+        verdict: How the run ended; None where hosts did not tell in time.
+        late: It was stopped at its limit.
+        seconds: From the start to the end.
+        left: Hosts on which something of it may be left, each with what is known.
+    """
+
+    run: str
+    told: tuple[Told, ...] = ()
+    verdict: Verdict | None = None
+    late: bool = False
+    seconds: float = 0.0
+    left: Mapping[str, str]
+
+    def by_host(self) -> dict[str, list[Mapping[str, Any]]]:
+        """The lines of each host that has told something."""
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for one in self.told:
+            found.setdefault(one.host, []).append(one.value)
+        return found
+
+
+def play(
+    cluster: Hosts,
+    parts: Sequence[Part],
+    program: str,
+    options: Mapping[str, Any],
+    *,
+    limit: float,
+    start: float = START,
+) -> Played:
+    """Run a program of remote/builtin on hosts, by the way of a user's run, and remove all of it from them.
+
+    Args:
+        cluster: Whose hosts they are; its ``notify`` hears how a Ctrl-C went.
+        parts: The hosts, in the order of ranks.
+        program: Its name, e.g. ``rehearse.py``.
+        options: Its one argument, as JSON.
+        limit: Seconds after which it is stopped, counted from when every host has told something.
+        start: Seconds until then.
+
+    Raises:
+        HostError, PlanError: it could not be started; nothing is left on hosts that answer.
+    """
+    began = time.monotonic()
+    plan = _plan(parts, program, options, start + limit)
+    hosts = [part.host for part in parts]
+    run = Run(cluster, plan.run, plan.attempt, dict.fromkeys([host.name for host in hosts], ""), dict(plan.record))
+    try:
+        spools = ssh.launch(hosts, plan, {})
+        follower = _Audience(Run(cluster, plan.run, plan.attempt, spools, dict(plan.record)))
+        begun = follower.begun.wait(max(0.0, began + start - time.monotonic()))
+        late = not (begun and follower.ended.wait(limit))
+        if late:
+            run.stop(grace=0.0, reason="its limit")
+            follower.ended.wait(SETTLE)
+    except ClusterddpError:
+        _forget(hosts, plan.run)
+        raise
+    except BaseException:  # Ctrl-C
+        cluster.notify(f"stopping {program.removesuffix('.py')} (run {plan.run})")
+        for proof in run.stop(grace=0.0, reason="Ctrl-C"):
+            cluster.notify(f"{plan.run}: {proof.host}: {proof.words}")
+        _forget(hosts, plan.run)
+        raise
+    seconds = time.monotonic() - began
+    told, verdict = follower.heard()
+    return Played(run=plan.run, told=told, verdict=verdict, late=late, seconds=seconds, left=_forget(hosts, plan.run))
+
+
+class _Audience:
+    """Follows a run in a thread of its own, so that nobody waits for hosts that may never answer."""
+
+    def __init__(self, run: Run) -> None:
+        self.begun, self.ended = threading.Event(), threading.Event()
+        self._silent = set(run.spools)
+        self._told: list[Told] = []
+        self._verdict: Verdict | None = None
+        self._reader = LineReader()
+        self._follower = Follower(run, Selection(stream="out", agent=False, follow=True), self._show)
+        threading.Thread(target=self._follow, name=f"follow {run.id}", daemon=True).start()
+
+    def heard(self) -> tuple[tuple[Told, ...], Verdict | None]:
+        """The lines so far, and the verdict if there is one."""
+        return tuple(self._told), self._verdict
+
+    def _follow(self) -> None:
+        try:
+            self._verdict = self._follower.follow()
+        except ClusterddpError:
+            pass  # no host tells how it ended: there is no verdict
+        finally:
+            self.begun.set()
+            self.ended.set()
+
+    def _show(self, events: list[Event]) -> None:
+        for event in events:
+            for line in self._reader.feed(event.host, event.frame) if isinstance(event, Arrived) else ():
+                value = _object(line.text)
+                if value is not None and line.rank is not None:
+                    self._told.append(Told(rank=line.rank, host=line.host, value=value))
+                    self._silent.discard(line.host)
+        if not self._silent:
+            self.begun.set()
+
+
+def _object(text: str) -> Mapping[str, Any] | None:
+    """A line as a JSON object; None for any other: libraries print what they like."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _plan(parts: Sequence[Part], program: str, options: Mapping[str, Any], limit: float) -> LaunchPlan:
+    run = new_run_id()
+    nodes = []
+    for part in parts:
+        place = (part.place.name, part.place.address)
+        nodes.append(node_of(part.host, part.facts, place, part.nproc, part.devices, "", "", run))
+    hosts = [part.host for part in parts]
+    facts = {part.host.name: part.facts for part in parts}
+    wanted = LaunchOptions(
+        script=program,
+        args=(json.dumps(options),),
+        program=program,
+        env={},
+        rdzv_backend=backend_for("auto", hosts, facts),
+        time_limit=limit + SAFETY,
+    )
+    record = {
+        "run": run,
+        "name": program.removesuffix(".py"),
+        "script": program,
+        "argv": [],
+        "code": "",
+        "git": None,
+        "operator": operator(),
+        "project": None,  # no run of the user's: it is never meant by a command without a name
+        "hosts": [host.name for host in hosts],
+        "gpus": {},
+        "versions": {"clusterddp": clusterddp.__version__},
+        "started": time.time_ns(),
+    }
+    return make_plan(run=run, nodes=nodes, options=wanted, record=record)
+
+
+def _forget(hosts: Sequence[Host], run: str) -> dict[str, str]:
+    """Remove the run's spools; what is left, by host."""
+    outcomes = each(hosts, lambda host: host.call("forget", {"run": run, "hosts": [host.name]}, timeout=60))
+    left = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error}
+    return left | {
+        outcome.name: f"processes of run {run} are left"
+        for outcome in outcomes
+        if outcome.value and outcome.value["kept"]
+    }
+
+
+def parts(
+    evidence: Evidence, outcomes: Sequence[Outcome[Host]], chosen: Sequence[Check], need: Need = "rehearsal"
+) -> list[Part]:
+    """The hosts that can take part: those for which no check that was made has found why they could not."""
+    before = [check for check in chosen if need not in check.needs]
+    causes = {name for check in chosen if need in check.needs for name in check.after}
+    bad = {
+        host
+        for result in judge(evidence, before)
+        for host in result.hosts
+        if result.name in causes and result.verdict == "fail"
+    }
+    where = evidence.network.where if evidence.network else {}
+    return [
+        Part(host=outcome.value, facts=seen.facts, place=where[seen.name])
+        for seen, outcome in zip(evidence.hosts, outcomes, strict=True)
+        if outcome.value and seen.facts and seen.name in where and seen.name not in bad
+    ]
+
+
+def rehearse(cluster: Hosts, parts: Sequence[Part], *, limit: float = LIMIT) -> RehearsalSeen:
+    """A process group of one worker a host, an all-reduce, a barrier: how far each host came."""
+    backend, why, devices = _backend(parts)
+    parts = [
+        Part(host=part.host, facts=part.facts, place=part.place, devices=devices.get(part.host.name)) for part in parts
+    ]
+    try:
+        played = play(cluster, parts, REHEARSAL, {"backend": backend, "timeout": STEP}, limit=limit)
+    except ClusterddpError as error:
+        names = (error.host,) if isinstance(error, HostError) else tuple(part.host.name for part in parts)
+        return RehearsalSeen(backend=backend, why=why, blamed=names, words=error.message, remedy=error.remedy)
+    lines = played.by_host()
+    verdict = played.verdict
+    failed = verdict if verdict and verdict.state == "failed" else None
+    return RehearsalSeen(
+        reached={part.host.name: str((lines.get(part.host.name) or [{}])[-1].get("stage", "")) for part in parts},
+        backend=backend,
+        why=why,
+        blamed=failed.culprits if failed else (),
+        words=failed.line if failed else "",
+        remedy=failed.remedy if failed else "",
+        seconds=played.seconds,
+        left=played.left,
+    )
+
+
+def _backend(parts: Sequence[Part]) -> tuple[str, str, dict[str, tuple[str, ...]]]:
+    """NCCL with one free GPU a host; else gloo, why, and no GPU at all."""
+    none: dict[str, tuple[str, ...]] = {part.host.name: () for part in parts}
+    if not any(part.facts.devices for part in parts):
+        return "gloo", "", {}
+    if not all(part.facts.torch and part.facts.torch.nccl_available for part in parts):
+        return "gloo", "not every torch has NCCL", none
+    devices = spare_gpus([(part.host.entry, part.facts) for part in parts])
+    busy = [name for name, words in devices.items() if not words]
+    return ("gloo", f"no GPU of {', '.join(busy)} is free", none) if busy else ("nccl", "", devices)

@@ -1,0 +1,235 @@
+"""What the bench's workers have told (remote/builtin/bench.py), as frozen values, and who of them is slow. Pure.
+
+The columns of an all-reduce are those of nccl-tests. ``busbw`` is what a link carries: algbw · 2(n - 1)/n.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.facts.host import Fields
+from clusterddp.facts.speeds import MAD, NOTABLE, Z, median
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+LATE = 1.6  # times what the others take: ranks that share busy cores differ by up to a third
+ALIKE = 3  # GPUs of one model from which one can stand out
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gemm:
+    """A matrix product on one rank: ``size`` rows, ``wrong`` elements that differed when it was done again."""
+
+    host: str
+    rank: int
+    device: str  # a GPU's name; empty for a CPU
+    type: str
+    size: int
+    ns: int
+    p95_ns: int
+    wrong: int
+    sum: str  # of all elements: the same on equal GPUs
+
+    @property
+    def tflops(self) -> float:
+        """10^12 operations a second."""
+        return 2 * self.size**3 / self.ns / 1e3 if self.ns else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``doctor --bench --json`` prints it."""
+        return {
+            "host": self.host,
+            "rank": self.rank,
+            "device": self.device or None,
+            "type": self.type,
+            "size": self.size,
+            "time_us": round(self.ns / 1e3, 1),
+            "time_p95_us": round(self.p95_ns / 1e3, 1),
+            "tflops": round(self.tflops, 3),
+            "wrong": self.wrong,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AllReduce:
+    """All-reduces of one size, over ``world`` ranks: the median and the 95th percentile of their times."""
+
+    size: int  # bytes
+    count: int
+    type: str
+    redop: str
+    world: int
+    ns: int
+    p95_ns: int
+    rounds: int
+    wrong: int
+
+    @property
+    def algbw(self) -> float:
+        """GB/s as the caller sees it."""
+        return self.size / self.ns if self.ns else 0.0
+
+    @property
+    def busbw(self) -> float:
+        """GB/s that a link carries."""
+        return self.algbw * 2 * (self.world - 1) / self.world if self.world else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``doctor --bench --json`` prints it."""
+        return {
+            "size": self.size,
+            "count": self.count,
+            "type": self.type,
+            "redop": self.redop,
+            "time_us": round(self.ns / 1e3, 1),
+            "time_p95_us": round(self.p95_ns / 1e3, 1),
+            "algbw": round(self.algbw, 3),
+            "busbw": round(self.busbw, 3),
+            "wrong": self.wrong,
+            "rounds": self.rounds,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lateness:
+    """How long a rank worked before it met the others, and how long it waited for them: ns, a number a block."""
+
+    host: str
+    rank: int
+    worked: tuple[int, ...]
+    waited: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``doctor --bench --json`` prints it."""
+        worked, waited = median(self.worked), median(self.waited)
+        return {
+            "host": self.host,
+            "rank": self.rank,
+            "worked_ms": round(worked / 1e6, 1),
+            "waited_ms": round(waited / 1e6, 1),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """All that the workers of one run have told."""
+
+    gemms: tuple[Gemm, ...] = ()
+    reduces: tuple[AllReduce, ...] = ()
+    lateness: tuple[Lateness, ...] = ()
+
+    @classmethod
+    def from_lines(cls, lines: Iterable[tuple[str, int, Mapping[str, Any]]]) -> Measured:
+        """The values in lines of JSON, each with its host and rank.
+
+        Raises:
+            HelperError: a field is missing or no value of its kind.
+        """
+        gemms, reduces, lateness = [], [], []
+        for host, rank, line in sorted(lines, key=lambda one: one[1]):
+            fields = Fields(host, line)
+            if line.get("what") == "gemm":
+                gemms.append(_gemm(host, rank, fields))
+            elif line.get("what") == "allreduce":
+                reduces.append(_allreduce(fields))
+            elif line.get("what") == "late":
+                worked, waited = fields.numbers("worked"), fields.numbers("waited")
+                lateness.append(Lateness(host=host, rank=rank, worked=worked, waited=waited))
+        return cls(gemms=tuple(gemms), reduces=tuple(reduces), lateness=tuple(lateness))
+
+
+def _gemm(host: str, rank: int, fields: Fields) -> Gemm:
+    return Gemm(
+        host=host,
+        rank=rank,
+        device=fields.text("device")[:100],
+        type=fields.text("type")[:20],
+        size=fields.number("size"),
+        ns=fields.number("ns"),
+        p95_ns=fields.number("p95_ns"),
+        wrong=fields.number("wrong"),
+        sum=fields.text("sum")[:40],
+    )
+
+
+def _allreduce(fields: Fields) -> AllReduce:
+    return AllReduce(
+        size=fields.number("size"),
+        count=fields.number("count"),
+        type=fields.text("type")[:20],
+        redop=fields.text("redop")[:20],
+        world=fields.number("world"),
+        ns=fields.number("ns"),
+        p95_ns=fields.number("p95_ns"),
+        rounds=fields.number("rounds"),
+        wrong=fields.number("wrong"),
+    )
+
+
+def late_ranks(lateness: Sequence[Lateness]) -> list[tuple[Lateness, float]]:
+    """Ranks that need LATE times as long as the others for equal work, in the middle of all blocks; and how often.
+
+    Each block is compared with the median of the other ranks in the same block, so that what slows all down is none's.
+    """
+    found = []
+    for one in lateness:
+        others = [other for other in lateness if other is not one and len(other.worked) == len(one.worked)]
+        usual = [median(other.worked[block] for other in others) for block in range(len(one.worked))]
+        times = median(own / base for own, base in zip(one.worked, usual, strict=True) if base)
+        if times >= LATE:
+            found.append((one, times))
+    return found
+
+
+def slow_gpus(gemms: Sequence[Gemm]) -> list[tuple[Gemm, float]]:
+    """GPUs clearly slower than most of their model, each with what those reach (TFLOP/s)."""
+    found = []
+    for alike in _by_device(gemms).values():
+        middle = median(one.tflops for one in alike)
+        deviation = MAD * median(abs(one.tflops - middle) for one in alike)
+        limit = min((1 - NOTABLE) * middle, middle - Z * deviation)
+        found += [(one, middle) for one in alike if len(alike) >= ALIKE and one.tflops < limit]
+    return found
+
+
+def odd_sums(gemms: Sequence[Gemm]) -> list[Gemm]:
+    """GPUs whose product is another than that of most of their model."""
+    found: list[Gemm] = []
+    for alike in _by_device(gemms).values():
+        sums = [one.sum for one in alike]
+        usual = max(sums, key=sums.count)
+        if len(alike) >= ALIKE and sums.count(usual) > len(sums) / 2:
+            found += [one for one in alike if one.sum != usual]
+    return found
+
+
+def _by_device(gemms: Iterable[Gemm]) -> dict[tuple[str, int, str], list[Gemm]]:
+    found: dict[tuple[str, int, str], list[Gemm]] = {}
+    for one in gemms:
+        if one.device:
+            found.setdefault((one.device, one.size, one.type), []).append(one)
+    return found
+
+
+# busbw in GB/s of an all-reduce within one machine: GPUs of a model, how many, and what is reached there.
+# Azure's health checks (azurehpc-health-checks) take these as the least for 16 GB.
+FIGURES = (
+    ("H100 NVL", 2, 208.0, "the least that Azure's health checks take"),
+    ("H100", 8, 460.0, "the least that Azure's health checks take"),
+    ("H200", 8, 431.0, "the least that Azure's health checks take"),
+    ("A100", 8, 228.0, "the least that Azure's health checks take"),
+)
+FAR_LOWER = 0.5  # of a figure
+
+
+def expected(gemms: Sequence[Gemm]) -> tuple[float, str] | None:
+    """What the bus bandwidth should be where that is known: all ranks on one machine, whole, of one model."""
+    names = {one.device for one in gemms}
+    if len({one.host for one in gemms}) != 1 or len(names) != 1:
+        return None
+    return next(
+        ((busbw, source) for model, count, busbw, source in FIGURES if model in min(names) and len(gemms) == count),
+        None,
+    )

@@ -1,0 +1,164 @@
+"""What the dials between two hosts came to: a row and a column of the matrix that the doctor draws.
+
+Pure. Not here: dialling (remote/probes/reachability.py, clusterddp/probe/network.py), judging (clusterddp/checks),
+drawing (cli/tables.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from clusterddp.facts.host import Fields
+from clusterddp.facts.network import OK, Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from clusterddp.facts.host import Interface
+
+BLACK_HOLE = "black hole"
+LEAST_RESENT = 5  # segments sent again between two hosts that are no accident
+LOSSY = 0.05  # share of them; of few packets, a busy machine alone has some sent again
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dialled:
+    """One dial and what was measured on its connection.
+
+    Attributes:
+        word: ``ok``, or why it did not come through.
+        rtt_us: The shortest round trip of its packets, by the kernel's own clock; None where nobody knows.
+        bulk: Whether packets of full size passed; None: not tried, or not known.
+        sent: TCP segments sent.
+        resent: How many of them were sent again.
+    """
+
+    source: str
+    target: str
+    address: str
+    port: int
+    ranged: bool  # the port is of clusterddp_ports, not one that the kernel chose
+    word: str
+    rtt_us: int | None = None
+    bulk: bool | None = None
+    sent: int = 0
+    resent: int = 0
+
+    @classmethod
+    def from_json(cls, source: str, target: str, address: str, port: int, data: Any, *, ranged: bool) -> Dialled:
+        """A dial of ``source`` from one answer of its ``dial`` operation.
+
+        Raises:
+            HelperError: a field is missing or no value of its kind.
+        """
+        fields = Fields(source, data)
+        return cls(
+            source=source,
+            target=target,
+            address=address,
+            port=port,
+            ranged=ranged,
+            word=fields.text("word")[:80],
+            rtt_us=fields.maybe_number("rtt_us"),
+            bulk=fields.flag("bulk") if fields.given("bulk") else None,
+            sent=fields.number("sent"),
+            resent=fields.number("resent"),
+        )
+
+    @property
+    def failure(self) -> Failure | None:
+        """What did not come through; None where all did."""
+        if self.word == OK:
+            return None
+        return Failure(
+            source=self.source,
+            target=self.target,
+            address=self.address,
+            port=self.port,
+            ranged=self.ranged,
+            word=self.word,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+    """One way between two hosts, ``source`` → ``target``, on the network that serves best.
+
+    Attributes:
+        verdict: ``pass``; ``warn``: it loses packets; ``fail``: a dial did not come through; ``unknown``: not dialled.
+        word: ``ok``, ``timeout``, ``refused``, ``no route``, ``wrong nonce``, ``black hole`` (small packets pass, large
+            ones do not), ``not dialled``, or the system's own word.
+        ports: On which ports it did not come through: ``all``, ``clusterddp_ports``, ``ephemeral``; empty: none.
+        rtt_ms: The shortest round trip; None where nobody knows.
+        bulk: Whether packets of full size pass; None where it was not tried.
+        loss: Share of segments that were sent again, 0 to 1.
+    """
+
+    source: str
+    target: str
+    verdict: Literal["pass", "warn", "fail", "unknown"]
+    word: str
+    ports: str = ""
+    rtt_ms: float | None = None
+    bulk: bool | None = None
+    sent: int = 0
+    resent: int = 0
+
+    @property
+    def loss(self) -> float:
+        """Share of segments that were sent again, 0 to 1."""
+        return min(1.0, self.resent / self.sent) if self.sent else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``doctor --json`` prints it."""
+        return {
+            "source": self.source,
+            "target": self.target,
+            "verdict": self.verdict,
+            "word": self.word,
+            "ports": self.ports,
+            "rtt_ms": self.rtt_ms,
+            "bulk": self.bulk,
+            "loss": round(self.loss, 4),
+        }
+
+
+def matrix(where: Mapping[str, Interface], dialled: Iterable[Dialled]) -> tuple[Pair, ...]:
+    """Every ordered pair of hosts, row by row, from the dials to the addresses of one network."""
+    found: dict[tuple[str, str], list[Dialled]] = {}
+    for one in dialled:
+        if one.target in where and where[one.target].address == one.address:
+            found.setdefault((one.source, one.target), []).append(one)
+    return tuple(
+        _pair(source, target, found.get((source, target), ()))
+        for source in where
+        for target in where
+        if source != target
+    )
+
+
+def _pair(source: str, target: str, dialled: Sequence[Dialled]) -> Pair:
+    if not dialled:
+        return Pair(source=source, target=target, verdict="unknown", word="not dialled")
+    broken = [one for one in dialled if one.word != OK]
+    rtts = [one.rtt_us for one in dialled if one.rtt_us is not None]
+    bulks = [one.bulk for one in dialled if one.bulk is not None]
+    sent, resent = sum(one.sent for one in dialled), sum(one.resent for one in dialled)
+    lossy = resent >= LEAST_RESENT and resent >= LOSSY * sent
+    ports = "" if not broken else "all" if len(broken) == len(dialled) else _kind(broken[0])
+    return Pair(
+        source=source,
+        target=target,
+        verdict="fail" if broken else "warn" if lossy else "pass",
+        word=broken[0].word if broken else OK,
+        ports=ports,
+        rtt_ms=min(rtts) / 1000 if rtts else None,
+        bulk=all(bulks) if bulks else None,
+        sent=sent,
+        resent=resent,
+    )
+
+
+def _kind(one: Dialled) -> str:
+    return "clusterddp_ports" if one.ranged else "ephemeral"

@@ -1,0 +1,223 @@
+"""Which GPUs each node takes: ``--gpus``, ``clusterddp_gpus``, and nodes that share one machine.
+
+Pure over inventory entries and facts. Not here: what is wrong with a host's GPUs (gpus.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import PlanError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterddp.facts.host import Facts, Gpu
+    from clusterddp.inventory import HostEntry
+
+FREE_MIB = 500  # used memory of a GPU that nobody uses: the driver and a display take a little
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuPolicy:
+    """``--gpus`` taken apart; ``given`` is False where the inventory decides."""
+
+    given: bool = False
+    free: bool = False
+    count: int | None = None
+    words: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str | None) -> GpuPolicy:
+        """``all``, ``free``, ``free:N``, or indices and UUIDs with commas.
+
+        Raises:
+            UsageError: the text is none of them.
+        """
+        if text is None or text == "all":
+            return cls(given=text is not None)
+        if text == "free" or text.startswith("free:"):
+            count = text.partition(":")[2]
+            if text != "free" and not (count.isdecimal() and int(count)):
+                raise UsageError(f"--gpus {text}: not a number of GPUs", remedy="for example --gpus free:2")
+            return cls(given=True, free=True, count=int(count) if count else None)
+        words = tuple(word.strip() for word in text.split(","))
+        if not all(word.isdecimal() or word.startswith(("GPU-", "MIG-")) for word in words):
+            raise UsageError(f"--gpus {text}: not a choice of GPUs", remedy="use all, free, free:2 or 0,3")
+        return cls(given=True, words=words)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Device:
+    """A GPU: ``key`` tells it apart on all machines, ``word`` names it in CUDA_VISIBLE_DEVICES."""
+
+    key: str
+    word: str
+    index: int | None
+    free: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Choice:
+    """What a node sees, and which of it it may take: all of ``pool`` (fixed), a count, or an even part."""
+
+    name: str
+    visible: tuple[_Device, ...]
+    pool: tuple[_Device, ...]
+    fixed: bool
+    count: int | None
+
+    def words(self, taken: Sequence[_Device]) -> tuple[str, ...] | None:
+        """CUDA_VISIBLE_DEVICES for what it took; None where that is all it sees."""
+        return None if tuple(taken) == self.visible else tuple(device.word for device in taken)
+
+
+def assign_gpus(
+    nodes: Sequence[tuple[HostEntry, Facts]], policy: str | None = None, *, share: bool = False
+) -> dict[str, tuple[str, ...] | None]:
+    """CUDA_VISIBLE_DEVICES of each node: a tuple of UUIDs or indices, or None to leave it as the host has it.
+
+    Nodes that report the same GPU share the machine's GPUs disjointly, in inventory order.
+
+    Args:
+        nodes: All nodes of the run.
+        policy: ``--gpus``; it stands above ``clusterddp_gpus``. None leaves it to the inventory.
+        share: ``--share-gpus``: nodes may take the same GPUs.
+
+    Raises:
+        UsageError: the policy is none.
+        PlanError: a GPU is not there, is claimed twice, or too few are left.
+    """
+    wanted = GpuPolicy.parse(policy)
+    choices = [_choice(entry, facts, wanted) for entry, facts in nodes]
+    taken: dict[str, tuple[_Device, ...]] = {}
+    for group in [[choice] for choice in choices] if share else _machines(choices):
+        taken.update(_divide(group, free=wanted.free))
+    return {choice.name: choice.words(taken[choice.name]) for choice in choices}
+
+
+def spare_gpus(nodes: Sequence[tuple[HostEntry, Facts]]) -> dict[str, tuple[str, ...]]:
+    """One GPU for each node that nobody uses, of those it may take by the inventory; empty where there is none."""
+    found: dict[str, tuple[str, ...]] = {}
+    taken: set[str] = set()
+    for choice in [_choice(entry, facts, GpuPolicy()) for entry, facts in nodes]:
+        free = [device for device in choice.pool if device.free and device.key not in taken][:1]
+        taken |= {device.key for device in free}
+        found[choice.name] = tuple(device.word for device in free)
+    return found
+
+
+def _choice(entry: HostEntry, facts: Facts, wanted: GpuPolicy) -> _Choice:
+    visible = _visible(facts)
+    own = None if wanted.given else entry.gpus
+    words = wanted.words or (own if isinstance(own, tuple) else ())
+    where = "--gpus" if wanted.words else "clusterddp_gpus"
+    pool = tuple(_find(entry.name, visible, word, where) for word in words) if words else visible
+    return _Choice(
+        name=entry.name,
+        visible=visible,
+        pool=tuple(device for device in pool if device.free) if wanted.free else pool,
+        fixed=isinstance(own, tuple),
+        count=own if isinstance(own, int) else wanted.count,
+    )
+
+
+def _visible(facts: Facts) -> tuple[_Device, ...]:
+    """What a process in the host's environment sees, in that environment's words where it has some."""
+    if facts.visible_devices is not None:
+        words = [word.strip() for word in facts.visible_devices.split(",")]
+        return tuple(_named(word, facts) for word in words if word and word != "-1")
+    if facts.gpus and not any(gpu.mig for gpu in facts.gpus):
+        return tuple(_device(gpu, gpu.uuid) for gpu in facts.gpus)
+    return tuple(_named(str(index), facts) for index in range(facts.devices))
+
+
+def _device(gpu: Gpu, word: str) -> _Device:
+    free = not gpu.processes and (gpu.used_mib or 0) < FREE_MIB
+    return _Device(key=gpu.uuid, word=word, index=gpu.index, free=free)
+
+
+def _named(word: str, facts: Facts) -> _Device:
+    for gpu in facts.gpus:
+        named = word == str(gpu.index) or (word.startswith("GPU-") and gpu.uuid.startswith(word))
+        if named and not gpu.mig:
+            return _device(gpu, word)
+    index = int(word) if word.isascii() and word.isdecimal() and len(word) < 6 else None
+    return _Device(key=f"{facts.boot}#{word}", word=word, index=index, free=True)  # ROCm, MIG: known by name only
+
+
+def _find(host: str, visible: Sequence[_Device], word: str, where: str) -> _Device:
+    for device in visible:
+        by_uuid = word.startswith("GPU-") and (device.word.startswith(word) or device.key.startswith(word))
+        if word in (str(device.index), device.word) or by_uuid:
+            return device
+    if word.startswith("MIG-"):
+        return _Device(key=word, word=word, index=None, free=True)
+    there = ", ".join(device.word if device.index is None else str(device.index) for device in visible) or "none"
+    raise PlanError(f"{host}: {where} names GPU {word}, but the host has: {there}", remedy=f"correct {where}")
+
+
+def _machines(choices: Sequence[_Choice]) -> list[list[_Choice]]:
+    """The nodes in groups that see a GPU in common."""
+    groups: list[tuple[set[str], list[_Choice]]] = []
+    for choice in choices:
+        keys = {device.key for device in (*choice.visible, *choice.pool)}
+        members: list[_Choice] = []
+        for group in [group for group in groups if group[0] & keys]:
+            groups.remove(group)
+            keys |= group[0]
+            members += group[1]
+        groups.append((keys, [*members, choice]))
+    return [members for _, members in groups]
+
+
+def _divide(group: Sequence[_Choice], *, free: bool) -> dict[str, tuple[_Device, ...]]:
+    """What each node of one machine takes: named GPUs first, then counts, then the rest in even parts."""
+    taken: dict[str, tuple[_Device, ...]] = {}
+    owner: dict[str, str] = {}
+    even = sum(1 for choice in group if not choice.fixed and choice.count is None)
+    for choice in sorted(group, key=lambda choice: (not choice.fixed, choice.count is None)):
+        left = tuple(device for device in choice.pool if device.key not in owner)
+        if choice.fixed:
+            _refuse_claimed(choice, owner)
+            mine = choice.pool
+        elif choice.count is not None:
+            mine = _counted(choice, left, free=free)
+        else:
+            mine = left[: -(-len(left) // even)]
+            even -= 1
+            _refuse_none(choice, mine, free=free)
+        taken[choice.name] = mine
+        owner.update((device.key, choice.name) for device in mine)
+    return taken
+
+
+def _refuse_claimed(choice: _Choice, owner: dict[str, str]) -> None:
+    for device in choice.pool:
+        if device.key in owner:
+            raise PlanError(
+                f"{choice.name} and {owner[device.key]} both claim GPU {device.word} of one machine",
+                remedy="give each its own in clusterddp_gpus, or use --share-gpus",
+            )
+
+
+def _counted(choice: _Choice, left: tuple[_Device, ...], *, free: bool) -> tuple[_Device, ...]:
+    count = choice.count or 0
+    if len(left) >= count:
+        return left[:count]
+    if free:
+        raise PlanError(f"{choice.name}: --gpus free:{count}, but only {len(left)} of its GPUs are free", remedy=_WAIT)
+    raise PlanError(
+        f"{choice.name}: clusterddp_gpus expects {count} GPUs, but {len(left)} are there for it",
+        remedy="look at nvidia-smi on the host, or correct clusterddp_gpus",
+    )
+
+
+def _refuse_none(choice: _Choice, mine: tuple[_Device, ...], *, free: bool) -> None:
+    if choice.visible and not mine:
+        why = "none of its GPUs is free" if free else "no GPU of its machine is left for it"
+        raise PlanError(f"{choice.name}: {why}", remedy=_WAIT)
+
+
+_WAIT = "wait, choose with --gpus, or leave the host out by --limit"

@@ -1,0 +1,181 @@
+"""What a host tells of its NVIDIA GPUs' health, as frozen values; every field is checked as those of facts are.
+
+Not here: asking (remote/probes/gpu_health.py), judging (clusterddp/checks).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.facts.host import Fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """One GPU as ``nvidia-smi -q`` describes it; None, and False, where its driver does not tell."""
+
+    index: int
+    uuid: str
+    bus: str = ""
+    mig: bool = False
+    instances: int = 0  # of MIG
+    uncorrectable: int | None = None  # memory errors since the driver was loaded
+    repair_pending: bool = False  # its memory is repaired when it is reset
+    repair_failed: bool = False
+    recovery: str | None = None  # what the driver asks for
+    slowdowns: tuple[str, ...] = ()
+    celsius: int | None = None
+    power_watts: int | None = None  # the limit that is set
+    default_watts: int | None = None
+    width: int | None = None  # PCIe lanes
+    most_width: int | None = None
+    fabric_state: str | None = None
+    fabric_status: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Xid:
+    """One kind of message of the driver in the kernel log of this boot, about one GPU."""
+
+    xid: int
+    bus: str
+    count: int
+    seconds_ago: int  # the latest
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """How one of torch's GPUs started; ``arches`` are those torch is built for."""
+
+    index: int
+    error: str | None = None
+    capability: tuple[int, int] | None = None
+    arches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Peers:
+    """Copies between pairs of torch's GPUs that reach each other directly."""
+
+    error: str | None = None
+    hangs: tuple[int, int] | None = None
+    wrong: tuple[tuple[int, int], ...] = ()
+    tried: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """Torch's GPUs tried; ``peers`` is None where fewer than two start. With an ``error`` nothing else is meant."""
+
+    error: str | None = None
+    starts: tuple[Start, ...] = ()
+    peers: Peers | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuHealth:
+    """A host's NVIDIA GPUs; ``reason``: why they were not asked about, then nothing else is meant."""
+
+    reason: str = ""
+    cards: tuple[Card, ...] = ()
+    error: str | None = None  # why nvidia-smi told nothing
+    links: Mapping[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # NVLinks that are up, and that there are, by UUID
+    links_error: str | None = None
+    xids: tuple[Xid, ...] = ()
+    xids_error: str | None = None
+    switches: int = 0  # NVSwitches on the PCI bus
+    fabric_manager: str | None = None  # systemd's word for it
+    peer_memory: bool = False
+    open_driver: bool = False
+    mellanox: tuple[str, ...] = ()  # InfiniBand adapters that could reach a GPU's memory
+    iommu: str | None = None
+    trial: Trial | None = None  # None: torch's GPUs were not tried
+
+    @classmethod
+    def from_json(cls, host: str, data: Any) -> GpuHealth:
+        """Health from the result of a host's ``gpu_health`` operation.
+
+        Raises:
+            HelperError: a field is missing or no value of its kind.
+        """
+        fields = Fields(host, data)
+        return cls(
+            cards=fields.each("cards", _card),
+            error=fields.maybe_text("error"),
+            links=fields.mapping("links", lambda one, uuid: one.pair(uuid)),
+            links_error=fields.maybe_text("links_error"),
+            xids=fields.each("xids", _xid),
+            xids_error=fields.maybe_text("xids_error"),
+            switches=fields.number("switches"),
+            fabric_manager=fields.maybe_text("fabric_manager"),
+            peer_memory=fields.flag("peer_memory"),
+            open_driver=fields.flag("open_driver"),
+            mellanox=fields.texts("mellanox"),
+            iommu=fields.maybe_text("iommu"),
+            trial=_trial(fields.part("trial")) if fields.given("trial") else None,
+        )
+
+
+def _card(fields: Fields) -> Card:
+    return Card(
+        index=fields.number("index"),
+        uuid=fields.text("uuid"),
+        bus=fields.text("bus"),
+        mig=fields.flag("mig"),
+        instances=fields.number("instances"),
+        uncorrectable=fields.maybe_number("uncorrectable"),
+        repair_pending=fields.flag("repair_pending"),
+        repair_failed=fields.flag("repair_failed"),
+        recovery=fields.maybe_text("recovery"),
+        slowdowns=fields.texts("slowdowns"),
+        celsius=fields.maybe_number("celsius"),
+        power_watts=fields.maybe_number("power_watts"),
+        default_watts=fields.maybe_number("default_watts"),
+        width=fields.maybe_number("width"),
+        most_width=fields.maybe_number("most_width"),
+        fabric_state=fields.maybe_text("fabric_state"),
+        fabric_status=fields.maybe_text("fabric_status"),
+    )
+
+
+def _xid(fields: Fields) -> Xid:
+    return Xid(
+        xid=fields.number("xid"),
+        bus=fields.text("bus"),
+        count=fields.number("count"),
+        seconds_ago=fields.number("seconds_ago"),
+        text=fields.text("text"),
+    )
+
+
+def _trial(fields: Fields) -> Trial:
+    return Trial(
+        error=fields.maybe_text("error"),
+        starts=fields.each("starts", _start),
+        peers=_peers(fields.part("peers")) if fields.given("peers") else None,
+    )
+
+
+def _start(fields: Fields) -> Start:
+    return Start(
+        index=fields.number("index"),
+        error=fields.maybe_text("error"),
+        capability=fields.pair("capability") if fields.given("capability") else None,
+        arches=fields.texts("arches"),
+    )
+
+
+def _peers(fields: Fields) -> Peers:
+    return Peers(
+        error=fields.maybe_text("error"),
+        hangs=fields.pair("hangs") if fields.given("hangs") else None,
+        wrong=fields.pairs("wrong"),
+        tried=fields.number("tried"),
+    )

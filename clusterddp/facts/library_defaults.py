@@ -1,0 +1,90 @@
+"""What NCCL, gloo and torchrun would choose by themselves, when nobody tells them: pure.
+
+A run of clusterddp tells them all of it; a job started by hand on the same hosts meets what is said here.
+NCCL's order (its socket.cc): the cards that NCCL_SOCKET_IFNAME names; else those called ``ib…``; else those in the
+network of NCCL_COMM_ID; else all but docker, lo and virbr; else docker, lo, virbr in turn. It uses all cards it has
+found that way, the first for the bootstrap. gloo takes the card that has the address of the host's own name.
+
+Not seen here: cards with nothing but an IPv6 link-local address, which NCCL takes too.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import HelperError
+from clusterddp.facts.host import Fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from clusterddp.facts.health import Lookup
+    from clusterddp.facts.host import Facts, Interface
+
+NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
+_LAST = ("^docker,lo,virbr", "docker", "lo", "virbr")
+_FAMILIES = {"AF_INET": 4, "AF_INET6": 6}
+
+
+def fits(card: str, wanted: str, *, exact: bool = False) -> bool:
+    """Whether a library takes a card: gloo by whole names, NCCL by beginnings, ``=`` whole names, ``^`` all but."""
+    if exact:
+        return card in wanted.split(",")
+    if wanted.startswith("^"):
+        return not fits(card, wanted[1:])
+    if wanted.startswith("="):
+        return card in wanted[1:].split(",")
+    return card.startswith(tuple(word for word in wanted.split(",") if word))
+
+
+def nccl_cards(facts: Facts) -> tuple[str, ...]:
+    """The cards that NCCL would take, the first of them for its bootstrap; empty where it would find none."""
+    family = _FAMILIES.get(facts.environment.get("NCCL_SOCKET_FAMILY", ""))
+    usable = [one for one in facts.addresses if one.up and family in (None, one.family)]
+    wanted = facts.environment.get(NCCL)
+    if wanted:
+        return _named(usable, wanted)
+    return (
+        _named(usable, "ib")
+        or _beside(usable, facts.environment.get("NCCL_COMM_ID", ""))
+        or next((found for pattern in _LAST if (found := _named(usable, pattern))), ())
+    )
+
+
+def gloo_cards(facts: Facts, own_name: Lookup | None) -> tuple[str, ...]:
+    """The cards among which gloo would choose; empty where its own name means nothing here (it takes the loopback)."""
+    wanted = facts.environment.get(GLOO)
+    if wanted:
+        return _unique(one.name for one in facts.addresses if fits(one.name, wanted, exact=True))
+    told = own_name.addresses if own_name else ()
+    return _unique(one.name for one in facts.addresses if one.address in told)
+
+
+def elected(host: str, data: Any) -> Mapping[str, bool]:
+    """Which endpoints a host takes for itself, from its ``election`` operation.
+
+    Raises:
+        HelperError: it could not be asked, or its answer is damaged.
+    """
+    fields = Fields(host, data)
+    if fields.given("error"):
+        raise HelperError(host, fields.text("error"))
+    return fields.mapping("matches", lambda one, key: one.flag(key))
+
+
+def _named(addresses: list[Interface], pattern: str) -> tuple[str, ...]:
+    return _unique(one.name for one in addresses if fits(one.name, pattern))
+
+
+def _beside(addresses: list[Interface], endpoint: str) -> tuple[str, ...]:
+    """The cards in whose network an endpoint (``address:port``) lies."""
+    try:
+        address = ipaddress.ip_address(endpoint.rpartition(":")[0].strip("[]"))
+    except ValueError:
+        return ()
+    return _unique(one.name for one in addresses if one.family == address.version and address in one.network)
+
+
+def _unique(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

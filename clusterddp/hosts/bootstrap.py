@@ -1,0 +1,112 @@
+"""The first words on a new pipe: from a login shell's noise to the helper's hello.
+
+Not here: the bytes sent first (hosts/zipapp.py), what is spoken afterwards (hosts/client.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
+from clusterddp.hosts.zipapp import MAGIC_WORD, NO_PYTHON, TOO_OLD, Bundle
+from clusterddp.remote.shared.frames import MAGIC, PROTOCOL, Decoder, Frame, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from clusterddp.hosts.ssh import BytePipe
+    from clusterddp.inventory import HostEntry
+
+PASSING = (129, 137, 143, 255)  # exit codes after SIGHUP, SIGKILL and SIGTERM, and of ssh itself: worth another try
+_NOISE = 64 * 1024  # bytes a login shell may print before the helper speaks
+
+
+def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapping[str, Any], Decoder]:
+    """Send the opening, find the magic word in whatever the shell prints, bring the code, read the hello.
+
+    Returns:
+        What the login shell printed before, the hello, and the decoder that goes on where it ends.
+
+    Raises:
+        HelperError: no usable Python, or the helper did not start.
+        UnreachableError: the connection broke, or the helper was killed.
+    """
+    with contextlib.suppress(OSError):  # it ended at once (nologin, no shell): what it said is still to be read
+        pipe.write(code.opening(interpreter=entry.ansible_python, fallback=entry.python, state=entry.state))
+    received = b""
+    while not (found := _magic_line(received)):
+        data = _read(pipe)
+        if not data or len(received) > _NOISE:
+            raise _no_helper(entry, pipe, received)
+        received += data
+    noise, answer, rest = found
+    _heed_refusal(entry, answer)
+    with contextlib.suppress(OSError):  # the same
+        pipe.write(code.code if answer == "need" else b"")
+    decoder = Decoder()
+    frames: list[Frame] = []
+    data = _past_refusal(entry, pipe, rest) if answer == "need" else rest
+    while not frames:
+        try:
+            frames = list(decoder.feed(data))
+        except ProtocolError as error:
+            raise HelperError(entry.name, f"the helper answers with something else: {error}") from error
+        data = b"" if frames else _read(pipe)
+        if not frames and not data:
+            raise _no_helper(entry, pipe, b"")
+    hello = frames[0].header
+    if hello.get("kind") != "hello" or hello.get("protocol") != PROTOCOL:
+        raise HelperError(entry.name, f"the helper speaks another protocol: {hello}")
+    return noise, hello, decoder
+
+
+def _heed_refusal(entry: HostEntry, answer: str) -> None:
+    if answer.startswith("refused "):
+        refused = json.loads(answer.removeprefix("refused "))
+        raise HelperError(entry.name, refused["message"], remedy=refused["remedy"])
+
+
+def _past_refusal(entry: HostEntry, pipe: BytePipe, received: bytes) -> bytes:
+    """The first bytes after the code: frames, or a second line that refuses it (no room to keep it)."""
+    while received[: len(MAGIC)] == MAGIC[: len(received)]:
+        if found := _magic_line(received):
+            _heed_refusal(entry, found[1])
+        data = _read(pipe)
+        if not data:
+            break
+        received += data
+    return received
+
+
+def _read(pipe: BytePipe) -> bytes:
+    try:
+        return pipe.read(1 << 16)
+    except OSError:  # broken: the end too
+        return b""
+
+
+def _magic_line(received: bytes) -> tuple[str, str, bytes] | None:
+    before, found, after = received.partition(MAGIC_WORD.encode() + b" ")
+    if not found or b"\n" not in after:
+        return None
+    answer, _, rest = after.partition(b"\n")
+    return before.decode(errors="replace"), answer.decode(errors="replace"), rest
+
+
+def _no_helper(entry: HostEntry, pipe: BytePipe, received: bytes) -> ClusterddpError:
+    status = pipe.exit_status()
+    said = (pipe.stderr().strip() or received.decode(errors="replace").strip()).splitlines()
+    last = f": {said[-1][:300]}" if said else ""
+    setting = "set ansible_python_interpreter to a Python 3.8 or newer"
+    if status == NO_PYTHON:
+        wanted = entry.ansible_python or "python3"
+        return HelperError(entry.name, f"no {wanted} on the host", remedy=setting)
+    if status == TOO_OLD:
+        return HelperError(entry.name, "the host's Python is older than 3.8", remedy=setting)
+    if MAGIC in received:
+        return HelperError(entry.name, "the helper on the host is of another version")
+    if status is None or status in PASSING:
+        return UnreachableError(entry.name, f"the connection was lost while the helper started{last}")
+    return HelperError(entry.name, f"the helper did not start (exit {status}){last}")

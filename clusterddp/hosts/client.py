@@ -1,0 +1,366 @@
+"""Host: the operator's end of one helper; and the same work on many hosts at once.
+
+A Host is a client over any byte pipe. One thread reads its frames and hands each to the request it belongs
+to. A silent host is pinged, and given up when it does not answer: TCP alone notices a dead peer much later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import queue
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from clusterddp.errors import ClusterddpError, HelperError, HostsError, UnreachableError
+from clusterddp.hosts.bootstrap import handshake
+from clusterddp.hosts.zipapp import COMMAND, Bundle, bundle
+from clusterddp.remote.shared.frames import CREDIT, MAX_BODY, Decoder, Frame, ProtocolError, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from clusterddp.hosts.ssh import BytePipe
+    from clusterddp.inventory import HostEntry
+
+T = TypeVar("T")
+POOL = 48  # hosts worked on at once
+QUIET = 10.0  # seconds of silence after which a host we wait for is pinged
+DEAD = 30.0  # seconds of silence after which it is given up
+HANDSHAKE = 30.0  # seconds from the open pipe to the helper's hello
+THREAD_PATIENCE = 2.0  # seconds for the reading thread of a closed pipe to end
+
+
+class Opener(Protocol):
+    """What runs a command on a host and gives its byte pipe: a Connector, or one connection somebody has."""
+
+    def open(self, entry: HostEntry, command: str) -> BytePipe:
+        """The pipe to the command."""
+
+
+class _Exchange:
+    """One request: its id, the frames that came for it, and whether its last one was taken."""
+
+    def __init__(self, ident: int) -> None:
+        self.ident = ident
+        self.frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self.ended = False
+
+
+class Host:
+    """A live helper on one host. Thread-safe; close it, or use it as a context."""
+
+    def __init__(self, entry: HostEntry, pipe: BytePipe, hello: Mapping[str, Any], noise: str) -> None:
+        self.entry = entry
+        self.name = entry.name
+        self.hello = hello
+        self.noise = noise  # what the login shell printed before the helper spoke
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        self._exchanges: dict[int, _Exchange] = {}
+        self._ids = itertools.count(1)
+        self._heard = time.monotonic()
+        self._asked = 0.0  # when a silent host was first pinged
+        self._lost: str | None = None
+        self._reader: threading.Thread | None = None
+
+    @classmethod
+    def open(cls, entry: HostEntry, connector: Opener, code: Bundle | None = None) -> Host:
+        """Connect, start the helper (sent only if the host lacks it), wait for its hello.
+
+        Raises:
+            HostError: no connection, no usable Python, or the helper did not start.
+        """
+        pipe = connector.open(entry, COMMAND)
+        watchdog = threading.Timer(HANDSHAKE, pipe.close)
+        watchdog.daemon = True
+        began = time.monotonic()
+        watchdog.start()
+        try:
+            noise, hello, decoder = handshake(entry, pipe, code or bundle())
+        except BaseException as error:
+            pipe.close()
+            if time.monotonic() - began >= HANDSHAKE and isinstance(error, (ClusterddpError, OSError)):
+                raise UnreachableError(entry.name, f"the helper did not start within {HANDSHAKE:.0f} s") from error
+            raise
+        finally:
+            watchdog.cancel()
+        host = cls(entry, pipe, hello, noise)
+        host._reader = threading.Thread(target=host._read, args=(decoder,), name=f"read {entry.name}", daemon=True)
+        host._reader.start()
+        return host
+
+    def __enter__(self) -> Host:  # noqa: PYI034 - typing.Self is Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection has ended."""
+        return self._lost is not None
+
+    def close(self) -> None:
+        """End the connection, and with it the helper."""
+        self._lose("closed")
+        self._pipe.close()
+        if self._reader:
+            self._reader.join(THREAD_PATIENCE)
+
+    def ping(self, timeout: float = DEAD) -> tuple[int, int, int]:
+        """Ask the helper's loop for its clock: (sent, host's, received) in ns, ours by ``time.time_ns``."""
+        sent = time.time_ns()
+        with self._request("ping", {}) as exchange:
+            frame = self._next(exchange, time.monotonic() + timeout)
+            return sent, int(frame.header["time_ns"]), time.time_ns()
+
+    def call(self, op: str, args: Mapping[str, Any] | None = None, *, timeout: float | None = 120.0) -> Any:
+        """Run an operation and return its result.
+
+        Raises:
+            HelperError: the operation failed, or took longer than ``timeout`` seconds.
+            UnreachableError: the connection broke.
+        """
+        return self.upload(op, args, (), timeout=timeout)
+
+    def upload(
+        self,
+        op: str,
+        args: Mapping[str, Any] | None,
+        chunks: Iterable[bytes],
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """``call`` with a stream of data for the operation; sends no more than the host has granted."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        result = bytearray()
+        credit = CREDIT
+        with self._watched(sending=chunks != ()), self._request(op, args) as exchange:
+            for piece in _pieces(chunks):
+                while credit <= 0 or not exchange.frames.empty():
+                    frame = self._next(exchange, deadline)
+                    credit += int(frame.header.get("n", 0))
+                    if self._took(exchange, frame, result):  # it has enough: an early result
+                        return json.loads(result)
+                self._write({"id": exchange.ident, "kind": "data"}, piece)
+                credit -= len(piece)
+            self._write({"id": exchange.ident, "kind": "end"})
+            while not self._took(exchange, self._next(exchange, deadline), result):
+                pass
+            return json.loads(result)
+
+    def _took(self, exchange: _Exchange, frame: Frame, result: bytearray) -> bool:
+        """Add a frame's part of the result; whether it was the last."""
+        if frame.header["kind"] in ("data", "end"):
+            result += frame.body
+            self._grant(exchange, frame)
+        return bool(frame.header["kind"] == "end")
+
+    @contextlib.contextmanager
+    def _watched(self, *, sending: bool) -> Iterator[None]:
+        """While ``sending``, look after the host from a thread: ours may be held in a write to a dead host."""
+        if not sending:
+            yield
+            return
+        done = threading.Event()
+
+        def look() -> None:
+            while not done.wait(QUIET / 2):
+                self._check_alive()
+
+        watcher = threading.Thread(target=look, name=f"watch {self.name}", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+    def stream(self, op: str, args: Mapping[str, Any] | None = None) -> Iterator[Frame]:
+        """Run an operation and yield its data frames as they come; the last frame is its ``end``.
+
+        Closing the iterator cancels the operation. A result of several frames is joined into the end frame.
+
+        Raises:
+            HelperError: the operation failed.
+            UnreachableError: the connection broke.
+        """
+        result = b""
+        with self._request(op, args) as exchange:
+            self._write({"id": exchange.ident, "kind": "end"})
+            while True:
+                frame = self._next(exchange, None)
+                self._grant(exchange, frame)
+                if frame.header["kind"] == "end":
+                    yield Frame(frame.header, result + frame.body)
+                    return
+                if frame.header.get("result"):
+                    result += frame.body
+                elif frame.header["kind"] == "data":
+                    yield frame
+
+    @contextlib.contextmanager
+    def _request(self, op: str, args: Mapping[str, Any] | None) -> Iterator[_Exchange]:
+        exchange = _Exchange(next(self._ids))
+        self._exchanges[exchange.ident] = exchange
+        try:
+            self._write({"id": exchange.ident, "kind": "req", "op": op, "args": dict(args or {})})
+            yield exchange
+        finally:
+            del self._exchanges[exchange.ident]
+            if not exchange.ended and not self._lost:
+                with contextlib.suppress(UnreachableError):
+                    self._write({"id": exchange.ident, "kind": "cancel"})
+
+    def _grant(self, exchange: _Exchange, frame: Frame) -> None:
+        if frame.body and not exchange.ended:
+            self._write({"id": exchange.ident, "kind": "credit", "n": len(frame.body)})
+
+    def _write(self, header: dict[str, Any], body: bytes = b"") -> None:
+        try:
+            data = encode(header, body)
+        except ProtocolError as error:
+            raise HelperError(self.name, f"the request is too large: {error}") from error
+        try:
+            with self._lock:
+                self._pipe.write(data)
+        except OSError as error:
+            self._lose(str(error))
+            raise self._gone() from error
+
+    def _next(self, exchange: _Exchange, deadline: float | None) -> Frame:
+        """The next frame of a request; pings a silent host and gives up a dead one."""
+        while True:
+            left = QUIET if deadline is None else min(QUIET, deadline - time.monotonic())
+            if left <= 0:
+                raise HelperError(self.name, "the operation took too long")
+            try:
+                frame = exchange.frames.get(timeout=left)
+            except queue.Empty:
+                self._check_alive()
+                if self._lost is not None:  # before this request was known to the thread that reads
+                    raise self._gone() from None
+                continue
+            if frame is None:
+                exchange.frames.put(None)
+                raise self._gone()
+            exchange.ended = frame.header["kind"] in ("end", "error")
+            if frame.header["kind"] == "error":
+                message, remedy = str(frame.header["message"]), str(frame.header.get("remedy") or "")
+                kind = (
+                    UnreachableError if frame.header.get("killed") else HelperError
+                )  # who was killed may be asked again
+                raise kind(self.name, message, remedy=remedy)
+            return frame
+
+    def _check_alive(self) -> None:
+        now = time.monotonic()
+        silence = now - self._heard
+        if self._lost is not None or silence <= QUIET:
+            return
+        if self._asked < self._heard:  # nobody has waited for it until now: a reader may have been paused for long
+            self._asked = now
+        if now - self._asked > DEAD - QUIET:
+            self._lose(f"no answer for {silence:.0f} s")
+            self._pipe.close()
+        else:
+            self._ask_for_life()
+
+    def _ask_for_life(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            return  # somebody writes, perhaps for ever: we are here to notice that
+        try:
+            self._pipe.write(encode({"id": 0, "kind": "req", "op": "ping"}))
+        except OSError as error:
+            self._lose(str(error))
+        finally:
+            self._lock.release()
+
+    def _read(self, decoder: Decoder) -> None:
+        try:
+            while data := self._pipe.read(1 << 16):
+                self._heard = time.monotonic()
+                for frame in decoder.feed(data):
+                    exchange = self._exchanges.get(int(frame.header.get("id", 0)))
+                    if exchange is not None:
+                        exchange.frames.put(frame)
+            self._lose("the connection ended")
+        except (OSError, EOFError, ProtocolError) as error:
+            self._lose(str(error) or type(error).__name__)
+
+    def _lose(self, reason: str) -> None:
+        if self._lost is None:
+            self._lost = reason
+        for exchange in list(self._exchanges.values()):
+            exchange.frames.put(None)
+
+    def _gone(self) -> UnreachableError:
+        return UnreachableError(self.name, f"the connection was lost ({self._lost})")
+
+
+def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    for chunk in chunks:
+        for start in range(0, len(chunk), MAX_BODY):
+            yield chunk[start : start + MAX_BODY]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome(Generic[T]):
+    """What one of many gave: a value or an error, never both."""
+
+    name: str
+    value: T | None = None
+    error: ClusterddpError | None = None
+
+    def get(self) -> T:
+        """The value; raises the error if there is one."""
+        if self.error:
+            raise self.error
+        return self.value  # type: ignore[return-value]
+
+    @property
+    def words(self) -> str:
+        """The error without its host's name, for who tells that beside it; empty where there is none."""
+        return str(self.error).removeprefix(f"{self.name}: ") if self.error else ""
+
+
+def each(items: Iterable[Any], work: Callable[[Any], T]) -> list[Outcome[T]]:
+    """Do ``work`` on every item (each has a ``name``) in a bounded pool; outcomes in the items' order.
+
+    Only ClusterddpErrors become outcomes: anything else is a bug and is raised.
+    """
+
+    def one(item: Any) -> Outcome[T]:
+        try:
+            return Outcome(name=item.name, value=work(item))
+        except ClusterddpError as error:
+            return Outcome(name=item.name, error=error)
+
+    todo = list(items)
+    if not todo:
+        return []
+    pool = ThreadPoolExecutor(max_workers=min(POOL, len(todo)))
+    try:
+        return list(pool.map(one, todo))
+    finally:  # map has waited for all; after Ctrl-C nobody waits for a host that may never answer
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def values(outcomes: Iterable[Outcome[T]]) -> list[T]:
+    """Every outcome's value.
+
+    Raises:
+        HostsError: some failed; names them all.
+    """
+    outcomes = list(outcomes)
+    errors = [outcome.error for outcome in outcomes if outcome.error]
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise HostsError(errors)
+    return [outcome.get() for outcome in outcomes]

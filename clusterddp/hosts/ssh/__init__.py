@@ -1,0 +1,18 @@
+"""The way to a host: a byte pipe to one command on it, whatever carries it.
+
+``Connector.open`` chooses between a child process (``local``), paramiko through fabric, and the ``ssh`` program.
+This package is the only importer of fabric and paramiko, and imports them when the first connection needs them.
+Frames, helpers and retries of work are not its matter.
+
+    Connector ── resolve (inventory, sshargs, sshconfig → Target) ──┬─ pipes       local child
+                                                                    ├─ openssh     the ssh program
+                                                                    └─ fabricpipe  paramiko (login, hostkeys)
+"""
+
+from __future__ import annotations
+
+from clusterddp.hosts.ssh.connector import Connector
+from clusterddp.hosts.ssh.known_hosts import UnknownHostKeyError, append_known_hosts
+from clusterddp.hosts.ssh.pipes import BytePipe
+
+__all__ = ["BytePipe", "Connector", "UnknownHostKeyError", "append_known_hosts"]

@@ -1,0 +1,223 @@
+"""The user's ssh configuration: what the ``ssh`` program itself says of a host (``ssh -G``).
+
+Covers whether the files say anything that matters, the settings of a host, and the settings only the ``ssh`` program
+can honour. Without that program the files are read by paramiko's own, smaller parser.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import pwd
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from clusterddp.hosts.ssh.arguments import SshArgs
+
+SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
+_INCLUDE_DEPTH = 16  # ssh's own limit
+# What changes neither the way to a host nor how it is trusted.
+_IDLE = frozenset(
+    [
+        "host",
+        "match",
+        "include",
+        "sendenv",
+        "hashknownhosts",
+        "gssapiauthentication",
+        "gssapidelegatecredentials",
+        "forwardx11",
+        "forwardx11trusted",
+        "visualhostkey",
+        "loglevel",
+        "serveraliveinterval",
+        "serveralivecountmax",
+        "tcpkeepalive",
+    ]
+)
+_FOREIGN_WHEN_SET = {
+    "certificatefile": "CertificateFile",
+    "pkcs11provider": "PKCS11Provider",
+    "knownhostscommand": "KnownHostsCommand",
+    "revokedhostkeys": "RevokedHostKeys",
+    "bindaddress": "BindAddress",
+    "bindinterface": "BindInterface",
+}
+
+Settings = dict[str, tuple[str, ...]]
+
+
+def user_home() -> Path:
+    """The home whose ``.ssh`` counts: ``$HOME``."""
+    return Path("~").expanduser()
+
+
+def home_options() -> list[str]:
+    """Arguments that make ``ssh`` read ``$HOME/.ssh`` also where ``$HOME`` is not the account's own home.
+
+    ssh ignores ``$HOME``; both transports must read the same files.
+    """
+    if str(user_home()) == _account_home():
+        return []
+    config = user_home() / ".ssh" / "config"
+    files = [path for path in (config, SYSTEM_CONFIG) if path.exists()]
+    return ["-F", str(files[0]) if files else "none"]
+
+
+def ssh_environment() -> dict[str, str]:
+    """The environment of an ``ssh`` child.
+
+    Without locale: Debian's ssh sends it to the host, where nothing of ours may arrive unasked, and we read its
+    messages. With a plain shell: ssh runs ProxyCommand by ``$SHELL``, whose quoting we could not know.
+    """
+    ours = {name: value for name, value in os.environ.items() if name != "LANG" and not name.startswith("LC_")}
+    return {**ours, "SHELL": "/bin/sh"}
+
+
+def _account_home() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # a uid without an account: containers
+        return str(user_home())
+
+
+class SshConfig:
+    """The ssh configuration of this process' user; asked once a host."""
+
+    def __init__(self) -> None:
+        self.program = shutil.which("ssh")
+        self._lock = threading.Lock()
+        self._scanned: tuple[bool, bool] | None = None
+        self._answers: dict[tuple[str, ...], Settings] = {}
+
+    @property
+    def match_exec(self) -> bool:
+        """Whether a file decides by running a program."""
+        return self._scan()[1]
+
+    def settings(self, address: str, args: SshArgs, options: Sequence[str]) -> Settings:
+        """The settings of ``address`` by keyword; empty where no file says anything that matters.
+
+        Args:
+            address: The name to look up.
+            args: The host's ssh arguments.
+            options: More arguments (port and user of the inventory).
+
+        Raises:
+            UsageError: A configuration file is wrong.
+        """
+        if not self._scan()[0] and not args.config_file:
+            return {}
+        if self.program is None:
+            return _by_paramiko(address)
+        base = ["-F", args.config_file] if args.config_file else home_options()
+        argv = (self.program, *base, "-T", *options, *args.passed, "-G", "--", address)
+        with self._lock:
+            known = self._answers.get(argv)
+        if known is None:
+            known = _ask(argv, address)
+            with self._lock:
+                self._answers[argv] = known
+        return known
+
+    def why_openssh(self, found: Settings) -> str:
+        """The setting for which a host needs the ``ssh`` program, or ``""``."""
+        if self.match_exec:
+            return "Match exec in ssh_config"
+        for keyword, spelled in _FOREIGN_WHEN_SET.items():
+            if found.get(keyword, ("none",))[0] not in ("none", ""):
+                return f"{spelled} in ssh_config"
+        agent = found.get("identityagent", ("none",))[0]
+        if agent not in ("none", "SSH_AUTH_SOCK", "$SSH_AUTH_SOCK", os.environ.get("SSH_AUTH_SOCK")):
+            return "IdentityAgent in ssh_config"
+        if found.get("addressfamily", ("any",))[0] not in ("any", ""):
+            return "AddressFamily in ssh_config"
+        return ""
+
+    def master_is_live(self, found: Settings, argv_of_host: Sequence[str]) -> bool:
+        """Whether a ControlMaster of the user's would carry a session to the host."""
+        if self.program is None or found.get("controlpath", ("none",))[0] == "none":
+            return False
+        argv = [self.program, "-O", "check", *argv_of_host]
+        return _run(argv).returncode == 0
+
+    def _scan(self) -> tuple[bool, bool]:
+        with self._lock:
+            if self._scanned is None:
+                user = user_home() / ".ssh" / "config"
+                lines = [*_lines(user, user.parent), *_lines(SYSTEM_CONFIG, SYSTEM_CONFIG.parent)]
+                relevant = any(keyword not in _IDLE for keyword, _ in lines)
+                exec_ = any(keyword == "match" and "exec" in rest.lower().split() for keyword, rest in lines)
+                self._scanned = (relevant or exec_, exec_)
+            return self._scanned
+
+
+def _lines(path: Path, folder: Path, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Keyword and rest of every line of a configuration file and of those it includes."""
+    try:
+        text = path.read_text(errors="replace")
+    except OSError:
+        return
+    for line in text.splitlines():
+        keyword, _, rest = line.strip().replace("=", " ", 1).partition(" ")
+        if not keyword or keyword.startswith("#"):
+            continue
+        yield keyword.lower(), rest.strip()
+        if keyword.lower() == "include" and depth < _INCLUDE_DEPTH:
+            for pattern in rest.split():
+                for name in glob.glob(str(folder / Path(pattern.strip('"')).expanduser())):  # noqa: PTH207 - may be absolute
+                    yield from _lines(Path(name), folder, depth + 1)
+
+
+def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        start_new_session=True,
+        env=ssh_environment(),
+    )
+
+
+def _ask(argv: Sequence[str], address: str) -> Settings:
+    answer = _run(argv)
+    if answer.returncode:
+        said = answer.stderr.strip().splitlines() or ["ssh -G failed"]
+        raise UsageError(f"{address}: ssh cannot use its configuration: {said[0]}", remedy=f"see: ssh -G {address}")
+    found: Settings = {}
+    for line in answer.stdout.splitlines():
+        keyword, _, value = line.partition(" ")
+        found[keyword.lower()] = (*found.get(keyword.lower(), ()), _in_user_home(value))
+    return found
+
+
+def _in_user_home(value: str) -> str:
+    """The same under ``$HOME``: ssh names the account's home; see ``home_options``."""
+    if str(user_home()) == _account_home():
+        return value
+    return value.replace(f"{_account_home()}/.ssh/", f"{user_home()}/.ssh/")
+
+
+def _by_paramiko(address: str) -> Settings:
+    import paramiko  # noqa: PLC0415 - a tenth of a second, paid only where needed
+
+    config = paramiko.SSHConfig()
+    for path in (user_home() / ".ssh" / "config", SYSTEM_CONFIG):
+        if path.exists():
+            with path.open() as file:
+                config.parse(file)
+    found: Mapping[str, str | list[str] | None] = config.lookup(address)
+    return {
+        keyword: tuple(value) if isinstance(value, list) else (value or "none",) for keyword, value in found.items()
+    }

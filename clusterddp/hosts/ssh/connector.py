@@ -1,0 +1,266 @@
+"""One command's connections: opens the way to each host and ends all of them.
+
+Covers the choice of opener, jump hosts shared by those behind them, retries of a crowded sshd, and notices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from clusterddp.errors import HostError, UnreachableError
+from clusterddp.hosts.ssh.config import SshConfig
+from clusterddp.hosts.ssh.known_hosts import KnownHosts, UnknownHostKeyError
+from clusterddp.hosts.ssh.openssh_pipe import open_pipe
+from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
+from clusterddp.hosts.ssh.resolve import Resolver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import fabric
+
+    from clusterddp.hosts.ssh.auth import Ask
+    from clusterddp.hosts.ssh.fabric_pipe import Link
+    from clusterddp.hosts.ssh.pipes import BytePipe
+    from clusterddp.hosts.ssh.proxy import Timeouts
+    from clusterddp.hosts.ssh.target import Target
+    from clusterddp.inventory import HostEntry
+
+ATTEMPTS = 4  # of one host, when its sshd drops us before a word; each after a longer, random wait
+OPENING_PER_JUMP_HOST = 10
+_JUMP_FAILURE_KEPT = 3.0  # seconds in which hosts behind a dead jump host share its error
+_NAMED_IN_NOTICE = 3
+
+T = TypeVar("T")
+
+
+class Connector:
+    """Opens byte pipes to hosts; one per command. Thread-safe.
+
+    Args:
+        accept_new_host_keys: Record unknown host keys instead of refusing them (a changed one is always refused).
+        connect_timeout: Seconds for the TCP connect, unless the host's ssh settings say otherwise.
+        banner_timeout: Seconds for the server's first word and the key exchange; ``connect_timeout`` when None.
+        auth_timeout: Seconds for each step of the login.
+        channel_timeout: Seconds for opening a session.
+        ask: Prompts the user for a passphrase, password or second factor; without it nobody is asked.
+    """
+
+    def __init__(
+        self,
+        *,
+        accept_new_host_keys: bool = False,
+        connect_timeout: float = 10,
+        banner_timeout: float | None = None,
+        auth_timeout: float = 30,
+        channel_timeout: float = 30,
+        ask: Ask | None = None,
+    ) -> None:
+        self._patience = (banner_timeout or connect_timeout, auth_timeout, channel_timeout)
+        self._ask = ask
+        self._config = SshConfig()
+        self._known = KnownHosts()
+        self._resolver = Resolver(
+            config=self._config,
+            known=self._known,
+            accept_new=accept_new_host_keys,
+            connect_timeout=connect_timeout,
+            notice=self._notice,
+        )
+        self._lock = threading.Lock()
+        self._notices: dict[str, list[str]] = {}
+        self._pipes: list[BytePipe] = []
+        self._jumps: dict[Target, _Jump] = {}
+        self._closed = False
+
+    @property
+    def notices(self) -> list[str]:
+        """What was decided or understood otherwise than said, a line each."""
+        with self._lock:
+            return [f"{_named(hosts)}: {text}" for text, hosts in self._notices.items()]
+
+    def open(self, entry: HostEntry, command: str) -> BytePipe:
+        """Run ``command`` on a host.
+
+        Args:
+            entry: The host.
+            command: One string for its login shell, as ssh sends it.
+
+        Raises:
+            UsageError: A setting of the host cannot be honoured.
+            HostError: It cannot be reached, its key is not trusted, or it refuses ours.
+        """
+        return self._kept(self._open(entry, command), entry.name)
+
+    def over(self, connection: fabric.Connection, command: str) -> BytePipe:
+        """Run ``command`` over a connection of the caller's, which stays open.
+
+        Args:
+            connection: Opened here, when it is not yet, with the same strict host keys as ours.
+            command: One string for its login shell.
+
+        Raises:
+            HostError: It cannot be opened, its key is not trusted, or it opens no session.
+        """
+        from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - fabric costs 0.2 s
+        from clusterddp.inventory import HostEntry  # noqa: PLC0415
+
+        entry = HostEntry(
+            name=connection.original_host,
+            address=connection.host,
+            port=connection.port,
+            user=connection.user,
+            transport="fabric",
+        )
+        target = self._resolver.route(entry).target
+        pipe = fabric_pipe.over(connection, command, target, self._known, self._patience[2])
+        return self._kept(pipe, entry.name)
+
+    def close(self) -> None:
+        """End every connection and child; returns when none is left."""
+        with self._lock:
+            self._closed = True
+            pipes, self._pipes = self._pipes, []
+            jumps, self._jumps = list(self._jumps.values()), {}
+        if pipes:  # a child that will not leave takes seconds: they take them together
+            with ThreadPoolExecutor(min(32, len(pipes)), thread_name_prefix="clusterddp-close") as pool:
+                list(pool.map(lambda pipe: pipe.close(), pipes))
+        for jump in reversed(jumps):  # the first hop was opened first
+            jump.close()
+
+    def _kept(self, pipe: BytePipe, name: str) -> BytePipe:
+        with self._lock:
+            if not self._closed:
+                self._pipes.append(pipe)
+                return pipe
+        pipe.close()
+        raise UnreachableError(name, "the command is ending")
+
+    def _open(self, entry: HostEntry, command: str) -> BytePipe:
+        if entry.connection == "local":
+            return ChildPipe(["/bin/sh", "-c", command])
+        route = self._resolver.route(entry)
+        target = route.target
+        if route.openssh:
+            program = self._config.program or "ssh"
+            return _patiently(lambda: open_pipe(target, command, program))
+        from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - fabric costs 0.2 s
+
+        return _patiently(
+            lambda: fabric_pipe.start(self._connect(target, self._ask), command, target.name, self._patience[2])
+        )
+
+    def _connect(self, target: Target, ask: Ask | None) -> Link:
+        from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415
+
+        if target.via is None:
+            return fabric_pipe.connect(target, self._known, self._timeouts(), ask)
+        with self._jump(target.via).opening(target.name) as link:
+            return fabric_pipe.connect(target, self._known, self._timeouts(), ask, link.transport)
+
+    def _timeouts(self) -> Timeouts:
+        from clusterddp.hosts.ssh.proxy import Timeouts  # noqa: PLC0415
+
+        banner, auth, channel = self._patience
+        return Timeouts(banner=banner, auth=auth, channel=channel)
+
+    def _jump(self, via: Target) -> _Jump:
+        with self._lock:
+            if self._closed:
+                raise UnreachableError(via.name, "the command is ending")
+            if via not in self._jumps:
+                self._jumps[via] = _Jump(lambda ask: _patiently(lambda: self._connect(via, ask)), self._ask)
+            return self._jumps[via]
+
+    def _notice(self, host: str, text: str) -> None:
+        with self._lock:
+            hosts = self._notices.setdefault(text, [])
+            if host not in hosts:
+                hosts.append(host)
+
+
+class _Jump:
+    """One authenticated connection to a jump host, opened when first needed, shared by the hosts behind it."""
+
+    def __init__(self, connect: Callable[[Ask | None], Link], ask: Ask | None) -> None:
+        self._connect = connect
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._gate = threading.BoundedSemaphore(OPENING_PER_JUMP_HOST)
+        self._link: Link | None = None
+        self._failure: HostError | None = None
+        self._failed_at = 0.0
+
+    @contextlib.contextmanager
+    def opening(self, host: str) -> Iterator[Link]:
+        """The live connection, while one of the few places for opening a host behind it is held."""
+        asked_at = time.monotonic()
+        with self._gate:
+            try:
+                link = self._live(asked_at)
+            except HostError as error:
+                raise _behind(error, host) from error
+            yield link
+
+    def close(self) -> None:
+        with self._lock:
+            if self._link is not None:
+                self._link.close()
+                self._link = None
+
+    def _live(self, asked_at: float) -> Link:
+        with self._lock:
+            if self._link is not None and self._link.transport.is_active():
+                return self._link
+            # Those who waited for a failed attempt share its error: a dead jump host is not asked once a host.
+            waited = self._failed_at >= asked_at
+            recent = time.monotonic() - self._failed_at < _JUMP_FAILURE_KEPT
+            if self._failure is not None and (waited or (recent and isinstance(self._failure, UnreachableError))):
+                raise self._failure
+            if self._link is not None:
+                self._link.close()
+                self._ask = None  # never asked again in the middle of work
+            try:
+                self._link = self._connect(self._ask)
+            except HostError as error:
+                self._link, self._failure, self._failed_at = None, error, time.monotonic()
+                raise
+            return self._link
+
+
+def _behind(error: HostError, host: str) -> HostError:
+    """A jump host's error, told of a host behind it."""
+    message = f"jump host {error.message}"
+    if not isinstance(error, UnknownHostKeyError):
+        kind = UnreachableError if isinstance(error, UnreachableError) else type(error)
+        return kind(host, message, remedy=error.remedy)
+    unknown = UnknownHostKeyError(
+        host,
+        message,
+        remedy=error.remedy,
+        fingerprint=error.fingerprint,
+        known_hosts_line=error.known_hosts_line,
+    )
+    unknown.known_hosts_file = error.known_hosts_file
+    return unknown
+
+
+def _patiently(attempt: Callable[[], T]) -> T:
+    """``attempt``, again after a random wait where the server hung up before a word."""
+    for number in range(1, ATTEMPTS):
+        try:
+            return attempt()
+        except DroppedError:
+            time.sleep(random.uniform(0.2, 0.6) * number)  # noqa: S311 - spreads logins, hides nothing
+    return attempt()
+
+
+def _named(hosts: list[str]) -> str:
+    shown = ", ".join(hosts[:_NAMED_IN_NOTICE])
+    rest = len(hosts) - _NAMED_IN_NOTICE
+    return f"{shown} and {rest} more" if rest > 0 else shown

@@ -1,0 +1,261 @@
+"""The way to a host through fabric and paramiko: the connection, and the pipe over its channel.
+
+Covers one authenticated connection and one channel on it. What carries it is ``carrier``'s, who logs in ``login``'s;
+which machine, keys and jump hosts is said by the ``Target``. Imports fabric and paramiko; imported lazily.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from typing import TYPE_CHECKING, Any
+
+import fabric
+import paramiko
+
+from clusterddp.errors import AuthenticationError, HostError, UnreachableError
+from clusterddp.hosts.ssh.auth import HostKeyPolicy, Login
+from clusterddp.hosts.ssh.pipes import EXIT_STATUS_WAIT, DroppedError, Tail
+from clusterddp.hosts.ssh.proxy import carry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterddp.hosts.ssh.auth import Ask
+    from clusterddp.hosts.ssh.known_hosts import KnownHosts
+    from clusterddp.hosts.ssh.proxy import Proxy, Timeouts
+    from clusterddp.hosts.ssh.target import Target
+
+logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else its tracebacks reach the user's terminal
+
+_WRITE_CHUNK = 64 * 1024  # paramiko copies what is left after every packet
+_RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")  # how an ssh-rsa key is asked for
+
+
+class Link:
+    """One authenticated connection and what it stands on.
+
+    Args:
+        connection: The connection.
+        sock: What carries it: a socket or a jump host's channel.
+        proxy: The ProxyCommand's process.
+    """
+
+    def __init__(self, connection: fabric.Connection, sock: Any, proxy: Proxy | None = None) -> None:
+        self.connection = connection
+        self._sock = sock
+        self._proxy = proxy
+
+    @property
+    def transport(self) -> paramiko.Transport:
+        """The live transport."""
+        transport: paramiko.Transport = self.connection.client.get_transport()
+        return transport
+
+    def close(self) -> None:
+        """End the connection, its thread and its child."""
+        transport = self.connection.client.get_transport()
+        # Woken at once: paramiko's reader looks at its own closed flag only ten times a second.
+        with contextlib.suppress(OSError, EOFError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self.connection.client.close()
+        if transport is not None and transport.is_alive():
+            transport.join(2)  # its own close() does not wait
+        self._sock.close()
+        if self._proxy is not None:
+            self._proxy.close()
+
+
+class FabricPipe:
+    """A byte pipe over one channel.
+
+    Args:
+        channel: The channel, its command started.
+        close_below: Ends what carries it.
+    """
+
+    def __init__(self, channel: paramiko.Channel, close_below: Callable[[], None]) -> None:
+        self._channel = channel
+        self._close_below = close_below
+        self._ended = False
+        # stderr shares the channel's window: left unread it would stop stdout.
+        self._tail = Tail(lambda size: _received(channel.recv_stderr, size))
+
+    def read(self, size: int) -> bytes:
+        """See ``BytePipe``."""
+        data = b"" if self._ended else _received(self._channel.recv, size)
+        self._ended = not data
+        return data
+
+    def write(self, data: bytes) -> None:
+        """See ``BytePipe``."""
+        view = memoryview(data)
+        try:
+            for start in range(0, len(view), _WRITE_CHUNK):
+                self._channel.sendall(bytes(view[start : start + _WRITE_CHUNK]))
+        except (EOFError, paramiko.SSHException) as error:
+            raise BrokenPipeError("the connection is closed") from error
+
+    def close(self) -> None:
+        """See ``BytePipe``."""
+        with contextlib.suppress(OSError, EOFError):
+            self._channel.close()
+        self._close_below()
+        self._tail.join(2)
+
+    def stderr(self) -> str:
+        """See ``BytePipe``."""
+        return self._tail.text()
+
+    def exit_status(self) -> int | None:
+        """See ``BytePipe``."""
+        if self._channel.status_event.wait(EXIT_STATUS_WAIT if self._ended else 0):
+            status = self._channel.exit_status
+            return status if status >= 0 else None
+        return None
+
+
+def _received(receive: Callable[[int], bytes], size: int) -> bytes:
+    """What ``receive`` got; nothing where the connection broke.
+
+    paramiko takes bytes out of its buffer before it tells the host so: when that fails they are lost, and what
+    came behind them must not be read as if it followed.
+    """
+    try:
+        return receive(size)
+    except (EOFError, OSError, paramiko.SSHException):
+        return b""
+
+
+def start(link: Link, command: str, name: str, timeout: float) -> FabricPipe:
+    """Start ``command`` on a new channel of ``link``, which the pipe then owns.
+
+    Raises:
+        UnreachableError: The host opens no session.
+    """
+    try:
+        return FabricPipe(_session(link.connection, command, name, timeout), link.close)
+    except BaseException:
+        link.close()
+        raise
+
+
+def over(connection: fabric.Connection, command: str, target: Target, known: KnownHosts, timeout: float) -> FabricPipe:
+    """A pipe over somebody else's connection; opened, when it is not, with strict host keys, and left open.
+
+    Raises:
+        HostError: It cannot be opened, or the host opens no session.
+    """
+    if not connection.is_connected:
+        connection.client.set_missing_host_key_policy(HostKeyPolicy(target, known))
+        try:
+            connection.open()
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise _classified(error, target, connection.client.get_transport(), "") from error
+    return FabricPipe(_session(connection, command, target.name, timeout), lambda: None)
+
+
+def _session(connection: fabric.Connection, command: str, name: str, timeout: float) -> paramiko.Channel:
+    try:
+        channel: paramiko.Channel = connection.client.get_transport().open_session(timeout=timeout)
+        channel.exec_command(command)
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        raise UnreachableError(
+            name,
+            f"logged in, but the host opens no session: {error}",
+            remedy="check MaxSessions and ForceCommand there",
+        ) from error
+    return channel
+
+
+def connect(
+    target: Target, known: KnownHosts, timeouts: Timeouts, ask: Ask | None, jump: paramiko.Transport | None = None
+) -> Link:
+    """Open one authenticated connection.
+
+    Args:
+        target: Where to.
+        known: The known hosts.
+        timeouts: Patience after the TCP connect.
+        ask: Prompts the user.
+        jump: The jump host's transport, when ``target`` has one.
+
+    Raises:
+        HostError: It cannot be reached, its key is not trusted, or it refuses ours.
+    """
+    sock, proxy = carry(target, timeouts, jump)
+    connection = fabric.Connection(
+        target.host,
+        user=target.user,
+        port=target.port,
+        config=fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True),  # everything is decided already
+        gateway=False,
+        forward_agent=False,
+        connect_timeout=max(1, round(target.connect_timeout)),
+        connect_kwargs={
+            "sock": sock,
+            "banner_timeout": timeouts.banner,
+            "auth_timeout": timeouts.auth,
+            "channel_timeout": timeouts.channel,
+            "compress": target.compress,
+            "auth_strategy": Login(target=target, ask=ask),
+            "transport_factory": _transports(known.types(target.host_key_files, target.key_names), timeouts),
+        },
+    )
+    connection.client.set_missing_host_key_policy(HostKeyPolicy(target, known))
+    link = Link(connection, sock, proxy)
+    try:
+        connection.open()
+    except BaseException as error:
+        transport = connection.client.get_transport()
+        link.close()
+        if isinstance(error, (paramiko.SSHException, OSError, EOFError)):
+            raise _classified(error, target, transport, proxy.last_words() if proxy else "") from error
+        raise
+    return link
+
+
+def _transports(known_types: tuple[str, ...], timeouts: Timeouts) -> Callable[..., paramiko.Transport]:
+    """Makes transports that prefer the host key types already known (as ssh does) and GCM ciphers."""
+    wanted = [name for kind in known_types for name in (_RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
+
+    def make(sock: Any, disabled_algorithms: Any = None, **_others: Any) -> paramiko.Transport:
+        transport = paramiko.Transport(sock, disabled_algorithms=disabled_algorithms)
+        options = transport.get_security_options()
+        ciphers = [name for name in options.ciphers if "cbc" not in name]
+        options.ciphers = sorted(ciphers, key=lambda name: "gcm" not in name)
+        options.key_types = sorted(options.key_types, key=lambda name: name not in wanted)
+        transport.handshake_timeout = timeouts.banner
+        transport.clear_to_send_timeout = timeouts.channel
+        return transport
+
+    return make
+
+
+def _classified(error: Exception, target: Target, transport: paramiko.Transport | None, said: str) -> HostError:
+    """What a failed opening means to the user; ``said`` is what a ProxyCommand wrote on stderr."""
+    detail = f": {said}" if said else ""
+    if isinstance(error, paramiko.AuthenticationException):
+        return AuthenticationError(target.name, f"{target.user}@{target.place} refused our keys: {error}")
+    if isinstance(error, OSError) and transport is None:
+        return UnreachableError(target.name, f"cannot reach {target.place}: {error}")
+    if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
+        return UnreachableError(
+            target.name,
+            f"{target.place} and paramiko have no algorithm in common: {error}",
+            remedy="set clusterddp_transport: openssh",
+        )
+    if transport is None or not transport.remote_version:
+        if isinstance(error.__context__, TimeoutError):
+            return UnreachableError(
+                target.name, f"{target.place} did not answer as an SSH server in time{detail}", remedy="check the port"
+            )
+        if said:
+            return UnreachableError(target.name, f"ProxyCommand to {target.place} failed{detail}")
+        return DroppedError(
+            target.name,
+            f"{target.place} closed the connection before it said anything",
+            remedy="too many logins at once? raise MaxStartups in its sshd_config",
+        )
+    return UnreachableError(target.name, f"the connection to {target.place} broke during login: {error}{detail}")

@@ -1,0 +1,196 @@
+"""The way to a host through the ``ssh`` program: its arguments, knowing when it is connected, what its errors mean.
+
+Host key policy, jump hosts and keys are those of the ``Target``, said first on ssh's command line, where the first
+word wins. No connection of ours ever becomes a ControlMaster; a live one is used.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import AuthenticationError, HostError, HostKeyError, UnreachableError, UsageError
+from clusterddp.hosts.ssh.config import home_options, ssh_environment
+from clusterddp.hosts.ssh.known_hosts import PresentedKey, unknown_key
+from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
+
+if TYPE_CHECKING:
+    from clusterddp.hosts.ssh.target import Target
+
+_CONNECTED = "clusterddp-connected"
+# ssh runs this itself once it is logged in: the only sign of success that needs no word from the host.
+_SAY_CONNECTED = f"exec /bin/sh -c 'echo {_CONNECTED} >&2'"
+_FIXED = {
+    "BatchMode": "yes",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "ClearAllForwardings": "yes",
+    "ControlMaster": "no",
+    "ControlPersist": "no",
+    "RemoteCommand": "none",
+    "LogLevel": "ERROR",
+    "UpdateHostKeys": "no",
+}
+_DROPPED = re.compile(
+    r"kex_exchange_identification:|ssh_exchange_identification:|Connection (closed|reset) by", re.IGNORECASE
+)
+_UNREACHABLE = re.compile(
+    r"Could not resolve hostname [^\n]*|connect to host [^\n]*|Connection timed out[^\n]*"
+    r"|Connection to [^\n]* timed out|no matching [^\n]* found[^\n]*"
+    r"|stdio forwarding failed|channel \d+: open failed[^\n]*"
+)
+
+
+def open_pipe(target: Target, command: str, program: str) -> ChildPipe:
+    """Start ``command`` on ``target`` by a child ``ssh``; returns once it is logged in.
+
+    Raises:
+        HostError: It cannot be reached, its key is not trusted, or it refuses ours.
+        UsageError: ssh refuses an argument.
+    """
+    argv = [program, *_options(target), *_user_options(target), "--", target.host, command]
+    pipe = ChildPipe(argv, env=ssh_environment(), marker=f"{_CONNECTED}\n".encode())
+    # ssh's own ConnectTimeout speaks first; this one holds where a ProxyCommand never answers.
+    patience = 2 * target.connect_timeout + 5
+    began = time.monotonic()
+    if target.live_master or pipe.wait_for_marker(patience):  # a master is logged in, and runs no LocalCommand
+        return pipe
+    late = time.monotonic() - began >= patience
+    pipe.close()
+    raise _classified(pipe.stderr(), target, program, late=late)
+
+
+def _options(target: Target) -> list[str]:
+    """What we say of every ssh we start: the host's own and each jump host's."""
+    settings = {
+        **_FIXED,
+        "ConnectTimeout": f"{max(1, round(target.connect_timeout))}",
+        "ServerAliveInterval": "15",
+        "ServerAliveCountMax": "3",
+        "StrictHostKeyChecking": "accept-new" if target.accept_new else "yes",
+        "UserKnownHostsFile": _listed(target.known_hosts),
+        "GlobalKnownHostsFile": _listed(target.system_hosts),
+    }
+    if target.only_given_keys:
+        settings["IdentitiesOnly"] = "yes"
+    if target.proxy:
+        settings["ProxyCommand"] = _literal(target.proxy)
+    elif target.via:
+        settings["ProxyCommand"] = _jump_command(target.via)
+    files = [word for path in target.key_files for word in ("-i", str(path))]
+    where = ["-p", str(target.port), "-l", target.user]
+    base = ["-F", target.config_file] if target.config_file else home_options()
+    return ["-T", *base, *(f"-o{name}={value}" for name, value in settings.items()), *files, *where]
+
+
+def _user_options(target: Target) -> list[str]:
+    return ["-oPermitLocalCommand=yes", f"-oLocalCommand={_SAY_CONNECTED}", *target.passed]
+
+
+def _jump_command(via: Target) -> str:
+    """The ProxyCommand that goes through ``via`` (and, by its own options, through those before it)."""
+    words = [_literal(word) for word in ("ssh", *_options(via))]
+    return shlex.join([*words, "-W", "[%h]:%p", "--", via.host])
+
+
+def _literal(text: str) -> str:
+    """``text`` so that ssh's token replacement leaves it as it is."""
+    return text.replace("%", "%%")
+
+
+def _listed(paths: tuple[Path, ...]) -> str:
+    return " ".join(f'"{path}"' for path in paths)
+
+
+def _classified(said: str, target: Target, program: str, *, late: bool) -> HostError | UsageError:
+    """What ssh's last words mean to the user."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["ssh said nothing"]
+    if "HOST IDENTIFICATION HAS CHANGED" in said or "REVOKED HOST KEY" in said:
+        return _bad_key(said, target)
+    if "ost key verification failed" in said or "host key is known for" in said:
+        return _unknown_key(said, target, program)
+    if "Permission denied" in said or "Too many authentication failures" in said:
+        return _refused(said, target, lines)
+    if found := _UNREACHABLE.search(said):
+        return UnreachableError(
+            target.name, f"ssh: {found[0].strip()}", remedy="check the address, the port and that sshd runs there"
+        )
+    if "onfiguration option" in said or "command-line line" in said or "unknown option" in said:
+        return UsageError(f"{target.name}: ssh refuses its arguments: {lines[0]}")
+    if target.proxy:
+        its_own = [line for line in lines if not _DROPPED.search(line)] or lines
+        return UnreachableError(target.name, f"ProxyCommand to {target.place} failed: {its_own[0]}")
+    if _DROPPED.search(said):
+        return DroppedError(
+            target.name, f"ssh: {lines[0]}", remedy="too many logins at once? raise MaxStartups in its sshd_config"
+        )
+    why = "no login in time" if late else lines[-1]
+    return UnreachableError(target.name, f"ssh to {target.place}: {why}")
+
+
+def _bad_key(said: str, target: Target) -> HostKeyError:
+    place = re.search(r"Offending .* key in (\S+:\d+)", said)
+    where = f"; the known one is in {place[1]}" if place else ""
+    path = place[1].rpartition(":")[0] if place else str(target.known_hosts[0])
+    name = re.search(r"ssh-keygen -f \S+ -R [\"']?([^\"'\s]+)", said)
+    changed = "HAS CHANGED" in said
+    return HostKeyError(
+        target.name,
+        f"the host key of {target.place} {'has changed' if changed else 'is revoked'}{where}",
+        remedy=f"if the host was set up anew: ssh-keygen -f {shlex.quote(path)}"
+        f" -R {shlex.quote(name[1] if name else target.key_names[0])}"
+        if changed
+        else "do not connect until the host has a new key",
+    )
+
+
+def _unknown_key(said: str, target: Target, program: str) -> HostKeyError:
+    shown = _shown_key(target, program)
+    if shown is not None:
+        return unknown_key(shown, target.known_hosts[0])
+    named = re.search(r"host key is known for (\S+)", said)
+    who = named[1] if named else target.place
+    return HostKeyError(
+        target.name,
+        f"the host key of {who} is unknown",
+        remedy="`clusterddp up … --accept-new-host-keys`, or log in there once by hand with ssh",
+    )
+
+
+def _shown_key(target: Target, program: str) -> PresentedKey | None:
+    """The key ``target`` shows, learnt by an ssh that records it in an empty file and does not log in."""
+    with tempfile.TemporaryDirectory(prefix="clusterddp-") as folder:
+        file = Path(folder) / "known_hosts"
+        learn = [
+            f"-oUserKnownHostsFile={file}",
+            "-oGlobalKnownHostsFile=/dev/null",
+            "-oStrictHostKeyChecking=accept-new",
+            "-oHashKnownHosts=no",
+            "-oPubkeyAuthentication=no",
+            "-oPreferredAuthentications=none",
+        ]
+        pipe = ChildPipe(
+            [program, *learn, *_options(target), *target.passed, "--", target.host, "exit"], env=ssh_environment()
+        )
+        pipe.wait_for_marker(2 * target.connect_timeout + 5)
+        pipe.close()
+        words = file.read_text().split() if file.exists() else []
+    if len(words) < 3:
+        return None
+    return PresentedKey(host=target.name, names=target.key_names, type=words[1], blob=words[2])
+
+
+def _refused(said: str, target: Target, lines: list[str]) -> AuthenticationError:
+    denied = next((line for line in lines if "ermission denied" in line or "Too many" in line), lines[-1])
+    keys = ", ".join(map(str, target.key_files)) or "the agent's keys"
+    mode = " (a key file others can read is not used)" if "UNPROTECTED PRIVATE KEY" in said else ""
+    identity = f" -i {target.key_files[0]}" if target.key_files else ""
+    return AuthenticationError(
+        target.name,
+        f"{target.user}@{target.place} refused {keys}{mode}: {denied}",
+        remedy=f"ssh-copy-id{identity} -p {target.port} {target.user}@{target.host}",
+    )

@@ -1,0 +1,149 @@
+"""What carries an SSH connection: a TCP socket, a jump host's channel, or a ProxyCommand.
+
+Covers timeouts, keepalive and the words for each way of not answering. It speaks no SSH of its own.
+Imports paramiko; imported lazily.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import paramiko
+
+from clusterddp.errors import UnreachableError
+from clusterddp.hosts.ssh.config import ssh_environment
+from clusterddp.hosts.ssh.pipes import Tail, end
+
+if TYPE_CHECKING:
+    from clusterddp.hosts.ssh.target import Target
+
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPALIVE": 15, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timeouts:
+    """Seconds of patience for each part of opening a connection."""
+
+    banner: float
+    auth: float
+    channel: float
+
+
+def carry(target: Target, timeouts: Timeouts, jump: paramiko.Transport | None) -> tuple[Any, Proxy | None]:
+    """What carries a connection to ``target``, and the process behind it.
+
+    Raises:
+        UnreachableError: It cannot be had.
+    """
+    if jump is not None:
+        return _through(jump, target, timeouts), None
+    if target.proxy:
+        proxy = Proxy(target.proxy)
+        return proxy.sock, proxy
+    return tcp(target), None
+
+
+def tcp(target: Target) -> socket.socket:
+    """A TCP connection to any of the target's addresses, within its timeout in all.
+
+    Raises:
+        UnreachableError: None answers; says which address and why.
+    """
+    deadline = time.monotonic() + target.connect_timeout
+    try:
+        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError) as error:
+        raise UnreachableError(
+            target.name,
+            f"cannot resolve {target.host}: {getattr(error, 'strerror', error)}",
+            remedy="correct ansible_host or the name service",
+        ) from error
+    failure: OSError = TimeoutError()
+    for family, kind, protocol, _, address in found:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(max(0.1, deadline - time.monotonic()))
+            sock.connect(address)
+        except OSError as error:
+            sock.close()
+            failure = error
+        else:
+            _keep_alive(sock)
+            return sock
+    raise _no_answer(failure, target) from failure
+
+
+def _no_answer(error: OSError, target: Target) -> UnreachableError:
+    if isinstance(error, ConnectionRefusedError):
+        return UnreachableError(
+            target.name, f"connection refused by {target.place}", remedy="start sshd there, or correct ansible_port"
+        )
+    if isinstance(error, TimeoutError):
+        return UnreachableError(
+            target.name,
+            f"no answer from {target.place} within {target.connect_timeout:g} s",
+            remedy="the host is down or a firewall drops the port",
+        )
+    return UnreachableError(target.name, f"cannot reach {target.place}: {error.strerror}", remedy="check its network")
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for name, value in _KEEPALIVE.items():  # each platform has some of them
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _through(jump: paramiko.Transport, target: Target, timeouts: Timeouts) -> paramiko.Channel:
+    patience = min(timeouts.channel, target.connect_timeout)
+    try:
+        return jump.open_channel("direct-tcpip", (target.host, target.port), ("", 0), timeout=patience)
+    except paramiko.ChannelException as error:
+        prohibited = error.code == 1
+        raise UnreachableError(
+            target.name,
+            f"the jump host {'forbids the way' if prohibited else 'cannot connect'} to {target.place}: {error.text}",
+            remedy="allow AllowTcpForwarding in its sshd"
+            if prohibited
+            else "check the address as the jump host sees it",
+        ) from error
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        raise UnreachableError(
+            target.name, f"no way to {target.place} through the jump host within {patience:g} s: {error}"
+        ) from error
+
+
+class Proxy:
+    """A ProxyCommand's process in a session of its own; one end of a socket pair is its stdin and stdout."""
+
+    def __init__(self, command: str) -> None:
+        self.sock, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {command}"],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+                env=ssh_environment(),
+            )
+        assert self._process.stderr is not None  # noqa: S101 - tells the type checker what PIPE means
+        self._tail = Tail(self._process.stderr.read)
+
+    def last_words(self) -> str:
+        """The last line it wrote on stderr."""
+        lines = self._tail.text().strip().splitlines()
+        return lines[-1].strip() if lines else ""
+
+    def close(self) -> None:
+        """End it."""
+        end(self._process)
+        self._tail.join(2)
+        if self._process.stderr is not None:
+            self._process.stderr.close()

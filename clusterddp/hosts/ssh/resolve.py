@@ -1,0 +1,245 @@
+"""From an inventory's host to a ``Target``: inventory over ssh arguments over ssh configuration over default.
+
+Covers jump hosts, key files, host key policy and the choice between paramiko and the ``ssh`` program.
+It opens no connection.
+"""
+
+from __future__ import annotations
+
+import getpass
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import InventoryError, UsageError
+from clusterddp.hosts.ssh import target as targets
+from clusterddp.hosts.ssh.arguments import SshArgs, parse_ssh_args
+from clusterddp.hosts.ssh.config import user_home
+from clusterddp.hosts.ssh.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from clusterddp.hosts.ssh.config import Settings, SshConfig
+    from clusterddp.hosts.ssh.known_hosts import KnownHosts
+    from clusterddp.inventory import HostEntry
+
+_HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:@\[]+))(?::(?P<port>\d+))?/?")
+_MOST_HOPS = 8
+_NO_ARGS = SshArgs(options={}, config_file="", foreign=(), unused=(), passed=())
+_STRICT = ("", "yes", "true", "ask")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Route:
+    """How to reach one host; ``openssh`` says which program does it."""
+
+    target: Target
+    openssh: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Origin:
+    """Where a target's settings come from: the inventory's host, or the host behind a jump host."""
+
+    name: str
+    where: str
+    args: SshArgs
+    identity: Path | None = None
+    behind: Target | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resolver:
+    """Turns an inventory's hosts into routes.
+
+    Args:
+        config: The user's ssh configuration.
+        known: Known hosts; one known only by an authority needs the ``ssh`` program.
+        accept_new: Whether the command line accepts new host keys.
+        connect_timeout: Seconds, where nothing else says.
+        notice: Told ``(host, text)`` where something said is used otherwise.
+    """
+
+    config: SshConfig
+    known: KnownHosts
+    accept_new: bool
+    connect_timeout: float
+    notice: Callable[[str, str], None]
+
+    def route(self, entry: HostEntry) -> Route:
+        """Decide how ``entry`` is reached.
+
+        Raises:
+            UsageError: A name, argument, setting or transport cannot be honoured.
+        """
+        args = parse_ssh_args(entry.ssh_args, host=entry.name, where=entry.where)
+        for unused in args.unused:
+            self.notice(entry.name, f"{unused} in the ssh arguments is never used")
+        origin = _Origin(name=entry.name, where=entry.where, args=args, identity=entry.identity_file)
+        target, why = self._resolve(origin, entry.address, entry.user or "", entry.port, depth=0)
+        return Route(target=target, openssh=self._chooses_openssh(entry, why))
+
+    def _chooses_openssh(self, entry: HostEntry, why: str) -> bool:
+        if entry.transport == "openssh" or (entry.transport == "auto" and why):
+            if self.config.program is None:
+                raise UsageError(
+                    f"{entry.name}: there is no ssh program here{f', needed for {why}' if why else ''}",
+                    remedy="install the OpenSSH client",
+                )
+            if entry.transport == "auto":
+                self.notice(entry.name, f"reached through the ssh program, for {why}")
+            return True
+        if why:
+            raise UsageError(
+                f"{entry.name}: clusterddp_transport fabric cannot honour {why}",
+                remedy="use clusterddp_transport: auto",
+            )
+        return False
+
+    def _resolve(self, origin: _Origin, address: str, user: str, port: int | None, depth: int) -> tuple[Target, str]:
+        """The target, and why it needs the ``ssh`` program (or ``""``)."""
+        targets.refuse_unsafe(address, "address", origin.name, origin.where)
+        options = [*(["-p", str(port)] if port else []), *(["-l", user] if user else [])]
+        found: Settings = {**self.config.settings(address, origin.args, options), **origin.args.options}
+        found |= {"port": (str(port),)} if port else {}
+        found |= {"user": (user,)} if user else {}
+        target = self._target(origin, address, found)
+        if self.config.master_is_live(found, [*options, *origin.args.passed, "--", address]):
+            return replace(target, live_master=True), "a live ControlMaster"
+        why = self._why_openssh(origin, target, found)
+        jump, command = _proxies(found, origin.args)
+        if command:
+            values = targets.tokens(host=target.host, port=target.port, user=target.user, original=address)
+            return replace(target, proxy=targets.expand(command, values)), why
+        via, why_via = self._jump(jump, target, origin, depth) if jump else (None, "")
+        return replace(target, via=via), why or why_via
+
+    def _target(self, origin: _Origin, address: str, found: Settings) -> Target:
+        host = _first(found, "hostname", address).replace("%h", address)
+        user = _first(found, "user") or getpass.getuser()
+        port = _number(origin, "port", _first(found, "port", "22"))
+        targets.refuse_unsafe(host, "address", origin.name, origin.where)
+        targets.refuse_unsafe(user, "user", origin.name, origin.where)
+        values = targets.tokens(host=host, port=port, user=user, original=address)
+        keys, given = self._keys(origin, found, lambda text: targets.expand(text, values))
+        behind = origin.behind
+        return Target(
+            name=origin.name,
+            host=host,
+            port=port,
+            user=user,
+            key_names=targets.names_in_known_hosts(_first(found, "hostkeyalias"), host, port),
+            key_files=keys,
+            given_keys=given,
+            only_given_keys=origin.identity is not None or _first(found, "identitiesonly") == "yes",
+            agent=found.get("identityagent", ("",))[0].lower() != "none",
+            known_hosts=self._known_hosts(origin, found),
+            system_hosts=targets.split_paths(found.get("globalknownhostsfile", ())) or targets.SYSTEM_HOST_KEYS,
+            accept_new=self._accepts_new(origin, found) or (behind is not None and behind.accept_new),
+            connect_timeout=_number(origin, "ConnectTimeout", _first(found, "connecttimeout", "0"))
+            or self.connect_timeout,
+            compress=_first(found, "compression") == "yes",
+            config_file=origin.args.config_file,
+            passed=origin.args.passed,
+        )
+
+    def _jump(self, spec: str, behind: Target, origin: _Origin, depth: int) -> tuple[Target | None, str]:
+        """The jump host just before ``behind``; those before it hang on its ``via``."""
+        via: Target | None = None
+        why = ""
+        for number, word in enumerate(spec.split(",")):
+            match = _HOP.fullmatch(word.strip())
+            if match is None or depth + number >= _MOST_HOPS:
+                raise InventoryError(
+                    f"jump host {word!r} of {behind.name} " + ("leads in a circle" if match else "is not a host"),
+                    where=origin.where,
+                    remedy="write ProxyJump as user@host:port,user@host:port",
+                )
+            hop = _Origin(
+                name=match["v6"] or match["host"],
+                where=origin.where,
+                args=replace(_NO_ARGS, config_file=origin.args.config_file),
+                behind=behind,
+            )
+            port = int(match["port"]) if match["port"] else None
+            target, reason = self._resolve(hop, hop.name, match["user"] or "", port, depth + number + 1)
+            if number == 0 and (target.host, target.port, target.user) == (behind.host, behind.port, behind.user):
+                return None, ""  # as ssh does: a 'Host *' with ProxyJump speaks of the jump host too
+            via = replace(target, via=via, proxy="") if number else target
+            why = why or reason
+        return via, why
+
+    def _keys(self, origin: _Origin, found: Settings, expand: Callable[[str], str]) -> tuple[tuple[Path, ...], int]:
+        """Key files to offer, and how many of them (the first) were asked for by name."""
+        given = [targets.user_path(expand(text)) for text in origin.args.options.get("identityfile", ())]
+        if origin.identity is not None:
+            given.insert(0, origin.identity.expanduser())
+        for path in given:
+            _check_readable(path, origin)
+        others = [targets.user_path(expand(text)) for text in found.get("identityfile", ()) if text != "none"]
+        usable = [path for path in others or targets.default_keys() if path.exists()]
+        if origin.behind:  # ssh would offer a jump host only its own; the host's key is a key the user named too
+            usable += origin.behind.key_files[: origin.behind.given_keys]
+        return tuple(dict.fromkeys((*given, *([] if origin.identity else usable)))), len(given)
+
+    def _known_hosts(self, origin: _Origin, found: Settings) -> tuple[Path, ...]:
+        files = targets.split_paths(found.get("userknownhostsfile", ()))
+        kept = tuple(path for path in files if str(path) != "/dev/null")
+        if kept != files:
+            self.notice(origin.name, "UserKnownHostsFile /dev/null is not used: host keys stay in ~/.ssh/known_hosts")
+        folder = user_home() / ".ssh"
+        own = kept or (folder / "known_hosts", folder / "known_hosts2")
+        return tuple(dict.fromkeys((*origin.behind.known_hosts, *own))) if origin.behind else own
+
+    def _accepts_new(self, origin: _Origin, found: Settings) -> bool:
+        value = _first(found, "stricthostkeychecking").lower()
+        if value not in (*_STRICT, "accept-new"):
+            self.notice(
+                origin.name, f"StrictHostKeyChecking {value} is used as accept-new: a changed key is still refused"
+            )
+        return self.accept_new or value not in _STRICT
+
+    def _why_openssh(self, origin: _Origin, target: Target, found: Settings) -> str:
+        if origin.args.foreign:
+            return f"{origin.args.foreign[0]} in the ssh arguments"
+        if self.known.only_by_authority(target.host_key_files, target.key_names):
+            return "a host key known only by its @cert-authority"
+        return targets.special_key(target.key_files) or self.config.why_openssh(found)
+
+
+def _first(found: Settings, keyword: str, default: str = "") -> str:
+    value = (found.get(keyword) or ("",))[0]
+    return default if value.lower() in ("", "none") else value
+
+
+def _proxies(found: Settings, args: SshArgs) -> tuple[str, str]:
+    """ProxyJump and ProxyCommand, at most one of them set: what the arguments say goes before the configuration."""
+    for source in (args.options, found):
+        for keyword in ("proxyjump", "proxycommand"):
+            value = source.get(keyword, ("",))[0]
+            if value:
+                value = "" if value.lower() == "none" else value
+                return (value, "") if keyword == "proxyjump" else ("", value)
+    return "", ""
+
+
+def _number(origin: _Origin, what: str, text: str) -> int:
+    if not text.isdigit() or int(text) > 65535:
+        raise InventoryError(
+            f"{what} {text!r} of {origin.name} is not a number in range", where=origin.where, remedy="correct it"
+        )
+    return int(text)
+
+
+def _check_readable(path: Path, origin: _Origin) -> None:
+    try:
+        with path.open("rb"):
+            return
+    except OSError as error:
+        raise InventoryError(
+            f"key file {path} of {origin.name} cannot be read: {error.strerror}",
+            where=origin.where,
+            remedy="correct ansible_ssh_private_key_file (or -i)",
+        ) from error

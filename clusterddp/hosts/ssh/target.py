@@ -1,0 +1,135 @@
+"""One machine to log in to, with everything decided: the value both transports start from.
+
+Covers names in known_hosts, key files and tokens of ssh settings. Who decides is ``resolve``; it opens nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import InventoryError
+from clusterddp.hosts.ssh.config import user_home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
+SYSTEM_HOST_KEYS = (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known_hosts2"))
+# A name reaches argument lists and, by ProxyCommand's %h, shells: what ssh itself refuses there, we refuse first.
+_UNSAFE = re.compile(r"""^-|[\s\x00-\x1f\x7f'"`$\\;&<>|(){}]""")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """One machine to log in to.
+
+    Attributes:
+        name: What messages call it.
+        host: The address to connect to.
+        key_names: Its names in known_hosts, the exact one first.
+        key_files: Private keys to offer; the first ``given_keys`` were asked for by name and must exist.
+        only_given_keys: Whether no other key may be offered.
+        agent: Whether an ssh agent may be asked.
+        known_hosts: The user's files; new keys go to the first.
+        system_hosts: Files that vouch for keys too.
+        accept_new: Whether an unknown host key is recorded rather than refused.
+        via: The jump host before it.
+        proxy: A ProxyCommand with its tokens replaced, or ``""``.
+        live_master: Whether a ControlMaster of the user's carries sessions to it.
+        config_file: The user's ``-F``, or ``""``.
+        passed: The user's ssh arguments, for the ``ssh`` program.
+    """
+
+    name: str
+    host: str
+    port: int
+    user: str
+    key_names: tuple[str, ...]
+    key_files: tuple[Path, ...]
+    given_keys: int
+    only_given_keys: bool
+    agent: bool
+    known_hosts: tuple[Path, ...]
+    system_hosts: tuple[Path, ...]
+    accept_new: bool
+    connect_timeout: float
+    compress: bool = False
+    via: Target | None = None
+    proxy: str = ""
+    live_master: bool = False
+    config_file: str = ""
+    passed: tuple[str, ...] = ()
+
+    @property
+    def host_key_files(self) -> tuple[Path, ...]:
+        """All files that vouch for its key."""
+        return self.known_hosts + self.system_hosts
+
+    @property
+    def place(self) -> str:
+        """``host:port`` for messages."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def refuse_unsafe(word: str, what: str, host: str, where: str) -> None:
+    """Refuse a host or user name that an argument list or a shell could take for something else.
+
+    Raises:
+        InventoryError: It begins with ``-`` or holds a character no name needs.
+    """
+    if _UNSAFE.search(word):
+        raise InventoryError(
+            f"{what} {word!r} of {host} is not a name ssh could be given safely",
+            where=where,
+            remedy="use letters, digits, '.', '-', '_' and ':', and begin with no '-'",
+        )
+
+
+def names_in_known_hosts(alias: str, host: str, port: int) -> tuple[str, ...]:
+    """The names a host's key is filed under, as OpenSSH tries them."""
+    if alias:
+        return (alias.lower(),)
+    host = host.lower()
+    return (host,) if port == 22 else (f"[{host}]:{port}", host)
+
+
+def tokens(*, host: str, port: int, user: str, original: str) -> dict[str, str]:
+    """What the tokens of ssh settings stand for, by their letter."""
+    return {"%": "%", "h": host, "n": original, "p": str(port), "r": user, "d": str(user_home())}
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
+    """Replace the tokens ssh replaces in file names and proxy commands."""
+    return re.sub(r"%(.)", lambda match: values.get(match[1], match[0]), text)
+
+
+def user_path(text: str) -> Path:
+    """A path as a user wrote it."""
+    return Path(text).expanduser()
+
+
+def split_paths(values: Iterable[str]) -> tuple[Path, ...]:
+    """The paths of a setting that lists several in one value."""
+    words = [word for value in values for word in re.findall(r'"([^"]*)"|(\S+)', value)]
+    return tuple(user_path(quoted or plain) for quoted, plain in words if (quoted or plain) != "none")
+
+
+def default_keys() -> tuple[Path, ...]:
+    """The private keys ssh would try unasked, those that exist."""
+    folder = user_home() / ".ssh"
+    return tuple(path for name in DEFAULT_KEYS if (path := folder / name).exists())
+
+
+def special_key(files: Iterable[Path]) -> str:
+    """Why one of these keys needs the ``ssh`` program (a certificate beside it, a security key), or ``""``."""
+    for path in files:
+        if Path(f"{path}-cert.pub").exists():
+            return f"the certificate {path}-cert.pub"
+        public = Path(f"{path}.pub")
+        if path.name.endswith("_sk") or (os.access(public, os.R_OK) and public.read_bytes().startswith(b"sk-")):
+            return f"the security key {path}"
+    return ""

@@ -1,0 +1,137 @@
+"""What a user can say about a run, and its script held against the project.
+
+Not here: how the words are written on a command line (cli/), what hosts make of them (launch/prepare.py).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import SyncError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from clusterddp.project import Project
+    from clusterddp.sync.files import Tree
+
+GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOptions:
+    """What a user can say about a run.
+
+    Attributes:
+        script: Path in the project; with ``module`` a module's name.
+        args: The script's arguments, untouched.
+        module: Run it as ``python -m``.
+        name: The run's name.
+        nnodes: Use the first so many nodes that can take part; None is all, and each must.
+        min_nodes: The run is elastic: it starts with so many nodes at least, ``nnodes`` at most, and goes on while so
+            many are left. None: its size is fixed.
+        nproc: Workers a host; None leaves it to the inventory and the GPUs.
+        gpus: ``all``, ``free``, ``free:N`` or indices; None leaves it to the inventory.
+        share_gpus: Nodes may take the same GPUs.
+        env: Variables for all workers; above the inventory's.
+        secrets: Names of variables of ours whose values workers get; they are written nowhere else.
+        time_limit: Seconds.
+        relaunch: How often the job is started again, as the next attempt, when hosts or agents are lost.
+        on_disconnect: ``keep`` the run when its terminal is lost, or ``stop`` it.
+        max_restarts: How often torchrun starts failed workers again.
+        rdzv_backend: torchrun's rendezvous: ``c10d``, ``static``, or ``auto``: ours where every torch can have it.
+        torchrun_args: More options for torchrun.
+        pass_local_rank: The script gets ``--local-rank=N`` too, as from ``torch.distributed.launch``.
+        debug_comm: Let NCCL and torch tell what they do.
+        no_doctor: Refuse no host by the doctor's quick checks.
+        skip: Names of those checks, or of categories, that are left out.
+        no_sync: Use what is on the hosts.
+        sync_limit: Bytes that a sync may hold; None is the default.
+        log_limit: Bytes of output that each host keeps; beyond it the oldest go. None is the default.
+        limit: The host pattern that chose the hosts, for the record.
+    """
+
+    script: str
+    args: tuple[str, ...] = ()
+    module: bool = False
+    name: str | None = None
+    nnodes: int | None = None
+    min_nodes: int | None = None
+    nproc: int | None = None
+    gpus: str | None = None
+    share_gpus: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    time_limit: float | None = None
+    relaunch: int = 0
+    on_disconnect: str = "keep"
+    max_restarts: int = 0
+    rdzv_backend: str = "auto"
+    torchrun_args: tuple[str, ...] = ()
+    pass_local_rank: bool = False
+    debug_comm: bool = False
+    no_doctor: bool = False
+    skip: tuple[str, ...] = ()
+    no_sync: bool = False
+    sync_limit: int | None = None
+    log_limit: int | None = None
+    limit: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.min_nodes is not None and (self.nnodes is None or not 0 < self.min_nodes <= self.nnodes):
+            raise UsageError(f"--nnodes {self.min_nodes}:{self.nnodes}: the least is more than the most")
+        if self.rdzv_backend != "static":
+            return
+        if self.min_nodes is not None:
+            size = f"--nnodes {self.min_nodes}:{self.nnodes}"
+            raise UsageError(
+                f"{size}: a static rendezvous has a fixed size", remedy="give one number, or no --rdzv-backend"
+            )
+        if self.max_restarts:
+            raise UsageError(
+                f"--max-restarts {self.max_restarts}: under static each host would start again alone, with what its"
+                " store holds of the round before",
+                remedy="leave out --rdzv-backend, or take --relaunch",
+            )
+
+
+def script_of(options: RunOptions, project: Project) -> str:
+    """The script as the workers' cwd sees it: the same relative path, never an absolute one of ours.
+
+    Raises:
+        UsageError: it is not there, not readable, or outside the project.
+    """
+    if options.module and (not options.script or "/" in options.script or options.script.endswith(".py")):
+        raise UsageError(f"-m {options.script!r} is no module's name", remedy="write it as pkg.train, or leave -m out")
+    if options.module or options.no_sync:
+        return options.script
+    cwd = project.root / project.subfolder
+    path = cwd / options.script
+    if not path.is_file():
+        what = "is a folder" if options.script and path.is_dir() else "is not there"
+        raise UsageError(f"script {options.script or repr('')} {what}", remedy=f"paths are relative to {cwd}")
+    if not os.access(path, os.R_OK):
+        raise UsageError(f"script {options.script} cannot be read", remedy="chmod u+r it")
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100 - a link stays the name the user gave
+    if not absolute.is_relative_to(project.root):
+        raise UsageError(
+            f"script {options.script} is outside the project {project.root}", remedy="start from the folder it is in"
+        )
+    return os.path.relpath(absolute, cwd)
+
+
+def check_synced(script: str, options: RunOptions, project: Project, tree: Tree) -> None:
+    """Refuse a script that a sync would leave out.
+
+    Raises:
+        SyncError: it is not among the files; says why.
+    """
+    if options.module or options.no_sync:
+        return
+    inside = os.path.normpath(os.path.join(project.subfolder, script))  # noqa: PTH118 - a path on hosts
+    if not any(entry.path == inside for entry in tree.entries):
+        why = next((item.reason for item in tree.skipped if item.path == inside), "git ignores it")
+        raise SyncError(f"script {inside} would not be synced: {why}", remedy="take it out of .gitignore")

@@ -1,0 +1,347 @@
+"""The launch plan: inventory × facts × options → one torchrun argv for all hosts, and a small env for each.
+
+Pure: no files, no network, no clock. ``--dry-run`` prints a plan; launchers carry it out.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import PlanError, UsageError
+from clusterddp.remote.rendezvous import BACKEND as PLUGIN
+from clusterddp.remote.rendezvous import OLDEST_TORCH
+from clusterddp.remote.shared.node_env import KEEP_ALIVE, PROBED, STATIC, TIGHT_KEEP_ALIVE, node_environment
+from clusterddp.remote.spool.layout import PORT_TO_COME
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MODULE = "torch.distributed.run"
+# torchrun's options that the plan itself sets; giving one by --torchrun-arg would contradict it.
+OWNED = {
+    "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--standalone",
+    "--node-rank", "--master-addr", "--master-port", "--local-addr", "--log-dir", "-r", "--redirects", "-t", "--tee",
+    "--max-restarts", "--no-python", "--module", "-m", "--run-path", "--logs-specs",
+}  # fmt: skip
+SECRET = "<secret>"  # noqa: S105 - stands in dry runs where a value would
+LOOPBACK = "127."
+CLOSES_ON_RESTART = (2, 3)  # a torch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchOptions:
+    """What the user asked for, already parsed."""
+
+    script: str
+    args: tuple[str, ...] = ()
+    module: bool = False
+    program: str = ""  # one of remote/builtin in place of the script, which is its name; it runs in the spool
+    name: str | None = None
+    env: Mapping[str, str]
+    secrets: tuple[str, ...] = ()
+    max_restarts: int = 0
+    rdzv_backend: str = "c10d"
+    torchrun_args: tuple[str, ...] = ()
+    pass_local_rank: bool = False
+    debug_comm: bool = False
+    time_limit: float | None = None
+    log_limit: int | None = None
+    elastic: tuple[int, int] | None = None  # MIN, MAX; None: a fixed size
+    relaunch: int = 0
+    lease: float | None = None  # seconds; None: the run outlives its terminal
+
+    def __post_init__(self) -> None:
+        for given in self.torchrun_args:
+            option = given.split("=")[0].replace("_", "-")
+            if option in OWNED:
+                raise UsageError(f"--torchrun-arg {given}: {option} is set by clusterddp itself")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """One host's part in a run, by what was found out about it.
+
+    ``address`` and ``interface`` are of the data plane; ``devices`` is CUDA_VISIBLE_DEVICES or None for all.
+    """
+
+    host: str
+    nproc: int
+    address: str
+    interface: str | None
+    python: str
+    setup: tuple[str, ...]
+    env: Mapping[str, str]
+    secrets: tuple[str, ...]
+    ports: tuple[int, int]
+    workdir: str
+    cwd: str
+    run_dir: str
+    clock_offset_ns: int = 0
+    clock_error_ns: int = 0
+    devices: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """What a node's environment follows from, as ``node_environment`` takes it."""
+        return {
+            "host": self.host,
+            "nproc": self.nproc,
+            "address": self.address,
+            "interface": self.interface,
+            "run_dir": self.run_dir,
+            "env": dict(self.env),
+            "devices": self.devices,
+        }
+
+    def json(self) -> dict[str, Any]:
+        """The fields of a node's plan that are this host's own, but for its environment."""
+        return {
+            "host": self.host,
+            "python": self.python,
+            "setup": list(self.setup),
+            "workdir": self.workdir,
+            "cwd": self.cwd,
+            "run_dir": self.run_dir,
+            "nproc": self.nproc,
+            "ports": list(self.ports),
+            "clock_offset_ns": self.clock_offset_ns,
+            "clock_error_ns": self.clock_error_ns,
+        }
+
+    def peer(self) -> dict[str, Any]:
+        """What the other nodes know of it."""
+        return {"host": self.host, "address": self.address, "nproc": self.nproc}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchPlan:
+    """All that is needed to start a run. ``nodes[0]`` has the rendezvous store; ``spares`` wait for a relaunch."""
+
+    run: str
+    attempt: int
+    argv: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    options: LaunchOptions
+    record: Mapping[str, Any]
+    spares: tuple[Node, ...] = ()
+
+    @property
+    def world_size(self) -> int:
+        """Workers over all nodes."""
+        return sum(node.nproc for node in self.nodes)
+
+    @property
+    def all_nodes(self) -> tuple[Node, ...]:
+        """By place: the nodes, then the spares."""
+        return (*self.nodes, *self.spares)
+
+    def node_json(self, place: int) -> dict[str, Any]:
+        """The plan of one node, or spare, as the host's ``start`` takes it."""
+        node = self.all_nodes[place]
+        least, most = self.options.elastic or (len(self.nodes), len(self.nodes))
+        return {
+            "run": self.run,
+            "attempt": self.attempt,
+            "node": f"{place}-{node.host}",
+            "node_rank": place,
+            "nnodes": len(self.nodes),
+            "place": place,
+            "places": list(range(len(self.nodes))),
+            "peers": [peer.peer() for peer in self.all_nodes],
+            "standby": place >= len(self.nodes),
+            "elastic": self.options.elastic is not None,
+            "min_nodes": least,
+            "max_nodes": most,
+            "argv": list(self.argv),
+            "program": self.options.program,
+            "rdzv_backend": self.options.rdzv_backend,
+            "env": self.environment(place),
+            "policy": self.policy,
+            "yielding": sorted(PROBED - set(self.options.env) - set(node.env)),
+            "world_size": self.world_size,
+            "store": {"address": node.address} if place == 0 else None,
+            "store_place": 0,
+            "secrets": sorted({*self.options.secrets, *node.secrets}),
+            "time_limit": self.options.time_limit,
+            "log_limit": self.options.log_limit,
+            "relaunch": self.options.relaunch,
+            "lease": self.options.lease,
+            "record": dict(self.record),
+            **node.json(),
+        }
+
+    def environment(self, place: int) -> dict[str, str]:
+        """The variables of one node but for what only the host knows (its spool)."""
+        return node_environment(self.policy, self.all_nodes[place].facts())
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """What all nodes' environments have in common, as ``node_environment`` takes it."""
+        return {
+            "run": self.run,
+            "env": dict(self.options.env),
+            "debug_comm": self.options.debug_comm,
+            "elastic": self.options.elastic is not None,
+            "tight": clock_spread(self.all_nodes)[0] < TIGHT_KEEP_ALIVE / 3,
+        }
+
+    def render(self) -> str:
+        """The plan as commands that could be pasted, one block a host; secrets by name only.
+
+        By hand there is no store beside the agents: the first one holds it, on the first port of the range.
+        """
+        return "\n".join(self._render_node(rank) for rank in range(len(self.nodes)))
+
+    def _render_node(self, rank: int) -> str:
+        node = self.nodes[rank]
+        hidden = sorted({*self.options.secrets, *node.secrets})
+        values = self.environment(rank)
+        if self.options.rdzv_backend == STATIC:
+            values["PET_NODE_RANK"] = str(rank)
+        if rank == 0:
+            values["PET_RDZV_CONF"] = values["PET_RDZV_CONF"].replace("is_host=false", "is_host=true")
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(values.items())]
+        exports += [f"export {name}={SECRET}" for name in hidden]
+        place = self.argv.index("--rdzv-endpoint") + 1
+        endpoint = self.argv[place].replace(PORT_TO_COME, str(self.nodes[0].ports[0]))
+        argv = (*self.argv[:place], endpoint, *self.argv[place + 1 :])
+        argv = tuple("c10d" if word == PLUGIN else word for word in argv)  # the plugin comes with a start of ours
+        command = " ".join(shlex.quote(word) for word in (node.python, *argv))
+        lines = [f"# node {rank}: {node.host}", f"cd {shlex.quote(node.cwd)}", *node.setup, *exports, command]
+        return "\n".join(lines) + "\n"
+
+
+def make_plan(
+    *,
+    run: str,
+    nodes: Sequence[Node],
+    spares: Sequence[Node] = (),
+    options: LaunchOptions,
+    record: Mapping[str, Any],
+    attempt: int = 1,
+) -> LaunchPlan:
+    """The plan of a run's first attempt; the supervisors make those of later ones from it.
+
+    Raises:
+        PlanError: no nodes, or a node's address cannot serve.
+    """
+    if not nodes:
+        raise PlanError("no host takes part: every host of the inventory has a clusterddp_role other than node")
+    count = len(nodes)
+    spread = _spread_loopback([*nodes, *spares])
+    nodes, spares = spread[:count], spread[count:]
+    least, most = options.elastic or (count, count)
+    if options.rdzv_backend == "c10d":
+        _check_clocks(spread)
+    endpoint = f"{_bracketed(nodes[0].address)}:{PORT_TO_COME}"
+    argv = [
+        "-m", MODULE,
+        "--nnodes", f"{least}:{most}" if options.elastic else str(count),
+        "--rdzv-id", f"{run}.{attempt}",
+        "--rdzv-backend", options.rdzv_backend,
+        "--rdzv-endpoint", endpoint,
+        "--max-restarts", str(options.max_restarts),
+        *options.torchrun_args,
+        *(["-m"] if options.module else []),
+        *_untouched(options.script),
+        *(["--local-rank=${local_rank}"] if options.pass_local_rank else []),
+        *_untouched(*options.args),
+    ]  # fmt: skip
+    size = {"world_size": sum(node.nproc for node in nodes), "nnodes": len(nodes), "min_nodes": least}
+    return LaunchPlan(
+        run=run,
+        attempt=attempt,
+        argv=tuple(argv),
+        nodes=tuple(nodes),
+        spares=tuple(spares),
+        options=options,
+        record={**record, **size},
+    )
+
+
+def _untouched(*words: str) -> list[str]:
+    """Words that a worker gets as they are: torchrun puts its own values for ``$local_rank``, and $ for ``$$``."""
+    meant = re.compile(r"\$\$|\$\{?local_rank")
+    return [word.replace("$", "$$") if meant.search(word) else word for word in words]
+
+
+def clock_spread(nodes: Sequence[Node]) -> tuple[float, str, str]:
+    """By how many seconds the clocks of two of these hosts may differ at most, and of which two."""
+    early = min(nodes, key=lambda node: node.clock_offset_ns - node.clock_error_ns)
+    late = max(nodes, key=lambda node: node.clock_offset_ns + node.clock_error_ns)
+    spread = late.clock_offset_ns + late.clock_error_ns - early.clock_offset_ns + early.clock_error_ns
+    return (0.0 if early is late else spread / 1e9), early.host, late.host
+
+
+def _check_clocks(nodes: Sequence[Node]) -> None:
+    """c10d compares times of different hosts: with clocks apart it takes a live host for dead, and shrinks the job."""
+    spread, early, late = clock_spread(nodes)
+    if spread >= KEEP_ALIVE / 3:
+        raise PlanError(
+            f"the clocks of {early} and {late} differ by {spread:.1f} s, and torchrun's c10d takes hosts for dead then",
+            remedy="set them by NTP, or install torch 2.6 or newer on every host: then it does not matter",
+        )
+
+
+def _spread_loopback(nodes: Sequence[Node]) -> list[Node]:
+    """Give nodes that share the loopback an address each: torchrun orders ranks by address, then by pid."""
+    shared = [node for node in nodes if node.address.startswith(LOOPBACK)]
+    if len(shared) < 2:
+        return list(nodes)
+    if len(shared) < len(nodes):
+        names = ", ".join(node.host for node in shared)
+        raise PlanError(
+            f"{names}: a loopback address cannot serve hosts on several machines", remedy="set clusterddp_address"
+        )
+    return [replace(node, address=f"127.0.1.{100 + rank}") for rank, node in enumerate(nodes)]
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def predicted_ranks(nodes: Sequence[Node], backend: str) -> dict[str, tuple[int, int]]:
+    """First and last rank each host will hold: in inventory order, but c10d orders nodes by their address as text."""
+    ranks = {}
+    first = 0
+    by_address = sorted(_spread_loopback(nodes), key=lambda node: node.address)
+    for node in by_address if backend == "c10d" else nodes:
+        ranks[node.host] = (first, first + node.nproc - 1)
+        first += node.nproc
+    return ranks
+
+
+def check_restarts(max_restarts: int, backend: str, torch_versions: Mapping[str, str]) -> None:
+    """Refuse restarts that cannot come about: torch 2.3's agents close c10d for all when they end their workers.
+
+    Raises:
+        PlanError: a host has that torch; names it.
+    """
+    closing = [host for host, version in torch_versions.items() if _release(version) == CLOSES_ON_RESTART]
+    if max_restarts and backend == "c10d" and closing and len(torch_versions) > 1:
+        raise PlanError(
+            f"{closing[0]} has torch {torch_versions[closing[0]]}, whose c10d cannot start workers again",
+            remedy="take --relaunch in place of --max-restarts, or another torch",
+        )
+
+
+def choose_backend(wanted: str, torch_versions: Sequence[str], states: Sequence[str]) -> str:
+    """The rendezvous backend that torchrun is given on all hosts.
+
+    Args:
+        wanted: ``auto``, or the backend itself.
+        torch_versions: Each host's torch; ``""`` where it is not known.
+        states: Each host's state folder, where the plugin will lie.
+    """
+    if wanted != "auto":
+        return wanted
+    fits = all(_release(version) >= OLDEST_TORCH for version in torch_versions)
+    findable = all(":" not in state for state in states)  # PYTHONPATH cannot say such a path
+    return PLUGIN if fits and findable else "c10d"
+
+
+def _release(version: str) -> tuple[int, ...]:
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)

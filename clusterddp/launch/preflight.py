@@ -1,0 +1,181 @@
+"""What is looked at before a run: the doctor's checks that need no more than what a run asks the hosts anyway.
+
+A check that fails on a host refuses it with its words, rather than that the job hangs. Of the warnings only those are
+told that a user would want to know before every run.
+
+Not here: asking the hosts (probe/network.py, probe/evidence.py), the judgements (checks/).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from clusterddp.checks import TABLE, Evidence, Seen, collapsed, judge, select
+from clusterddp.errors import HostsError, PlanError
+from clusterddp.facts import assign_gpus
+from clusterddp.probe import evidence as doctor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from clusterddp.checks import Check, CheckResult, NetworkSeen
+    from clusterddp.facts import Facts
+    from clusterddp.hosts.client import Host, Outcome
+    from clusterddp.inventory import HostEntry
+    from clusterddp.launch.options import RunOptions
+
+GATHERED = frozenset({"asked", "facts", "network", "dialled"})
+ESSENTIAL = ("setup", "python")  # without what they look for there is nothing to start: no option skips them
+TRAINING = (*ESSENTIAL, "torch", "gpus")  # what makes hosts such that can train
+NOTED = frozenset({"busy-gpus", "gpus-equal", "same-machine", "speed-equal"})  # their warnings are told
+_ELSEWHERE = frozenset({"clock"})  # the plan refuses what its rendezvous cannot bear, and ours bears any clock
+_GPUS = "busy-gpus"
+
+
+def chosen(options: RunOptions) -> list[Check]:
+    """The checks of a run's preflight, in their order.
+
+    Raises:
+        UsageError: ``skip`` names none.
+    """
+    left = {check.name for check in select(skip=options.skip)} - _ELSEWHERE
+    if options.no_doctor:
+        left = set()
+    quick = {check.name for check in TABLE if check.needs and GATHERED.issuperset(check.needs)} | {_GPUS}
+    return [check for check in TABLE if check.name in left & quick or check.name in ESSENTIAL]
+
+
+def refuse(results: Iterable[CheckResult]) -> None:
+    """Refuse what fails.
+
+    Raises:
+        PlanError, HostsError: something does; each with what helps, and how to go on all the same.
+    """
+    errors = [
+        PlanError(f"{collapsed(result.hosts)}: {result.message}", remedy=remedy(result))
+        for result in results
+        if result.verdict == "fail"
+    ]
+    if errors:
+        raise errors[0] if len(errors) == 1 else HostsError(errors)
+
+
+def remedy(result: CheckResult) -> str:
+    """What helps against a finding, or how a run goes on in spite of it."""
+    return result.fix if result.name in ESSENTIAL else f"{result.fix}; or go on all the same: --skip {result.name}"
+
+
+def noted(results: Iterable[CheckResult]) -> list[str]:
+    """The warnings that are told, a line each."""
+    return [
+        f"{collapsed(result.hosts)}: {result.message}"
+        for result in results
+        if result.verdict == "warn" and result.name in NOTED
+    ]
+
+
+def evidence(
+    told: Iterable[tuple[HostEntry, Outcome[Facts]]], *, nproc: int | None = None, network: NetworkSeen | None = None
+) -> Evidence:
+    """What the hosts have told; a number of workers that was asked for stands above theirs."""
+    hosts = []
+    for entry, outcome in told:
+        stated = replace(entry, nproc=entry.nproc if nproc is None else nproc)
+        hosts.append(Seen(entry=stated, facts=outcome.value, facts_error=outcome.words))
+    return Evidence(hosts=tuple(hosts), network=network)
+
+
+def as_taken(facts: Facts, devices: Sequence[str] | None) -> Facts:
+    """The facts with only those GPUs in use that a run would take (UUIDs or indices; None: all)."""
+    if devices is None:
+        return facts
+    taken = tuple(devices)
+    gpus = tuple(
+        gpu
+        if str(gpu.index) in taken or any(gpu.uuid.startswith(word) for word in taken if word.startswith("GPU-"))
+        else replace(gpu, processes=(), used_mib=None)
+        for gpu in facts.gpus
+    )
+    return replace(facts, gpus=gpus)
+
+
+def others_on_gpus(
+    hosts: Sequence[Host],
+    facts: Mapping[str, Facts],
+    devices: Mapping[str, Sequence[str] | None],
+    options: RunOptions,
+    checks: Sequence[Check],
+) -> list[CheckResult]:
+    """Who computes on the GPUs that a run would take. Only hosts where somebody does are asked who it is."""
+    wanted = [check for check in checks if check.name == _GPUS and not options.share_gpus]
+    seen = {host.name: as_taken(facts[host.name], devices[host.name]) for host in hosts}
+    used = [host for host in hosts if wanted and any(gpu.processes for gpu in seen[host.name].gpus)]
+    told = {outcome.name: outcome for outcome in doctor.healths(used, seen)}
+    return judge(
+        Evidence(
+            hosts=tuple(
+                Seen(entry=host.entry, facts=seen[host.name], health=told[host.name].value, health_error="no answer")
+                for host in used
+            )
+        ),
+        wanted,
+    )
+
+
+def results_of(
+    checks: Sequence[Check],
+    hosts: Sequence[Host],
+    facts: Mapping[str, Outcome[Facts]],
+    options: RunOptions,
+    network: NetworkSeen | None = None,
+) -> list[CheckResult]:
+    """What the checks say of each host alone, or with a network of the ways between them."""
+    between = {"network", "dialled"}
+    wanted = [check for check in checks if bool(between & set(check.needs)) == (network is not None)]
+    told = [(host.entry, facts[host.name]) for host in hosts]
+    seen = evidence(told, nproc=options.nproc, network=network)
+    return judge(seen, [check for check in wanted if check.name != _GPUS])
+
+
+def fitting(
+    hosts: Sequence[Host],
+    facts: Mapping[str, Outcome[Facts]],
+    options: RunOptions,
+    checks: Sequence[Check],
+    notify: Callable[[str], None],
+) -> list[Host]:
+    """For ``nnodes``: the first so many hosts that pass; the others are named.
+
+    Raises:
+        PlanError: too few pass.
+    """
+    why: dict[str, tuple[str, str]] = {}  # the message, and what helps
+
+    def left(results: Iterable[CheckResult]) -> list[Host]:
+        for result in results:
+            for host in result.hosts if result.verdict == "fail" else ():
+                why.setdefault(host, (result.message, remedy(result)))
+        return [host for host in hosts if host.name not in why]
+
+    fit = left(results_of(checks, hosts, facts, options))
+    known = {host.name: facts[host.name].get() for host in fit}
+    devices: dict[str, tuple[str, ...] | None] = {}
+    for host in fit:
+        try:
+            devices |= assign_gpus([(host.entry, known[host.name])], options.gpus, share=options.share_gpus)
+        except PlanError as error:
+            why[host.name] = error.message.removeprefix(f"{host.name}: "), error.remedy
+    fit = left(others_on_gpus([host for host in fit if host.name in devices], known, devices, options, checks))
+    least = options.min_nodes or options.nnodes or 0
+    if len(fit) > least:  # there is a choice
+        network = doctor.network(fit, {host.name: known[host.name] for host in fit}, measured=False)
+        fit = fit if network.error else left(results_of(checks, fit, facts, options, network))
+    if len(fit) < least:
+        name, (words, helps) = next(iter(why.items()))
+        raise PlanError(f"{len(fit)} of {least} nodes can take part: {name}: {words}", remedy=helps)
+    for name, (words, _) in why.items():
+        notify(f"left out: {name}: {words}")
+    if fit[options.nnodes :]:
+        notify(f"not used: {', '.join(host.name for host in fit[options.nnodes :])}")
+    return fit[: options.nnodes]

@@ -1,0 +1,376 @@
+"""From open hosts to a launch plan: facts, network, the same code on every host, one node each.
+
+Not here: opening connections (api.py) and starting what was planned (launchers/).
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets as random
+import shlex
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import clusterddp
+from clusterddp.checks import TABLE, judge
+from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanError, UsageError
+from clusterddp.facts import assign_gpus, workers
+from clusterddp.hosts.client import values
+from clusterddp.launch import preflight
+from clusterddp.launch.options import check_synced, script_of
+from clusterddp.launch.plan import LaunchOptions, Node, check_restarts, choose_backend, make_plan, predicted_ranks
+from clusterddp.probe import evidence
+from clusterddp.probe.network import probe, probe_network
+from clusterddp.sync import push
+from clusterddp.sync.files import scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from clusterddp.checks import Check, CheckResult
+    from clusterddp.facts import Facts
+    from clusterddp.hosts.client import Host, Outcome
+    from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.launch.plan import LaunchPlan
+    from clusterddp.project import Project
+    from clusterddp.sync.files import Tree
+
+_RUN_ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 letters that cannot be mistaken for one another
+LEASE_TIME = 60.0  # seconds without an operator after which a run that is to end with its terminal does
+_RUN_ID_LENGTH = 10  # 50 random bits
+
+
+def operator() -> str:
+    """Who we are, as runs record it: user@machine."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostReport:
+    """A node as ``up`` shows it; ``ranks`` is the first and the last it would hold, None for a spare."""
+
+    host: str
+    facts: Facts
+    interface: str
+    address: str
+    nproc: int
+    ranks: tuple[int, int] | None
+
+
+def report(hosts: Sequence[Host], *, fresh: bool) -> list[HostReport]:
+    """What each node is, and what it would hold.
+
+    Raises:
+        HostsError, PlanError: hosts cannot be asked, or cannot train; names each.
+    """
+    facts = facts_of(hosts, fresh=fresh)
+    network = probe_network(hosts, facts)
+    devices = assign_gpus([(host.entry, facts[host.name]) for host in hosts])
+    counts = {host.name: workers(host.entry, facts[host.name], devices[host.name]) for host in hosts}
+    nodes = [node_of(host, facts[host.name], network[host.name], counts[host.name], None, "", "", "") for host in hosts]
+    taking = [node for host, node in zip(hosts, nodes, strict=True) if host.entry.role == "node"]
+    ranks = predicted_ranks(taking, backend_for("auto", hosts, facts))
+    return [
+        HostReport(
+            host=host.name,
+            facts=facts[host.name],
+            interface=network[host.name][0],
+            address=network[host.name][1],
+            nproc=counts[host.name],
+            ranks=ranks.get(host.name),
+        )
+        for host in hosts
+    ]
+
+
+def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
+    """The hosts that a run takes.
+
+    Raises:
+        InventoryError: there is none.
+    """
+    if not inventory.nodes:
+        message = "no host takes part: each has a clusterddp_role other than node"
+        raise InventoryError(message, where=str(inventory.path or ""), remedy="give one clusterddp_role: node")
+    return inventory.nodes
+
+
+def take(outcomes: Sequence[Outcome[Host]], options: RunOptions, notify: Callable[[str], None]) -> list[Host]:
+    """The hosts that come into question: all, or with ``nnodes`` those that answer.
+
+    Raises:
+        PlanError: fewer answer than are wanted.
+        HostError, HostsError: a host does not answer; the remedy says how to go on without it.
+    """
+    failed = [outcome for outcome in outcomes if outcome.error]
+    answering = [outcome.get() for outcome in outcomes if not outcome.error]
+    slurm = next(
+        (outcome.name for outcome in outcomes if outcome.value and outcome.value.entry.launcher == "slurm"), None
+    )
+    if slurm:
+        raise UsageError(f"{slurm}: clusterddp_launcher: slurm is not there yet", remedy="leave it out: ssh serves")
+    if options.nnodes is None:
+        if failed:
+            raise _without(failed)
+        return answering
+    least = options.min_nodes or options.nnodes
+    if least > len(outcomes):
+        size = f"{least}:{options.nnodes}" if options.min_nodes else str(least)
+        raise UsageError(f"--nnodes {size}: the inventory has {len(outcomes)} nodes", remedy="ask for fewer")
+    if len(answering) < least:
+        raise PlanError(f"{len(answering)} of {least} nodes answer: {failed[0].error}")
+    for outcome in failed:
+        notify(f"left out: {outcome.error}")
+    return answering
+
+
+def take_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]) -> list[Host]:
+    """The spares that answer; a run can begin without the others."""
+    for outcome in outcomes:
+        if outcome.error:
+            notify(f"spare left out: {outcome.error}")
+    return [outcome.value for outcome in outcomes if outcome.value]
+
+
+def _without(failed: Sequence[Outcome[Host]]) -> ClusterddpError:
+    pattern = "all" + "".join(f":!{outcome.name}" for outcome in failed)
+    errors = [outcome.error for outcome in failed if outcome.error]
+    for error in errors:
+        error.remedy = f"{error.remedy + '; or ' if error.remedy else ''}go on without: --limit {shlex.quote(pattern)}"
+    return errors[0] if len(errors) == 1 else HostsError(errors)
+
+
+def prepare(
+    hosts: Sequence[Host],
+    spares: Sequence[Host],
+    project: Project,
+    inventory: Inventory,
+    options: RunOptions,
+    notify: Callable[[str], None],
+    progress: Callable[[str], None],
+    *,
+    dry: bool = False,
+) -> tuple[LaunchPlan, list[Host]]:
+    """Facts, preflight, network and code, then the plan and its hosts by place; a ``dry`` one syncs nothing.
+
+    Raises:
+        ClusterddpError: a host cannot take part, the script is not there, or the code cannot be synced.
+    """
+    checks = preflight.chosen(options)
+    wanted = _launch_options(options, project, len(hosts))
+    progress(f"checking {len(hosts) + len(spares)} hosts")
+    with ThreadPoolExecutor(2) as pool:
+        scanning = pool.submit(scan, project, options.sync_limit)
+        told = {outcome.name: outcome for outcome in probe([*hosts, *spares], fresh=False)}
+        hosts, facts, devices = _take_part(hosts, spares, told, options, checks, notify)
+        tree = scanning.result()
+        check_synced(wanted.script, options, project, tree)
+        networking = pool.submit(evidence.network, hosts, facts, growing=options.min_nodes is not None, measured=False)
+        progress("looking at the code there" if options.no_sync else "syncing")
+        workdirs, code = _code(hosts, project, tree, options, notify, dry=dry)
+        network = networking.result()
+    if network.error:
+        raise PlanError(network.error, remedy="set clusterddp_address or clusterddp_interface")
+    _admit(preflight.results_of(checks, hosts, told, options, network), notify)
+    run = new_run_id()
+    nodes = []
+    for host in hosts:
+        count = options.nproc or workers(host.entry, facts[host.name], devices[host.name])
+        workdir = workdirs[host.name]
+        cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
+        place = (network.where[host.name].name, network.where[host.name].address)
+        nodes.append(node_of(host, facts[host.name], place, count, devices[host.name], workdir, cwd, run))
+    wanted = replace(wanted, rdzv_backend=backend_for(options.rdzv_backend, hosts, facts, options.max_restarts))
+    taking, waiting = nodes[: len(nodes) - len(spares)], nodes[len(nodes) - len(spares) :]
+    record = _record(run, project, inventory, options, tree, code, taking, facts)
+    record["spares"] = [node.host for node in waiting]
+    return make_plan(run=run, nodes=taking, spares=waiting, options=wanted, record=record), hosts
+
+
+def _launch_options(options: RunOptions, project: Project, count: int) -> LaunchOptions:
+    """The plan's options; ``count``: how many hosts come into question."""
+    return LaunchOptions(
+        script=script_of(options, project),
+        args=options.args,
+        module=options.module,
+        name=options.name,
+        env=options.env,
+        secrets=options.secrets,
+        max_restarts=options.max_restarts,
+        elastic=(options.min_nodes, options.nnodes or count) if options.min_nodes else None,
+        torchrun_args=options.torchrun_args,
+        pass_local_rank=options.pass_local_rank,
+        debug_comm=options.debug_comm,
+        time_limit=options.time_limit,
+        relaunch=options.relaunch,
+        lease=LEASE_TIME if options.on_disconnect == "stop" else None,
+        log_limit=options.log_limit,
+    )
+
+
+def _take_part(
+    hosts: Sequence[Host],
+    spares: Sequence[Host],
+    told: Mapping[str, Outcome[Facts]],
+    options: RunOptions,
+    checks: Sequence[Check],
+    notify: Callable[[str], None],
+) -> tuple[list[Host], dict[str, Facts], dict[str, tuple[str, ...] | None]]:
+    """The hosts of the run by place, their facts, and their GPUs."""
+    if options.nnodes is not None:
+        hosts = preflight.fitting(hosts, told, options, checks, notify)
+    hosts = [*hosts, *spares]
+    facts = {host.name: facts for host, facts in zip(hosts, values([told[h.name] for h in hosts]), strict=True)}
+    _admit(preflight.results_of(checks, hosts, told, options), notify)
+    devices = assign_gpus([(h.entry, facts[h.name]) for h in hosts], options.gpus, share=options.share_gpus)
+    _admit(preflight.others_on_gpus(hosts, facts, devices, options, checks), notify)
+    return hosts, facts, devices
+
+
+def _admit(results: Sequence[CheckResult], notify: Callable[[str], None]) -> None:
+    """Refuse what fails in the preflight; tell the warnings that are worth it."""
+    preflight.refuse(results)
+    for line in preflight.noted(results):
+        notify(line)
+
+
+def new_run_id() -> str:
+    """A run id that nobody else has."""
+    return "".join(random.choice(_RUN_ID_ALPHABET) for _ in range(_RUN_ID_LENGTH))
+
+
+def secret_values(plan: LaunchPlan) -> dict[str, str]:
+    """The values of the secrets that the plan names, from this process's environment.
+
+    Raises:
+        UsageError: one is not set.
+    """
+    names = {*plan.options.secrets, *(name for node in plan.all_nodes for name in node.secrets)}
+    for name in sorted(names):
+        if name not in os.environ:
+            raise UsageError(f"--secret {name}: it is not set in this environment", remedy=f"export {name} first")
+    return {name: os.environ[name] for name in names}
+
+
+def facts_of(hosts: Sequence[Host], *, fresh: bool, nproc: int | None = None) -> dict[str, Facts]:
+    """What the hosts are, by name.
+
+    Raises:
+        PlanError, HostsError: hosts cannot train, or not together.
+    """
+    told = probe(hosts, fresh=fresh)
+    found = {host.name: facts for host, facts in zip(hosts, values(told), strict=True)}
+    seen = preflight.evidence([(host.entry, outcome) for host, outcome in zip(hosts, told, strict=True)], nproc=nproc)
+    preflight.refuse(judge(seen, [check for check in TABLE if check.name in preflight.TRAINING]))
+    return found
+
+
+def backend_for(wanted: str, hosts: Sequence[Host], facts: Mapping[str, Facts], max_restarts: int = 0) -> str:
+    """The rendezvous that these hosts can have.
+
+    Raises:
+        PlanError: it cannot do what is wanted.
+    """
+    torches = {host.name: facts[host.name].torch for host in hosts}
+    versions = {name: torch.version if torch else "" for name, torch in torches.items()}
+    backend = choose_backend(wanted, list(versions.values()), [str(host.hello["state"]) for host in hosts])
+    check_restarts(max_restarts, backend, versions)
+    return backend
+
+
+def node_of(
+    host: Host,
+    facts: Facts,
+    network: tuple[str, str],
+    nproc: int,
+    devices: tuple[str, ...] | None,
+    workdir: str,
+    cwd: str,
+    run: str,
+) -> Node:
+    """A host's part in a run."""
+    return Node(
+        host=host.name,
+        nproc=nproc,
+        address=network[1],
+        interface=network[0],
+        python=facts.python or "",
+        setup=host.entry.setup,
+        env=host.entry.env,
+        secrets=host.entry.secrets,
+        ports=host.entry.ports,
+        workdir=workdir,
+        cwd=cwd,
+        run_dir=f"{host.hello['state']}/rundirs/{run}-{host.name}",
+        clock_offset_ns=facts.clock_offset_ns,
+        clock_error_ns=facts.clock_error_ns,
+        devices=None if devices is None else ",".join(devices),
+    )
+
+
+def _code(
+    hosts: Sequence[Host],
+    project: Project,
+    tree: Tree,
+    options: RunOptions,
+    notify: Callable[[str], None],
+    *,
+    dry: bool,
+) -> tuple[dict[str, str], str]:
+    """Each host's workdir, and the digest of the code there."""
+    if options.no_sync or dry:
+        found = push.look(hosts, workdir=project.workdir)
+        digests = {host.digest for host in found}
+        return {host.name: host.workdir for host in found}, digests.pop() if len(digests) == 1 else ""
+    result = push.sync(hosts, tree, workdir=project.workdir, subfolder=project.subfolder)
+    for notice in (*tree.notices, *result.notices):
+        notify(notice)
+    return dict(result.workdirs), result.digest
+
+
+def _record(
+    run: str,
+    project: Project,
+    inventory: Inventory,
+    options: RunOptions,
+    tree: Tree,
+    code: str,
+    nodes: Sequence[Node],
+    facts: Mapping[str, Facts],
+) -> dict[str, Any]:
+    """What the run writes down of itself; ``runs`` tells runs apart by it. Names of variables, never values."""
+    first = facts[nodes[0].host]
+    return {
+        "run": run,
+        "name": options.name,
+        "script": options.script,
+        "module": options.module,
+        "argv": list(options.args),
+        "code": code,
+        "git": tree.git,
+        "operator": operator(),
+        "inventory": str(inventory.path) if inventory.path else None,
+        "limit": options.limit,
+        "project": project.id,
+        "label": project.label,
+        "hosts": [node.host for node in nodes],
+        "gpus": {node.host: [gpu.name for gpu in facts[node.host].gpus] for node in nodes},
+        "versions": {
+            "clusterddp": clusterddp.__version__,
+            "python": first.python_version,
+            "torch": first.torch.version if first.torch else None,
+            "nccl": first.torch.nccl if first.torch else None,
+        },
+        "env": sorted({*options.env, *(name for node in nodes for name in node.env)}),
+        "secrets": sorted({*options.secrets, *(name for node in nodes for name in node.secrets)}),
+        "max_restarts": options.max_restarts,
+        "relaunch": options.relaunch,
+        "nproc": options.nproc,
+        "on_disconnect": options.on_disconnect,
+        "started": time.time_ns(),
+    }

@@ -1,1 +1,0 @@
-"""How a launch plan is carried out: over SSH, or by Slurm."""

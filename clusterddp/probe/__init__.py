@@ -1,0 +1,1 @@
+"""Ask open hosts: their facts, and whether they reach each other."""

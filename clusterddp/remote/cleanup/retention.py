@@ -1,0 +1,118 @@
+"""Old spools are removed by age and by size: at the start of a run, quietly, and by ``down``.
+
+Never a live run's, nor one that something of it may still hang on: the spool is how a stop would find it. Only those
+of the hosts that this connection stands for; others may share the folder.
+
+Not here: what a user's ``down`` removes besides (cleanup/uninstall.py). Run dirs and workdirs are never pruned.
+"""
+
+import os
+import shutil
+import time
+from typing import Container, NamedTuple, Set
+
+from ..processes.ownership import Kin
+from ..spool.layout import Spool, all_spools
+from ..system import procfs
+from ..system.bootstrap import private_folder
+
+KEPT_DAYS = 30
+KEPT_BYTES = 20 * 10**9  # a host
+EVERY = 3600.0  # seconds between two looks at the start of runs
+PATIENCE = 2.0  # seconds that a start spends on it
+TRASH = "trash"  # in the state folder: what is being removed; a spool goes there whole, so none is ever seen in halves
+
+
+class Removed(NamedTuple):
+    """What was removed."""
+
+    spools: int
+    bytes: int
+
+
+def at_start(state: str, hosts: Container[str]) -> None:
+    """Prune, at most once an hour and for two seconds. What goes wrong with it is no reason not to start a run."""
+    stamp = os.path.join(state, "pruned")
+    try:
+        if os.path.exists(stamp) and abs(time.time() - os.stat(stamp).st_mtime) < EVERY:
+            return
+        with open(stamp, "w", encoding="ascii"):
+            os.utime(stamp)
+        prune(state, hosts, time.monotonic() + PATIENCE)
+    except (OSError, ValueError):  # a full disk, a torn record: the next start, or `down`, tries again
+        pass
+
+
+def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> Removed:
+    """Remove what ended more than 30 days ago, then the oldest beyond 20 GB."""
+    shutil.rmtree(os.path.join(state, TRASH), ignore_errors=True)
+    spools = [spool for spool in all_spools(state) if spool.host in hosts]
+    live = live_runs(state)
+    sizes = {spool.folder: size(spool.folder) for spool in spools}
+    taken = sum(sizes.values())
+    count, freed = 0, 0
+    for ended, spool in sorted(((ended_at(spool), spool) for spool in spools), key=lambda pair: pair[0]):
+        old = time.time() - ended > KEPT_DAYS * 86400
+        if not (old or taken - freed > KEPT_BYTES) or time.monotonic() > deadline:
+            break
+        if spool.run not in live and nothing_left(spool):
+            remove(state, spool)
+            count, freed = count + 1, freed + sizes[spool.folder]
+    return Removed(count, freed)
+
+
+def live_runs(state: str) -> Set[str]:
+    """The runs that have a live supervisor on any host that shares this folder."""
+    return {spool.run for spool in all_spools(state) if spool.alive()}
+
+
+def ended_at(spool: Spool) -> float:
+    """When the node ended, as far as is known: else when its folder was last changed."""
+    record = spool.exit_record() or {}
+    ended = float(record.get("ended", 0)) / 1e9
+    return ended or os.stat(spool.folder).st_mtime
+
+
+def nothing_left(spool: Spool) -> bool:
+    """Whether no process of the node can be left: its end says so, or a look at all processes does."""
+    record = spool.exit_record()
+    if record and record["state"] != "lost" and not record.get("survivors") and not record.get("unseen"):
+        return True
+    if any(map(procfs.there, (record or {}).get("unseen") or ())):
+        return False
+    return not spool.alive() and not Kin.of(spool, spool.supervisor()).find()
+
+
+def remove(state: str, spool: Spool) -> None:
+    """Remove one spool, and its run's folder if it was the last one in it."""
+    trash = os.path.join(state, TRASH)
+    private_folder(trash)
+    aside = os.path.join(trash, os.urandom(8).hex())
+    try:
+        os.rename(spool.folder, aside)
+    except FileNotFoundError:  # another connection prunes too
+        return
+    shutil.rmtree(aside, ignore_errors=True)
+    attempt = os.path.dirname(spool.folder)
+    remove_empty(attempt, os.path.dirname(attempt), trash)
+
+
+def remove_empty(*folders: str) -> None:
+    """Remove those of the folders that hold nothing."""
+    for folder in folders:
+        try:
+            os.rmdir(folder)
+        except OSError:  # something is in it, or it was never there
+            continue
+
+
+def size(folder: str) -> int:
+    """What a folder takes on disk, in bytes; holes take nothing."""
+    total = 0
+    for base, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(base, name)).st_blocks * 512
+            except OSError:  # removed meanwhile
+                continue
+    return total

@@ -1,0 +1,1 @@
+"""Run control: the authenticated connections between the supervisors of one run."""

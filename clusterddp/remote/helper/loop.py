@@ -1,0 +1,295 @@
+"""The helper: one selector loop at the host's end of one connection.
+
+It answers pings itself and forks a child for every other operation, so nothing slow or hung on the host
+(a dead file server, a big hash) ever stops the loop. Frames of children are passed on whole; control frames
+overtake them. It ends when the connection ends, and its children with it.
+"""
+
+import os
+import platform
+import selectors
+import signal
+import sys
+import time
+import traceback
+from collections import deque
+from typing import Any, Deque, Dict, List
+
+from ..shared.frames import PROTOCOL, Decoder, Frame, ProtocolError, encode
+from ..system import proc
+from ..system.bootstrap import Refused, home_folder, state_folder
+from ..system.reap import exit_code
+from . import operations
+from .request import Request
+
+READ = 1 << 16
+QUEUE_LIMIT = 4 << 20  # bytes waiting for the connection before children are no longer read
+LOOK = 0.02  # seconds between looks for the end of a child that is ending
+
+
+class Job:
+    """One running operation: the child, and the pipes to and from it."""
+
+    def __init__(self, ident: int, pid: int, source: int, sink: int) -> None:
+        self.ident = ident
+        self.pid = pid
+        self.source = source  # the child's frames
+        self.sink = sink  # frames for the child
+        self.to_child: Deque[bytes] = deque()
+        self.partial = bytearray()
+        self.closed = False  # its pipes are; an event seen just before must not touch them
+        self.cancelled = False
+
+
+class Helper:
+    """The loop's state: the connection, the jobs, what waits to be sent."""
+
+    def __init__(self, source: int, sink: int, state: str) -> None:
+        self.source, self.sink, self.state = source, sink, state
+        self.decoder = Decoder()
+        self.jobs: Dict[int, Job] = {}
+        self.ending: List[Job] = []  # their pipes are closed, the kernel has not let go of them yet
+        self.control: Deque[bytes] = deque()
+        self.data: Deque[bytes] = deque()
+        self.waiting = 0  # bytes in self.data
+        self.selector = selectors.DefaultSelector()
+        self.open = True
+        self.unsent = memoryview(b"")
+
+    def run(self) -> None:
+        """Serve until the connection ends."""
+        os.set_blocking(self.source, False)
+        os.set_blocking(self.sink, False)
+        self.selector.register(self.source, selectors.EVENT_READ, self._read_operator)
+        self._reply(hello(self.state))
+        while self.open:
+            self._reap()
+            self._want_writes()
+            for key, _ in self.selector.select(LOOK if self.ending else None):
+                key.data()
+
+    def _reply(self, header: Dict[str, Any]) -> None:
+        self.control.append(encode(header))
+
+    def _want_writes(self) -> None:
+        pending = bool(self.unsent or self.control or self.data)
+        self._watch(self.sink, selectors.EVENT_WRITE if pending else 0, self._write_operator)
+        for job in self.jobs.values():
+            self._watch(job.sink, selectors.EVENT_WRITE if job.to_child else 0, lambda job=job: self._write_child(job))
+            reading = selectors.EVENT_READ if self.waiting < QUEUE_LIMIT else 0
+            self._watch(job.source, reading, lambda job=job: self._read_child(job))
+
+    def _watch(self, handle: int, events: int, callback: Any) -> None:
+        known = handle in self.selector.get_map()
+        if events and not known:
+            self.selector.register(handle, events, callback)
+        elif known and not events:
+            self.selector.unregister(handle)
+
+    def _read_operator(self) -> None:
+        try:
+            data = os.read(self.source, READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.open = False
+            return
+        try:
+            for frame in self.decoder.feed(data):
+                self._handle(frame)
+        except (ProtocolError, KeyError, TypeError, ValueError) as error:  # no operator of ours: nothing to answer
+            sys.stderr.write("clusterddp: the helper ends: %r\n" % error)
+            self.open = False
+
+    def _handle(self, frame: Frame) -> None:
+        kind, ident = frame.header.get("kind"), int(frame.header.get("id", 0))
+        job = self.jobs.get(ident)
+        if kind == "req" and frame.header["op"] == "ping":
+            self._reply({"id": ident, "kind": "end", "time_ns": time.time_ns()})
+        elif kind == "req":
+            self._start(ident, frame)
+        elif job and kind == "cancel":
+            self._end(job)
+        elif job:
+            job.to_child.append(encode(frame.header, frame.body))
+
+    def _start(self, ident: int, frame: Frame) -> None:
+        name = str(frame.header["op"])
+        if name not in operations.TABLE:
+            self._reply({"id": ident, "kind": "error", "message": "no such operation: %s" % name[:80]})
+            return
+        try:
+            self.jobs[ident] = self._fork(ident, operations.find(name), frame.header.get("args") or {})
+        except Exception as error:  # noqa: BLE001 - no process or descriptor left: the other operations go on
+            self._reply({"id": ident, "kind": "error", "message": "cannot start %s: %s" % (name, error)})
+
+    def _fork(self, ident: int, operation: Any, args: Dict[str, Any]) -> Job:
+        child_in, sink = os.pipe()
+        source, child_out = os.pipe()
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:
+            for handle in (child_in, sink, source, child_out):
+                os.close(handle)
+            raise
+        if not pid:
+            run_child(operation, Request(ident, args, child_in, child_out), self.state, parent)
+        os.close(child_in)
+        os.close(child_out)
+        os.set_blocking(sink, False)
+        return Job(ident, pid, source, sink)
+
+    def _write_child(self, job: Job) -> None:
+        if job.closed:
+            return
+        data = job.to_child[0]
+        try:
+            sent = os.write(job.sink, data)
+        except BlockingIOError:
+            return
+        except OSError:  # the child is gone; its end is read from its other pipe
+            job.to_child.clear()
+            return
+        if sent == len(data):
+            job.to_child.popleft()
+        else:
+            job.to_child[0] = data[sent:]
+
+    def _read_child(self, job: Job) -> None:
+        if job.closed:
+            return
+        data = os.read(job.source, READ)
+        if not data:
+            self._finish(job)
+            return
+        job.partial += data
+        start = 0
+        while len(job.partial) - start >= 4:
+            size = 4 + int.from_bytes(job.partial[start : start + 4], "big")
+            if len(job.partial) - start < size:
+                break
+            start += size
+        if start:
+            self.data.append(bytes(job.partial[:start]))
+            self.waiting += start
+            del job.partial[:start]
+
+    def _finish(self, job: Job) -> None:
+        """The child closed its pipe: it ends."""
+        self._forget(job)
+        self.ending.append(job)
+
+    def _end(self, job: Job) -> None:
+        os.kill(job.pid, signal.SIGKILL)
+        job.cancelled = True
+        self._finish(job)
+
+    def _reap(self) -> None:
+        """Take ended children away; never wait for one (a hung file server may hold it for hours).
+
+        For one that died without an answer, answer: after whatever it has sent.
+        """
+        for job in list(self.ending):
+            pid, status = os.waitpid(job.pid, os.WNOHANG)
+            if not pid:
+                continue
+            self.ending.remove(job)
+            if status and not job.cancelled:
+                code = exit_code(status)
+                message = "the operation ended with status %d" % code
+                answer = encode({"id": job.ident, "kind": "error", "message": message, "killed": code > 128})
+                self.data.append(answer)
+                self.waiting += len(answer)
+
+    def _forget(self, job: Job) -> None:
+        for handle in (job.source, job.sink):
+            self._watch(handle, 0, None)
+            os.close(handle)
+        job.closed = True
+        del self.jobs[job.ident]
+
+    def _write_operator(self) -> None:
+        """Send what waits: the rest of a frame begun, then control frames, then data."""
+        if not self.unsent:
+            if self.control:
+                self.unsent = memoryview(self.control.popleft())
+            else:
+                data = self.data.popleft()
+                self.waiting -= len(data)
+                self.unsent = memoryview(data)
+        try:
+            self.unsent = self.unsent[os.write(self.sink, self.unsent) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.open = False
+
+
+def hello(state: str) -> Dict[str, Any]:
+    """The first frame: who answers."""
+    return {
+        "id": 0,
+        "kind": "hello",
+        "protocol": PROTOCOL,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "state": state,
+        "home": home_folder(),
+        "uid": os.getuid(),
+        "pid": os.getpid(),
+        "boot": proc.boot_identity(),
+        "time_ns": time.time_ns(),
+    }
+
+
+def run_child(operation: Any, request: Request, state: str, parent: int) -> None:
+    """The forked child's whole life: detach from the connection, run the operation, answer, leave."""
+    status = 1
+    try:
+        proc.set_pdeathsig(signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the kernel knew
+            os._exit(1)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(2, 1)  # a stray print must not become a frame
+        keep = {0, 1, 2, request._source, request._sink}  # noqa: SLF001 - the same room, split over two files
+        for handle in _open_handles():
+            if handle not in keep:
+                _close(handle)
+        request.args.setdefault("state", state)
+        request.finish(operation(request))
+        status = 0
+    except Refused as error:
+        request.fail(error.message, error.remedy)
+        status = 0
+    except BaseException as error:  # noqa: BLE001 - the operator must hear of any failure
+        request.fail("%s: %s" % (type(error).__name__, error), bug=traceback.format_exc())
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _open_handles() -> List[int]:
+    return [int(name) for name in os.listdir("/proc/self/fd")]
+
+
+def _close(handle: int) -> None:
+    try:
+        os.close(handle)
+    except OSError:  # the listing's own handle is closed already
+        pass
+
+
+def main(argv: List[str]) -> int:
+    """Serve the connection on stdin and stdout. ``argv``: the configured state folder or an empty string."""
+    state = state_folder(argv[0] or None)
+    # Held open for life: so others see that it is in use (cleanup/uninstall.py).
+    code = os.open(sys.argv[0], os.O_RDONLY | os.O_CLOEXEC)
+    source, sink = os.dup(0), os.dup(1)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    Helper(source, sink, state).run()
+    os.close(code)
+    return 0

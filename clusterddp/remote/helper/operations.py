@@ -1,0 +1,43 @@
+"""The operations a helper offers: name → where the function is. Each runs in a child process of its own."""
+
+import importlib
+from typing import Any, Callable
+
+TABLE = {
+    "facts": "probes.facts:facts",
+    "clock": "probes.facts:clock",
+    "health": "probes.health:health",
+    "gpu_health": "probes.gpu_health:gpu_health",
+    "mark": "probes.shared_folders:mark",
+    "marked": "probes.shared_folders:marked",
+    "unmark": "probes.shared_folders:unmark",
+    "listen": "probes.reachability:listen",
+    "dial": "probes.reachability:dial",
+    "election": "probes.rdzv_host:election",
+    "drain": "probes.bandwidth:drain",
+    "pour": "probes.bandwidth:pour",
+    "workdir_state": "sync.apply:workdir_state",
+    "sync_apply": "sync.apply:sync_apply",
+    "start": "supervisor.start:start",
+    "commit": "supervisor.start:commit",
+    "renew": "supervisor.start:renew",
+    "invite": "supervisor.start:invite",
+    "stop": "processes.stop:stop",
+    "runs": "supervisor.status:runs",
+    "stacks": "processes.stacks:stacks",
+    "clean": "cleanup.uninstall:clean",
+    "forget": "cleanup.uninstall:forget",
+    "orphans": "processes.orphans:orphans",
+    "tail": "logs.tail:tail",
+}
+
+
+def find(name: str) -> Callable[[Any], Any]:
+    """The function of an operation.
+
+    Raises:
+        KeyError: no such operation.
+    """
+    module, _, function = TABLE[name].partition(":")
+    operation: Callable[[Any], Any] = getattr(importlib.import_module(".." + module, __package__), function)
+    return operation

@@ -1,0 +1,80 @@
+"""One operation seen from inside: its arguments, the operator's data, and what it sends back.
+
+Lives in the child process that the helper forks for the operation; reads and writes whole frames on two
+pipes to the helper, which passes them on. Sending waits for credit, so a slow reader stops the operation
+and nothing else.
+"""
+
+import json
+import os
+from typing import Any, Dict, Optional
+
+from ..shared.frames import CREDIT, MAX_BODY, Decoder, Frame, encode
+
+
+class Request:
+    """What an operation function is given."""
+
+    def __init__(self, ident: int, args: Dict[str, Any], source: int, sink: int) -> None:
+        self.args = args
+        self._ident = ident
+        self._source = source
+        self._sink = sink
+        self._credit = CREDIT
+        self._decoder = Decoder()
+        self._waiting: "list[Frame]" = []
+        self._ended = False
+
+    def read(self) -> bytes:
+        """The next piece of the operator's data; empty when it is complete. Grants the operator as much again."""
+        while not self._waiting and not self._ended:
+            self._receive()
+        if not self._waiting:
+            return b""
+        body = self._waiting.pop(0).body
+        self._write({"kind": "credit", "n": len(body)})
+        return body
+
+    def read_all(self) -> bytes:
+        """All of the operator's data; for values that may not fit a frame."""
+        return b"".join(iter(self.read, b""))
+
+    def send(self, body: bytes, **header: Any) -> None:
+        """Send a data frame of at most MAX_BODY bytes; waits while the reader grants nothing."""
+        while self._credit <= 0:
+            self._receive()
+        self._credit -= len(body)
+        header["kind"] = "data"
+        self._write(header, body)
+
+    def finish(self, result: Any) -> None:
+        """Send the result, in as many frames as it needs, and the end."""
+        text = json.dumps(result, separators=(",", ":")).encode()
+        last = (len(text) - 1) // MAX_BODY * MAX_BODY
+        for start in range(0, last, MAX_BODY):
+            self.send(text[start : start + MAX_BODY], result=True)
+        self._write({"kind": "end"}, text[last:])
+
+    def fail(self, message: str, remedy: str = "", bug: Optional[str] = None) -> None:
+        """Send an error; ``bug`` holds a traceback when it was not expected."""
+        # JSON may write a character in twelve bytes; all must fit a frame.
+        self._write({"kind": "error", "message": message[:2000], "remedy": remedy[:500], "bug": bug and bug[-2000:]})
+
+    def _receive(self) -> None:
+        data = os.read(self._source, 1 << 16)
+        if not data:
+            raise EOFError("the operator ended the operation")
+        for frame in self._decoder.feed(data):
+            kind = frame.header["kind"]
+            if kind == "credit":
+                self._credit += int(frame.header["n"])
+            elif kind == "data":
+                self._waiting.append(frame)
+            elif kind == "end":
+                self._ended = True
+
+    def _write(self, header: Dict[str, Any], body: bytes = b"") -> None:
+        header["id"] = self._ident
+        data = memoryview(encode(header, body))
+        while data:
+            data = data[os.write(self._sink, data) :]

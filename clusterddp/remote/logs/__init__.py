@@ -1,0 +1,1 @@
+"""Workers' output files: where they are, their times, reading them, keeping them below a limit."""

@@ -1,0 +1,228 @@
+r"""One log file read in pieces that end where lines end.
+
+A unit is what one line end closes: ``\n``, ``\r\n``, or a lone ``\r`` (the rest of the line is drawn over it).
+A chunk is a run of whole units; only a line longer than a frame, and the end of a file that grows no more, give
+chunks that end elsewhere. In a timed file all units of a chunk have one time, and a unit comes only once the
+index covers it: so whoever reads, whenever, sees the same time. The ``\r`` of a unit is only known to stand alone
+when the byte after it is there, and the unit's time is that byte's.
+
+Not here: which chunks are wanted and when to look again (logs/tail.py).
+"""
+
+import errno
+import os
+import re
+from typing import Iterator, NamedTuple, Optional, Pattern
+
+from ..shared.frames import MAX_BODY
+from .time_index import SUFFIX, IndexReader
+
+HELD = 8 << 20  # bytes of one line looked at as a whole; a longer one is taken as several
+_BLOCK = 256 << 10
+_NAME = re.compile(r"(\d+)\.(\d+)\.(out|err)$|agent\.out$")
+
+
+class Chunk(NamedTuple):
+    """Contiguous bytes of one file."""
+
+    offset: int
+    body: bytes
+    time: Optional[int]  # ns by this host's clock; None where nobody asked
+
+    @property
+    def next(self) -> int:
+        """The offset after it."""
+        return self.offset + len(self.body)
+
+
+class LogFile:
+    """One file, read from ``pos`` on."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        found = _NAME.match(name)
+        if not found:
+            raise ValueError("no log file: %s" % name)
+        self.name = name
+        self.start: Optional[int] = int(found[1]) if found[1] else None
+        self.local_rank: Optional[int] = int(found[2]) if found[1] else None
+        self.stream = found[3] or "out"
+        self.rank: Optional[int] = None
+        self.identified = False  # whether the rank was looked up
+        self.index = IndexReader(os.path.join(folder, name) + SUFFIX)
+        self._path = os.path.join(folder, name)  # opened for each read: restarts can leave more files than handles
+        self.pos = 0
+        self.dropped = 0  # bytes at pos that the log limit took, not yet told
+        self.timed = False
+
+    @property
+    def size(self) -> int:
+        """The file's size now."""
+        return os.stat(self._path).st_size
+
+    def settle(self) -> None:
+        """Close the index by the file's last change; for a file whose supervisor notes nothing more."""
+        info = os.stat(self._path)
+        self.index.refresh()
+        self.index.close(info.st_mtime_ns, info.st_size)
+
+    def chunk(self, limit: int, *, whole: bool) -> Optional[Chunk]:
+        """The next chunk before ``limit``; None if there is none yet. ``whole``: an unfinished unit counts too."""
+        data = self._read(limit)
+        if not data:
+            return None
+        if not self.timed and _redraws(data):
+            self.timed = True  # how redraws are thinned out depends on their times
+            self.index.refresh()
+        if self.timed:
+            return self._timed(data, whole)
+        cut = data.rfind(b"\n") + 1
+        if not cut and (whole or len(data) == MAX_BODY):
+            cut = len(data)
+        return self._take(data[:cut], None)
+
+    def _timed(self, data: bytes, whole: bool) -> Optional[Chunk]:
+        need = _first_unit(data)
+        piece = not need and (whole or len(data) == MAX_BODY)
+        entry = self.index.at(self.pos + (len(data) if piece else need)) if need or piece else None
+        if entry is None:
+            return None
+        time, size = entry
+        cut = len(data) if piece else _last_unit(data[: size - self.pos])
+        return self._take(data[:cut], time)
+
+    def _take(self, body: bytes, time: Optional[int]) -> Optional[Chunk]:
+        if not body:
+            return None
+        chunk = Chunk(self.pos, body, time)
+        self.pos = chunk.next
+        return chunk
+
+    def _read(self, limit: int) -> bytes:
+        data = self._bytes(min(limit - self.pos, MAX_BODY), self.pos)
+        # A hole may be punched while we read: then its zeros stand behind bytes that were still there.
+        if b"\0" in data and self._skip_hole():
+            return self._read(limit)
+        return data
+
+    def skip_gone(self) -> None:
+        """Pass what the log limit took at ``pos``."""
+        if self._bytes(1, self.pos) == b"\0":
+            self._skip_hole()
+
+    def _skip_hole(self) -> bool:
+        """Pass the hole at ``pos``, and the line it cut; False if zeros there are the worker's own."""
+        first = self._first_data()
+        if first <= self.pos:
+            return False
+        data = self._bytes(MAX_BODY, first)
+        zeros = len(data) - len(data.lstrip(b"\0"))  # the hole began within a block
+        first += max(zeros, data.find(b"\n", zeros) + 1)
+        self.dropped += first - self.pos
+        self.pos = first
+        return True
+
+    def _first_data(self) -> int:
+        with open(self._path, "rb") as file:
+            try:
+                return os.lseek(file.fileno(), self.pos, os.SEEK_DATA)
+            except OSError as error:
+                # Nothing but a hole, or a filesystem that knows no holes.
+                return self.size if error.errno == errno.ENXIO else self.pos
+
+    def _bytes(self, size: int, at: int) -> bytes:
+        if size <= 0:
+            return b""
+        handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(handle, size, at)
+        finally:
+            os.close(handle)
+
+    def line_start(self, end: int) -> int:
+        """The start of the line that holds byte ``end``; looks back HELD bytes at most."""
+        low = max(0, end - HELD)
+        while end > low:
+            begin = max(low, end - _BLOCK)
+            found = self._bytes(end - begin, begin).rfind(b"\n")
+            if found >= 0:
+                return begin + found + 1
+            end = begin
+        return low
+
+    def lines_back(self, low: int, high: int) -> "Iterator[tuple[int, bytes]]":
+        """(start, line without its end) of the lines in [low, high), last first; an unfinished last one too."""
+        rest = b""
+        while high > low:
+            begin = max(low, high - _BLOCK)
+            data = self._bytes(high - begin, begin) + rest
+            complete = begin == low or len(data) >= HELD
+            first = 0 if complete else data.find(b"\n") + 1
+            if complete or first:
+                yield from _backwards(data[first:], begin + first)
+                data = data[:first]
+            rest, high = data, begin
+
+
+def _backwards(data: bytes, offset: int) -> "Iterator[tuple[int, bytes]]":
+    end = offset + len(data)
+    for line in reversed(data.splitlines(True) if b"\r" not in data else _by_newline(data)):
+        end -= len(line)
+        yield end, line.rstrip(b"\r\n")
+
+
+def _by_newline(data: bytes) -> "list[bytes]":
+    lines = [line + b"\n" for line in data.split(b"\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _redraws(data: bytes) -> bool:
+    """Whether a carriage return stands alone in it."""
+    found = data.count(b"\r")
+    return bool(found) and found - data.count(b"\r\n") - data.endswith(b"\r") > 0
+
+
+def _first_unit(data: bytes) -> int:
+    """So many bytes must be there to know the first unit; 0 if they are not."""
+    newline = data.find(b"\n")
+    redraw = data.find(b"\r", 0, newline if newline >= 0 else len(data) - 1)
+    if redraw >= 0 and redraw != newline - 1:
+        return redraw + 2
+    return newline + 1
+
+
+def _last_unit(data: bytes) -> int:
+    """The end of the last whole unit."""
+    newline = data.rfind(b"\n")
+    return max(newline, data.rfind(b"\r", newline + 1, len(data) - 1)) + 1
+
+
+class Grep:
+    """Lets only units pass that match; holds what of a line has come so far."""
+
+    def __init__(self, pattern: Pattern[bytes]) -> None:
+        self._pattern = pattern
+        self._held = b""
+
+    def filter(self, chunk: Chunk, *, final: bool) -> Iterator[Chunk]:
+        """The parts of a chunk, and of what was held, that match; neighbours in one piece."""
+        data, offset = self._held + chunk.body, chunk.offset - len(self._held)
+        units = data.splitlines(True)
+        self._held = b""
+        if units[-1][-1:] not in b"\r\n" and not final and len(units[-1]) < HELD:
+            self._held = units.pop()
+        for start, body in self._matching(units, offset):
+            for at in range(0, len(body), MAX_BODY):
+                yield Chunk(start + at, body[at : at + MAX_BODY], chunk.time)
+
+    def _matching(self, units: "list[bytes]", offset: int) -> "Iterator[tuple[int, bytes]]":
+        run = b""
+        for unit in units:
+            if self._pattern.search(unit.rstrip(b"\r\n")):
+                run += unit
+            elif run:
+                yield offset - len(run), run
+                run = b""
+            offset += len(unit)
+        if run:
+            yield offset - len(run), run

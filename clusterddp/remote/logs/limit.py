@@ -1,0 +1,115 @@
+"""What a node's output may take on its disk, and whether the disk is full: looked after by the supervisor.
+
+Over the limit the oldest output goes: a hole is punched at the head of the largest files. Offsets stay, and
+readers say ``dropped`` where they meet one. Where the file system cannot do that, output grows on, and an
+event says so.
+
+Not here: how holes are read (logs/files.py), how a worker outlives a full disk (worker/hook/sitecustomize.py).
+"""
+
+import os
+import time
+from typing import Dict, Iterable
+
+from ..spool.layout import Spool
+from ..system import disk_space
+from .time_index import SUFFIX
+
+LOG_LIMIT = 10**10  # bytes of output that a node keeps of one attempt
+STEP = 1 << 16  # bytes: holes end at multiples of a block of any file system
+LOOK = 1.0  # seconds between looks
+FULL, ROOMY = 64 << 10, 16 << 20  # bytes left on a disk that is full, and that is no longer so
+EVENTS_ROOM = 256 << 10  # bytes for events when the disk is full
+
+
+class Limits:
+    """The limits of one node. Nothing in here raises OSError: no limit is worth a supervisor."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._folder = spool.path("logs")
+        self._limit = int(spool.plan().get("log_limit") or LOG_LIMIT)
+        self._heads: Dict[str, int] = {}  # file → so many bytes are gone
+        self._told = 0  # bytes gone by the last event
+        self._looked = 0.0
+        self._full = False
+        self._able = True  # the file system can punch holes
+        disk_space.reserve(spool.path("events.jsonl"), EVENTS_ROOM)
+
+    def poll(self) -> None:
+        """Look, at most every second; cheap enough for every turn of a loop."""
+        now = time.monotonic()
+        if now - self._looked >= LOOK:
+            self._looked = now
+            self._look_at_disk()
+            self._enforce()
+
+    def finish(self) -> None:
+        """The last word on what was dropped."""
+        if self.dropped > self._told:
+            self._tell()
+
+    @property
+    def dropped(self) -> int:
+        """So many bytes of output are gone."""
+        return sum(self._heads.values())
+
+    def _look_at_disk(self) -> None:
+        try:
+            disk = os.statvfs(self._folder)
+        except OSError:
+            return
+        left = disk.f_bavail * disk.f_frsize
+        if left < FULL and not self._full:
+            self._full = True
+            self._spool.event("disk_full", left=left)
+        elif left > ROOMY:
+            self._full = False
+
+    def _enforce(self) -> None:
+        sizes = self._sizes()
+        total = sum(size - self._heads.get(name, 0) for name, size in sizes.items())
+        if total <= self._limit or not self._able:
+            return
+        most = level([size - self._heads.get(name, 0) for name, size in sizes.items()], self._limit // 8 * 7)
+        for name, size in sizes.items():
+            head = (size - max(most, STEP)) // STEP * STEP
+            if self._able and head > self._heads.get(name, 0):
+                self._drop(name, head)
+        if self.dropped >= 2 * self._told:
+            self._tell()
+
+    def _sizes(self) -> Dict[str, int]:
+        found = {}
+        try:
+            for entry in os.scandir(self._folder):
+                if not entry.name.endswith(SUFFIX):
+                    found[entry.name] = entry.stat().st_size
+        except OSError:
+            pass  # what was seen counts
+        return found
+
+    def _drop(self, name: str, head: int) -> None:
+        try:
+            disk_space.punch(os.path.join(self._folder, name), 0, head)
+        except OSError as error:
+            self._able = False
+            self._spool.event("log_limit_failed", limit=self._limit, error=error.strerror)
+            return
+        self._heads[name] = head
+
+    def _tell(self) -> None:
+        """An event with the sum so far; ever rarer, for a flood must not fill the events."""
+        self._told = self.dropped
+        self._spool.event("log_dropped", bytes=self._told, limit=self._limit)
+
+
+def level(sizes: Iterable[int], wanted: int) -> int:
+    """The most that each may keep, so that all together keep ``wanted``: small ones keep all they have."""
+    ordered = sorted(sizes)
+    for place, size in enumerate(ordered):
+        share = wanted // (len(ordered) - place)
+        if size > share:
+            return share
+        wanted -= size
+    return ordered[-1] if ordered else 0

@@ -1,0 +1,1 @@
+"""What a host is asked: its facts, its health, whether it reaches others."""

@@ -1,0 +1,165 @@
+"""How fast TCP flows between two hosts: ``drain`` on one, ``pour`` from the other, one stream at a time.
+
+The receiving end measures, for what a sender has written may still lie in its own buffers: it leaves the beginning
+out (slow start, buckets of shapers), counts for a while, and tells the sender over the same connection. So a
+measurement takes its time and no more, however slow the way is. Python moves some ten Gbit/s in one stream: what
+is faster is not told apart.
+
+Not here: who pours to whom and when (clusterddp/doctor/bench_pairs.py), what a speed means
+(clusterddp/checks/catalog/performance.py).
+"""
+
+import json
+import os
+import selectors
+import socket
+import threading
+import time
+from typing import Any, Dict, List
+
+from ..helper.request import Request
+from .dial import OK, WRONG_NONCE, Target
+from .reachability import bind_range, dial_all
+
+WARM_UP = 0.1  # seconds not counted
+WINDOW = 0.4  # seconds counted
+PATIENCE = 4.0  # seconds for a connection, and for an answer after its window
+PIECE = 1 << 20
+MOST_ANSWER = 200  # bytes
+
+
+def drain(request: Request) -> Dict[str, Any]:
+    """Take what callers pour and tell each what came, until cancelled or for ``seconds``.
+
+    Args of the request: ``ports`` (first and last of the range), ``nonce``, ``seconds``. One data frame with ``port``
+    comes as soon as it listens.
+
+    Raises:
+        Refused: every port of the range is taken.
+    """
+    nonce = str(request.args["nonce"]).encode()
+    first, last = request.args["ports"]
+    deadline = time.monotonic() + float(request.args["seconds"])
+    with bind_range(int(first), int(last)) as listener, selectors.DefaultSelector() as selector:
+        request.send(b"", port=listener.getsockname()[1])
+        selector.register(listener, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                continue  # the caller left in the queue
+            threading.Thread(target=_serve, args=(connection, nonce), daemon=True).start()
+    return {}
+
+
+def pour(request: Request) -> Dict[str, Any]:
+    """Send to another host's ``drain`` until it has counted enough.
+
+    Args of the request: ``address``, ``port``, ``nonce``.
+
+    Returns:
+        ``{bytes, ns, error}``: what came within which time; or null, null, and a word as of netcheck's ``dial``.
+    """
+    address, port = str(request.args["address"]), int(request.args["port"])
+    nonce = str(request.args["nonce"]).encode()
+    word = str(dial_all([Target(address, port, nonce)], PATIENCE)[0]["word"])
+    try:
+        counted = _pour(address, port, nonce) if word == OK else None
+    except (OSError, ValueError) as error:
+        counted, word = None, str(error) or type(error).__name__
+    if counted is None:
+        return {"bytes": None, "ns": None, "error": WRONG_NONCE if word == OK else word}
+    return {"bytes": counted["bytes"], "ns": counted["ns"], "error": None}
+
+
+def _serve(connection: socket.socket, nonce: bytes) -> None:
+    try:
+        with connection:
+            connection.settimeout(PATIENCE)
+            connection.sendall(nonce)
+            counted = _count(connection)
+            connection.settimeout(PATIENCE)
+            connection.sendall(json.dumps(counted).encode() + b"\n")
+            _until_it_leaves(connection)
+    except (OSError, EOFError):
+        pass  # the caller knows; a mere dial leaves after the nonce
+
+
+def _count(connection: socket.socket) -> Dict[str, int]:
+    """What comes in after the warm-up, in bytes, and in how many ns."""
+    # The kernel throws away what has come: nothing is copied, and a busy host disturbs less.
+    space = bytearray(PIECE)
+    if not connection.recv_into(space, 1):
+        raise EOFError
+    began = time.monotonic_ns()
+    counted_from, until = began + int(WARM_UP * 1e9), began + int((WARM_UP + WINDOW) * 1e9)
+    total = start = 0
+    now = began
+    while now < until:
+        connection.settimeout((until - now) / 1e9)
+        try:
+            size = connection.recv_into(space, PIECE, socket.MSG_TRUNC)
+        except socket.timeout:
+            size = -1  # the way is stuck, which is an answer too
+        if not size:
+            raise EOFError
+        now = time.monotonic_ns()
+        if start:
+            total += max(0, size)
+        elif now >= counted_from:
+            start = now
+    return {"bytes": total, "ns": max(1, now - (start or counted_from))}
+
+
+def _until_it_leaves(connection: socket.socket) -> None:
+    """Closing first, with bytes unread, would reset the connection and take the answer with it."""
+    deadline = time.monotonic() + PATIENCE
+    space = bytearray(PIECE)
+    while time.monotonic() < deadline and connection.recv_into(space, PIECE, socket.MSG_TRUNC):
+        pass
+
+
+def _pour(address: str, port: int, nonce: bytes) -> Any:
+    """What the other end counted; None where somebody else answers there.
+
+    Raises:
+        OSError: the connection broke, or no answer came.
+        ValueError: the answer is damaged.
+    """
+    with socket.create_connection((address, port), PATIENCE) as connection, selectors.DefaultSelector() as selector:
+        # What still lies in buffers at the end must not disturb the next measurement.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        if _read(connection, len(nonce)) != nonce:
+            return None
+        connection.setblocking(False)
+        selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        piece = memoryview(os.urandom(PIECE))  # what cannot be compressed on the way
+        heard: List[bytes] = []
+        deadline = time.monotonic() + WARM_UP + WINDOW + PATIENCE
+        while not b"".join(heard).endswith(b"\n"):
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if time.monotonic() >= deadline:
+                raise OSError("timeout")
+            for _, events in ready:
+                if events & selectors.EVENT_READ:
+                    heard.append(_some(connection))
+                elif events & selectors.EVENT_WRITE:
+                    connection.send(piece)
+    return json.loads(b"".join(heard)[:MOST_ANSWER])
+
+
+def _some(connection: socket.socket) -> bytes:
+    data = connection.recv(MOST_ANSWER)
+    if not data:
+        raise OSError("the other end left")
+    return data
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            break
+        data += more
+    return data

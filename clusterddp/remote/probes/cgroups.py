@@ -1,0 +1,82 @@
+"""What the control groups of this process, and all above them, let it use; of version 1 and 2 alike.
+
+Not here: the machine itself (probes/host.py), what a killed job's group tells (worker/oom.py).
+"""
+
+import os
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+MEMBERSHIP, ROOT = "/proc/self/cgroup", "/sys/fs/cgroup"
+_NONE = 1 << 60  # bytes; version 1 writes "no limit" as a number near this machine's largest
+
+
+def told(membership: str = MEMBERSHIP, root: str = ROOT) -> Dict[str, Optional[int]]:
+    """``{memory_bytes, memory_left, cpu_thousandths}``: the tightest limits, each None where there is none."""
+    memory = list(_memory(membership, root))
+    return {
+        "memory_bytes": min((limit for limit, _ in memory), default=None),
+        "memory_left": min((left for _, left in memory), default=None),
+        "cpu_thousandths": min(_cpus(membership, root), default=None),
+    }
+
+
+def memory_limits(membership: str = MEMBERSHIP, root: str = ROOT) -> List[int]:
+    """Every limit of memory that holds for this process, in bytes."""
+    return [limit for limit, _ in _memory(membership, root)]
+
+
+def _memory(membership: str, root: str) -> Iterator[Tuple[int, int]]:
+    """Limit, and what of it is left when the page cache has given way."""
+    for folder, old in _folders("memory", membership, root):
+        limit = _number(folder + ("/memory.limit_in_bytes" if old else "/memory.max"))
+        if limit is None or limit >= _NONE:
+            continue
+        used = _number(folder + ("/memory.usage_in_bytes" if old else "/memory.current")) or 0
+        stat = dict(line.split()[:2] for line in _text(folder + "/memory.stat").splitlines() if len(line.split()) == 2)
+        cache = sum(_whole(stat.get(name)) for name in _cached(old))
+        yield limit, max(0, limit - max(0, used - cache))
+
+
+def _cached(old: bool) -> List[str]:
+    return [("total_" if old else "") + name for name in ("inactive_file", "active_file")]
+
+
+def _cpus(membership: str, root: str) -> Iterator[int]:
+    for folder, old in _folders("cpu", membership, root):
+        if old:
+            words = [_text(folder + "/cpu.cfs_quota_us").strip(), _text(folder + "/cpu.cfs_period_us").strip()]
+        else:
+            words = _text(folder + "/cpu.max").split()
+        if len(words) == 2 and words[0].isdigit() and _whole(words[1]):
+            yield int(words[0]) * 1000 // int(words[1])
+
+
+def _folders(controller: str, membership: str, root: str) -> Iterator[Tuple[str, bool]]:
+    """The folders of our group under a controller and of all above it; whether they are of version 1."""
+    for line in _text(membership).splitlines():
+        parts: List[Any] = line.split(":", 2)
+        if len(parts) < 3 or (parts[1] and controller not in parts[1].split(",")):
+            continue
+        base, path = (root + "/" + controller if parts[1] else root), parts[2]
+        while True:
+            yield base + path.rstrip("/"), bool(parts[1])
+            if path in ("", "/"):
+                break
+            path = os.path.dirname(path)
+
+
+def _number(path: str) -> Optional[int]:
+    text = _text(path).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _whole(text: Optional[str]) -> int:
+    return int(text) if text and text.isdigit() else 0
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

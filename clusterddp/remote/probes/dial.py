@@ -1,0 +1,193 @@
+"""One dial of probes/reachability.py: connect, know by the nonce who answers, then measure on the same connection.
+
+What is said after the nonce are messages: a length in four bytes, then so many bytes. The other side answers with
+the length as soon as it has them all. Small messages measure losses and round trips; a large one shows whether
+packets of full size pass: where a path's MTU is smaller than its ends believe and no router says so (a black hole),
+connections are made, small messages come through, and everything large vanishes.
+
+Not here: listening, many dials at once (probes/reachability.py); what the answers mean (clusterddp/facts,
+clusterddp/checks).
+"""
+
+import errno
+import selectors
+import socket
+import struct
+import time
+from typing import Any, Dict, NamedTuple, Optional
+
+NONCE_LIMIT = 64  # bytes
+ECHO = 16  # bytes of a small message
+LARGEST = 1 << 20  # bytes of a message that a listener takes
+HEAD = struct.Struct("!I")
+
+OK, REFUSED, TIMEOUT, NO_ROUTE, WRONG_NONCE = "ok", "refused", "timeout", "no route", "wrong nonce"
+BLACK_HOLE = "black hole"
+_NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EACCES, errno.EPERM)
+_REFUSED = (errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE)
+_NO_RTT = 0xFFFFFFFF
+
+
+class Target(NamedTuple):
+    """Who is dialled, what it must say, and what is said to it then: so many small messages, one of so many bytes."""
+
+    address: str
+    port: int
+    nonce: bytes
+    echoes: int = 0
+    bulk: int = 0
+
+
+class TcpInfo(NamedTuple):
+    """What the kernel knows of a connection; zeros where it is too old to tell."""
+
+    unacked: int = 0  # segments under way
+    acked: int = 0  # bytes of which the other side's kernel has said that they came
+    rtt_us: Optional[int] = None  # the shortest so far
+    sent: int = 0  # segments, the first of the connection and those sent again included
+    resent: int = 0
+
+
+class Call:
+    """One dial. Ready for the next ``step`` when its selector says so; given up when ``until`` has passed."""
+
+    def __init__(self, place: int, target: Target, timeout: float) -> None:
+        self.place = place
+        self.until = time.monotonic() + timeout
+        self.socket = socket.socket()
+        self._target = target
+        self._timeout = timeout
+        self._heard: Optional[bytearray] = None  # None until connected
+        self._proven = False
+        self._left = [ECHO] * target.echoes + ([target.bulk] if target.bulk else [])  # messages to be sent
+        self._sending = memoryview(b"")
+        self._bulk: Optional[bool] = None
+        self._large, self._acked = False, 0  # the large message is under way; bytes that had arrived before
+
+    def start(self) -> Optional[str]:
+        """Begin to connect; a word where it fails at once."""
+        self.socket.close()
+        address = self._target.address
+        try:
+            self.socket = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+            self.socket.setblocking(False)
+            return _word(self.socket.connect_ex((address, self._target.port)))
+        except (OSError, OverflowError) as error:
+            return str(error)
+
+    def step(self, selector: selectors.BaseSelector) -> Optional[str]:
+        """Take what the socket has; a word once it is known."""
+        try:
+            word = self._step(selector)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            word = _word(error.errno or 0) or REFUSED
+        if word is not None:
+            selector.unregister(self.socket)
+        return word
+
+    def give_up(self) -> str:
+        """The word of a call whose time is over."""
+        if not self._proven:
+            return TIMEOUT
+        info = tcp_info(self.socket)
+        if not self._large:
+            return TIMEOUT if info.unacked else OK  # all of it arrived: only the program there is slow
+        if info.acked > self._acked or not info.sent:
+            return OK  # some of it arrived: the way is slow, or the program
+        self._bulk = False
+        return BLACK_HOLE
+
+    def answer(self, word: str) -> Dict[str, Any]:
+        """``{word, rtt_us, bulk, sent, resent}``: how it went, and what the kernel knows of the connection."""
+        info = tcp_info(self.socket) if self._heard is not None else TcpInfo()
+        return {"word": word, "rtt_us": info.rtt_us, "bulk": self._bulk, "sent": info.sent, "resent": info.resent}
+
+    def _step(self, selector: selectors.BaseSelector) -> Optional[str]:
+        if self._heard is None:
+            word = _word(self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+            if word is None:
+                self._heard = bytearray()
+                selector.modify(self.socket, selectors.EVENT_READ, self)
+            return word
+        if self._sending:
+            self._send(selector)
+            return None
+        if not self._proven:
+            return self._prove(selector, self._heard)
+        return self._hear(selector, self._heard)
+
+    def _prove(self, selector: selectors.BaseSelector, heard: bytearray) -> Optional[str]:
+        data = self.socket.recv(NONCE_LIMIT)
+        heard += data
+        if bytes(heard) == self._target.nonce:
+            self._proven = True
+            heard.clear()
+            return self._say(selector)
+        return None if data and self._target.nonce.startswith(bytes(heard)) else WRONG_NONCE
+
+    def _say(self, selector: selectors.BaseSelector) -> Optional[str]:
+        """Send the next message; ``ok`` where none is left."""
+        if not self._left:
+            return OK
+        self.until = time.monotonic() + self._timeout  # measuring has a time of its own
+        self._large = self._left == [self._target.bulk]
+        if self._large:
+            self._acked = tcp_info(self.socket).acked
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sending = memoryview(HEAD.pack(self._left[0]) + bytes(self._left[0]))
+        self._send(selector)
+        return None
+
+    def _send(self, selector: selectors.BaseSelector) -> None:
+        try:
+            self._sending = self._sending[self.socket.send(self._sending) :]
+        except BlockingIOError:
+            pass  # the selector says when there is room again
+        wanted = selectors.EVENT_WRITE if self._sending else selectors.EVENT_READ
+        if selector.get_key(self.socket).events != wanted:
+            selector.modify(self.socket, wanted, self)
+
+    def _hear(self, selector: selectors.BaseSelector, heard: bytearray) -> Optional[str]:
+        data = self.socket.recv(HEAD.size)
+        if not data:
+            return REFUSED  # somebody between us hung up
+        heard += data
+        if len(heard) < HEAD.size:
+            return None
+        size = self._left.pop(0)
+        if HEAD.unpack(heard)[0] != size:
+            return WRONG_NONCE
+        heard.clear()
+        if size == self._target.bulk:
+            self._bulk = True
+        return self._say(selector)
+
+
+def tcp_info(connection: socket.socket) -> TcpInfo:
+    """What the kernel knows of a connection (``struct tcp_info`` of linux/tcp.h, which only ever grew)."""
+    try:
+        data = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+    except OSError:
+        return TcpInfo()
+    if len(data) < 160:  # Linux 4.5 and older
+        return TcpInfo()
+    rtt = _u32(data, 148)
+    shortest = None if rtt == _NO_RTT else rtt
+    return TcpInfo(_u32(data, 24), _u32(data, 120), shortest, 1 + _u32(data, 156), _u32(data, 100))
+
+
+def _u32(data: bytes, offset: int) -> int:
+    return int(struct.unpack_from("=I", data, offset)[0])
+
+
+def _word(number: int) -> Optional[str]:
+    """Our word for an errno; None while the connection is made."""
+    if number in (0, errno.EINPROGRESS):
+        return None
+    if number in _REFUSED:
+        return REFUSED
+    if number in _NO_ROUTE:
+        return NO_ROUTE
+    return TIMEOUT if number == errno.ETIMEDOUT else errno.errorcode.get(number, str(number))

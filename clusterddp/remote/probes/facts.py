@@ -1,0 +1,95 @@
+"""The operations ``facts`` and ``clock``: all that the operator has to know of a host before it plans.
+
+The slow parts run side by side: ``nvidia-smi`` while the setup lines run. Only torch's answer is cached.
+Not here: whether hosts reach each other (probes/reachability.py); judging what is found (clusterddp/facts.py).
+"""
+
+import os
+import time
+from typing import Any, Dict
+
+from ..helper.request import Request
+from ..shared import interfaces
+from ..system import nvidia_smi
+from ..system.bootstrap import Refused, home_folder
+from ..system.setup_env import environment_digest, setup_environment
+from .host import host_facts
+from .nccl_settings import places, settings
+from .packages import installed
+from .torch import find_interpreter, torch_facts, torch_folder
+
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+
+def clock(_request: Request) -> Dict[str, int]:
+    """This host's clock: ``{time_ns}``."""
+    return {"time_ns": time.time_ns()}
+
+
+def facts(request: Request) -> Dict[str, Any]:
+    """This host's facts.
+
+    Args of the request: ``setup`` (lines), ``python``, ``workdir``, ``env`` (clusterddp_env), ``state``, ``fresh``,
+    ``packages`` (whether they are told).
+
+    Raises:
+        Refused: the setup lines fail, or the network cannot be looked at.
+    """
+    args = request.args
+    session = dict(os.environ)
+    nvidia = nvidia_smi.ask_nvidia(session)
+    env = setup_environment(args.get("setup") or [], session)
+    given = {str(name): str(value) for name, value in (args.get("env") or {}).items()}
+    env.update(given)
+    found: Dict[str, Any] = {
+        **host_facts(),
+        "ssh_address": interfaces.ssh_address(session),
+        "addresses": _addresses(),
+        "ephemeral_range": interfaces.ephemeral_range(),
+        **nvidia_smi.nvidia(nvidia),
+        "pci_gpus": nvidia_smi.pci_gpus(),
+        "visible_devices": next((env[name] for name in _VISIBLE if name in env), None),
+        "env_digest": environment_digest(env),
+        "environment": _telling(env),
+        "settings": settings(env, home_folder()),
+        "places": places(env),
+    }
+    found.update(_python_facts(args, env, found))
+    found["time_ns"] = time.time_ns()
+    return found
+
+
+def _telling(env: Dict[str, str]) -> Dict[str, str]:
+    """The variables that torchrun, NCCL and gloo heed: none of them holds a secret."""
+    from ..supervisor.start import STALE, STALE_PREFIXES
+
+    names = [name for name in env if name in STALE or name.startswith((*STALE_PREFIXES, "NCCL_", "GLOO_", "TP_"))]
+    return {name: env[name][:1000] for name in sorted(names)}
+
+
+def _addresses() -> Any:
+    try:
+        return interfaces.addresses()
+    except OSError as error:
+        raise Refused("the network interfaces cannot be listed: %s" % error) from error
+
+
+def _python_facts(args: Dict[str, Any], env: Dict[str, str], found: Dict[str, Any]) -> Dict[str, Any]:
+    """What hangs on the interpreter; a host without one has all its other facts."""
+    try:
+        interpreter = find_interpreter(args.get("python"), env, args.get("workdir"))
+    except Refused as error:
+        nothing = dict.fromkeys(("python", "python_version", "torch", "torch_folder", "packages"))
+        return {**nothing, "python_error": error.message}
+    visible = [gpu["uuid"] for gpu in found["gpus"]] + [str(found["visible_devices"]), str(found["pci_gpus"])]
+    given = ["%s=%s" % item for item in sorted((args.get("env") or {}).items())]
+    depends = [found["env_digest"], *(args.get("setup") or []), *given, *visible]
+    torch = torch_facts(interpreter, env, state=args["state"], depends=depends, fresh=bool(args.get("fresh")))
+    return {
+        "python": interpreter.python,
+        "python_version": interpreter.version,
+        "python_error": None,
+        "torch": torch,
+        "torch_folder": torch_folder(interpreter.path),
+        "packages": installed(interpreter.path) if args.get("packages") else None,
+    }

@@ -1,0 +1,79 @@
+"""What lies below a folder of this host: its file system, whether a file can really be written there, stale locks.
+
+Every function may hang with its file server: the caller asks in a thread that it can give up (probes/health.py).
+Not here: which folders are asked about, judging what is found (clusterddp/checks).
+"""
+
+import glob
+import os
+import time
+from typing import Any, Dict, List
+
+from ..system.bootstrap import NETWORK_FILESYSTEMS, filesystem_type
+
+PIECE = 4096  # bytes of the file that is written for a test
+MOST_LOCKS = 50
+
+
+def folder(path: str) -> Dict[str, Any]:
+    """The file system below a folder, or below the first of its parents that is there."""
+    here = standing(path)
+    try:
+        info, kind = os.statvfs(here), filesystem_type(here)
+    except OSError as error:
+        return no_folder(path, str(error))
+    return {
+        "path": path,
+        "filesystem": kind,
+        "network": kind in NETWORK_FILESYSTEMS,
+        "total_bytes": info.f_blocks * info.f_frsize,
+        "free_bytes": info.f_bavail * info.f_frsize,
+        "inodes": info.f_files,
+        "free_inodes": info.f_favail,
+        "writable": os.access(here, os.W_OK | os.X_OK) and not info.f_flag & os.ST_RDONLY,
+        "error": None,
+    }
+
+
+def no_folder(path: str, error: str) -> Dict[str, Any]:
+    """A folder that could not be looked at."""
+    told: Dict[str, Any] = dict.fromkeys(("total_bytes", "free_bytes", "inodes", "free_inodes"), 0)
+    told.update(path=path, filesystem="", network=False, writable=False, error=error)
+    return told
+
+
+def standing(path: str) -> str:
+    """A folder, or the first of its parents that is there."""
+    while not os.path.isdir(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def written(path: str) -> Dict[str, Any]:
+    """``{ms, error}``: how long a small file took to be made, written and on disk; nothing of it stays."""
+    name = os.path.join(standing(path), ".clusterddp-try-%d-%s" % (os.getpid(), os.urandom(4).hex()))
+    begin = time.monotonic()
+    try:
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.unlink(name)  # at once: whoever is killed in a write that hangs leaves nothing behind
+            os.write(handle, bytes(PIECE))
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        return {"ms": None, "error": error.strerror or str(error)}
+    return {"ms": int((time.monotonic() - begin) * 1000), "error": None}
+
+
+def extension_locks(path: str) -> List[Dict[str, Any]]:
+    """``{path, age_s}`` of each lock below torch's folder of extensions; it is there while one is being built."""
+    found: List[Dict[str, Any]] = []
+    now = time.time()
+    for pattern in ("*/lock", "*/*/lock"):
+        for lock in glob.glob(os.path.join(glob.escape(path), pattern)):
+            try:
+                found.append({"path": lock, "age_s": max(0, int(now - os.stat(lock).st_mtime))})
+            except OSError:
+                continue  # it was built just now
+    return sorted(found, key=lambda one: str(one["path"]))[:MOST_LOCKS]

@@ -1,0 +1,131 @@
+"""The operation ``gpu_health``: what the driver, the kernel and torch tell of each NVIDIA GPU; only the doctor asks.
+
+Everything runs side by side, each with its own time: a hanging ``nvidia-smi`` is told, not waited for.
+Not here: the texts taken apart (probes/nvidia_smi_xml.py, probes/xids.py), the GPUs a run has to know of
+(system/nvidia_smi.py), judging (clusterddp/checks).
+"""
+
+import os
+from typing import Any, Dict, List, Optional
+
+from ..helper.request import Request
+from ..system import nvidia_smi
+from ..system.bounded_child import Child
+from . import nvidia_smi_xml
+from .gpu_trial import try_gpus
+from .xids import KernelLog
+
+QUICK = 10.0  # seconds for a question to systemd
+PCI = "/sys/bus/pci/devices"
+_BRIDGE, _MELLANOX = 0x0680, 0x15B3
+# NCCL looks at these to know whether a network card may reach a GPU's memory.
+_PEER_MEMORY = (
+    "/sys/module/nvidia_peermem/version",
+    "/sys/kernel/mm/memory_peers/nv_mem/version",
+    "/sys/kernel/mm/memory_peers/nv_mem_nc/version",
+)
+
+
+def gpu_health(request: Request) -> Dict[str, Any]:
+    """The health of this host's NVIDIA GPUs.
+
+    Args of the request: ``setup``, ``python``, ``workdir``, ``env`` as those of ``facts``; ``devices``: how many GPUs
+    torch is to try, none where 0.
+
+    Returns:
+        ``{cards (gpuquery.parse_cards), links (gpuquery.parse_links), links_error, error (of nvidia-smi), xids,
+        xids_error, switches, fabric_manager, peer_memory, open_driver, mellanox, iommu, trial (gputrial.try_gpus)}``.
+    """
+    session = dict(os.environ)
+    program = nvidia_smi.find_program(session)
+    cards = Child([program, "-q", "-x"], env=session, timeout=nvidia_smi.TIMEOUT) if program else None
+    links = Child([program, "nvlink", "-s"], env=session, timeout=nvidia_smi.TIMEOUT) if program else None
+    log = KernelLog(session)
+    manager = _fabric_manager(session)
+    found: Dict[str, Any] = {"trial": try_gpus(request.args, session)}
+    found.update(_cards(cards))
+    found.update(_links(links))
+    found.update(log.xids())
+    found["switches"] = switches()
+    found["fabric_manager"] = _state(manager)
+    found.update(direct_access())
+    found["iommu"] = iommu([str(card["bus"]) for card in found["cards"]])
+    return found
+
+
+def _cards(asked: Optional[Child]) -> Dict[str, Any]:
+    if asked is None:
+        return {"cards": [], "error": "no nvidia-smi on this host"}
+    answer = asked.answer()
+    if answer.status != 0:
+        return {"cards": [], "error": nvidia_smi.why(answer)}
+    try:
+        return {"cards": nvidia_smi_xml.parse_cards(answer.payload.decode("utf-8", "replace")), "error": None}
+    except ValueError as error:
+        return {"cards": [], "error": str(error)[:300]}
+
+
+def _links(asked: Optional[Child]) -> Dict[str, Any]:
+    """What is known of links; nothing where nvidia-smi says no: cards without NVLink do, in many words."""
+    if asked is None:
+        return {"links": {}, "links_error": None}
+    answer = asked.answer()
+    links = nvidia_smi_xml.parse_links(answer.payload.decode("utf-8", "replace"))
+    return {"links": links, "links_error": nvidia_smi.why(answer) if answer.status is None else None}
+
+
+def _fabric_manager(env: Dict[str, str]) -> Optional[Child]:
+    try:
+        return Child(["systemctl", "is-active", "nvidia-fabricmanager"], env=env, timeout=QUICK)
+    except OSError:
+        return None
+
+
+def _state(asked: Optional[Child]) -> Optional[str]:
+    """The word of systemd for the service, such as ``active``; None where there is no systemd to ask."""
+    word = asked.answer().payload.decode("utf-8", "replace").strip() if asked else ""
+    return word[:40] or None
+
+
+def switches(root: str = PCI) -> int:
+    """How many NVSwitches are on the PCI bus."""
+    own = [
+        device
+        for device in nvidia_smi.listing(root)
+        if nvidia_smi.hexadecimal(root, device, "vendor") == nvidia_smi.NVIDIA
+    ]
+    return sum(nvidia_smi.hexadecimal(root, device, "class") >> 8 == _BRIDGE for device in own)
+
+
+def direct_access(root: str = "/") -> Dict[str, Any]:
+    """``{peer_memory, open_driver, mellanox}``: what lets InfiniBand reach a GPU's memory, and its adapters' names.
+
+    With the open kernel modules dma-buf does what the peer memory module does.
+    """
+    adapters = os.path.join(root, "sys/class/infiniband")
+    named = [
+        name
+        for name in nvidia_smi.listing(adapters)
+        if nvidia_smi.hexadecimal(adapters, name, "device/vendor") == _MELLANOX
+    ]
+    return {
+        "peer_memory": any(os.path.exists(os.path.join(root, path.lstrip("/"))) for path in _PEER_MEMORY),
+        "open_driver": "Open Kernel Module" in _text(os.path.join(root, "proc/driver/nvidia/version")),
+        "mellanox": named[:64],
+    }
+
+
+def iommu(buses: List[str], root: str = PCI) -> Optional[str]:
+    """How the IOMMU treats the first of these devices: ``identity``, ``DMA``, …; None where none does."""
+    for bus in buses[:1]:
+        domain, _, rest = bus.lower().partition(":")  # nvidia-smi writes a domain with eight digits, sysfs with four
+        return _text(os.path.join(root, domain[-4:] + ":" + rest, "iommu_group/type")).strip()[:40] or None
+    return None
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(4096)
+    except OSError:
+        return ""

@@ -1,0 +1,92 @@
+"""Try each GPU with the job's own torch: start it, compute, copy to the others; every attempt has its own time.
+
+The attempts are processes of the training interpreter (probes/scripts/gpu_trial.py), a few at once: one GPU that
+hangs or breaks its process takes nothing from the others, and nothing of it stays on a GPU.
+"""
+
+import json
+import os
+import pkgutil
+from typing import Any, Dict, List, Optional
+
+from ..system.bootstrap import Refused
+from ..system.bounded_child import Answer, Child
+from ..system.setup_env import setup_environment
+from .torch import Interpreter, find_interpreter
+
+START = 60.0  # seconds for `import torch` and the first use of a GPU
+PEERS = 60.0  # seconds for the copies between all pairs
+AT_ONCE = 8  # each takes a core and some hundred MiB of memory while it imports torch
+
+
+def try_gpus(args: Dict[str, Any], session: Dict[str, str]) -> Optional[Dict[str, Any]]:
+    """Try torch's GPUs; None where none is to be tried.
+
+    Args:
+        args: ``setup``, ``python``, ``workdir``, ``env`` as those of ``facts``; ``devices``: how many GPUs torch sees.
+        session: The environment that the setup lines start from.
+
+    Returns:
+        ``{error, starts: [{index, error, capability, arches}], peers: {error, hangs, wrong, tried}}``: pairs of torch's
+        numbers; ``error`` alone is meant where there is one; ``peers`` is null where fewer than two GPUs start.
+    """
+    count = int(args["devices"])
+    if not count:
+        return None
+    env = dict(session)
+    try:
+        env = setup_environment(args.get("setup") or [], session)
+        env.update({str(name): str(value) for name, value in (args.get("env") or {}).items()})
+        interpreter = find_interpreter(args.get("python"), env, args.get("workdir"))
+    except Refused as error:
+        return {"error": error.message, "starts": [], "peers": None}
+    starts: List[Dict[str, Any]] = []
+    width = max(2, min(AT_ONCE, os.cpu_count() or 1))
+    for first in range(0, count, width):
+        indices = range(first, min(first + width, count))
+        asked = [(index, _ask(interpreter, env, "start", index, START)) for index in indices]
+        starts += [_start(index, child.answer()) for index, child in asked]
+    well = sum(not one["error"] for one in starts)
+    peers = _peers(_ask(interpreter, env, "peers", count, PEERS).answer()) if well == count > 1 else None
+    return {"error": None, "starts": starts, "peers": peers}
+
+
+def _ask(interpreter: Interpreter, env: Dict[str, str], what: str, number: int, timeout: float) -> Child:
+    source = (pkgutil.get_data(__package__ or "", "scripts/gpu_trial.py") or b"").decode()
+    # From the root folder: a torch.py in a user's home must not be taken for torch.
+    return Child([interpreter.python, "-c", source, what, str(number)], env=env, timeout=timeout, cwd="/", given=b"")
+
+
+def _start(index: int, answer: Answer) -> Dict[str, Any]:
+    told: Dict[str, Any] = {"index": index, "capability": None, "arches": [], "error": None}
+    for line in _lines(answer):
+        told.update({key: line[key] for key in told if key in line})
+    if answer.status != 0 and not told["error"]:
+        told["error"] = _why(answer, START)
+    elif not told["capability"] and not told["error"]:
+        told["error"] = "torch says nothing of it"
+    return told
+
+
+def _peers(answer: Answer) -> Dict[str, Any]:
+    lines = _lines(answer)
+    error = next((str(line["error"]) for line in lines if "error" in line), None)
+    ended = [line["pair"] for line in lines if "same" in line]
+    begun = [line["pair"] for line in lines if "pair" in line]
+    hangs = begun[-1] if answer.status is None and begun and begun[-1] not in ended else None
+    if answer.status != 0 and not error and not hangs:
+        error = _why(answer, PEERS)
+    wrong = [line["pair"] for line in lines if line.get("same") is False]
+    return {"error": error, "hangs": hangs, "wrong": wrong, "tried": len(ended)}
+
+
+def _lines(answer: Answer) -> List[Dict[str, Any]]:
+    """What it answered; half a line of one that was killed is left out."""
+    return [json.loads(line) for line in answer.payload.split(b"\n")[:-1]]
+
+
+def _why(answer: Answer, seconds: float) -> str:
+    if answer.status is None:
+        return "no answer within %d s" % seconds
+    last = answer.last_line()
+    return "torch ended with status %d%s" % (answer.status, ": " + last if last else "")

@@ -1,0 +1,118 @@
+"""What this machine is: its name, kernel, cores, memory, user, and what ends a user's processes behind their back.
+
+Everything is read from files and the kernel, nothing is looked up in a name service: a dead one costs minutes.
+Not here: network (shared/interfaces.py), GPUs (system/nvidia_smi.py), Python and torch (probes/torch.py).
+"""
+
+import glob
+import os
+import platform
+import pwd
+import sys
+from typing import Any, Dict, Optional
+
+from ..system.bootstrap import home_folder
+from ..system.proc import boot_identity
+from .cgroups import memory_limits
+
+_LOGIND = "/etc/systemd/logind.conf"
+_LOGIND_DROP_INS = ("/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d")
+
+
+def host_facts() -> Dict[str, Any]:
+    """Everything of this module, as one JSON object."""
+    user = user_name()
+    return {
+        "hostname": platform.node(),
+        "kernel": platform.release(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": memory_bytes(),
+        "shm_bytes_free": _free("/dev/shm"),  # noqa: S108 - looked at, nothing is made there
+        "boot": boot_identity(),
+        "uid": os.getuid(),
+        "user": user,
+        "home": home_folder(),
+        "login_shell": login_shell(),
+        "helper_python": sys.executable,
+        "helper_python_version": platform.python_version(),
+        **logind_facts(user, os.getuid()),
+    }
+
+
+def memory_bytes(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> Optional[int]:
+    """Bytes a job here may use: the machine's, or less where a control group says so."""
+    limits = [_meminfo(proc + "/meminfo"), *memory_limits(proc + "/self/cgroup", cgroups)]
+    known = [limit for limit in limits if limit]
+    return min(known) if known else None
+
+
+def logind_facts(user: str, uid: int, root: str = "") -> Dict[str, Any]:
+    """Whether logind harms what outlives this user's last session: ``{kill_user_processes, remove_ipc}``.
+
+    ``remove_ipc`` concerns shared memory. Lingering users and hosts without systemd are spared.
+    """
+    spared = not os.path.isdir(root + "/run/systemd/system") or os.path.exists(root + "/var/lib/systemd/linger/" + user)
+    settings = _logind_settings(root)
+    only = settings.get("KillOnlyUsers", "").split()
+    excluded = settings.get("KillExcludeUsers", "root").split()
+    kills = _yes(settings.get("KillUserProcesses", "no")) and user not in excluded and (not only or user in only)
+    removes = _yes(settings.get("RemoveIPC", "yes")) and uid >= 1000  # system users are never touched
+    return {"kill_user_processes": kills and not spared, "remove_ipc": removes and not spared}
+
+
+def user_name() -> str:
+    """This account's name; its number where the database does not know it."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return os.environ.get("USER", str(os.getuid()))
+
+
+def login_shell() -> str:
+    """This account's login shell."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_shell
+    except KeyError:
+        return os.environ.get("SHELL", "")
+
+
+def _free(folder: str) -> Optional[int]:
+    try:
+        info = os.statvfs(folder)
+    except OSError:
+        return None
+    return info.f_bavail * info.f_frsize
+
+
+def _meminfo(path: str) -> Optional[int]:
+    for line in _text(path).splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _logind_settings(root: str) -> Dict[str, str]:
+    """The settings of logind, later files over earlier ones; a drop-in hides those of its name in folders before."""
+    drop_ins = {}
+    for folder in _LOGIND_DROP_INS:
+        for path in glob.glob(root + folder + "/*.conf"):
+            drop_ins[os.path.basename(path)] = path
+    settings = {}
+    for path in [root + _LOGIND, *(drop_ins[name] for name in sorted(drop_ins))]:
+        for line in _text(path).splitlines():
+            key, equals, value = line.partition("=")
+            if equals and not key.lstrip().startswith(("#", ";")):
+                settings[key.strip()] = value.strip()
+    return settings
+
+
+def _yes(value: str) -> bool:
+    return value.lower() in ("yes", "true", "on", "1", "y", "t")
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

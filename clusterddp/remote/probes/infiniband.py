@@ -1,0 +1,64 @@
+"""This host's InfiniBand and RoCE ports, as the kernel shows them in sysfs; no tool of a vendor is needed.
+
+Not here: whether anything can be sent over them, judging (clusterddp/checks/catalog/infiniband.py).
+"""
+
+import os
+from typing import Any, Dict, List, Optional
+
+ROOT = "/sys/class/infiniband"
+MOST_GIDS = 256
+_NONE = set("0:")
+_MAPPED = "0000:0000:0000:0000:0000:ffff:"  # an IPv4 address as a GID
+
+
+def ports(root: str = ROOT) -> List[Dict[str, Any]]:
+    """Every port of every adapter: ``{device, port, state, rate_gbit, link_layer, gids, roce_index}``.
+
+    ``state`` is the kernel's word (``ACTIVE``, ``INIT``, ``DOWN`` …), ``gids`` the number of entries in use,
+    ``roce_index`` the first one for RoCE v2 over IPv4 (what NCCL_IB_GID_INDEX names), null where there is none.
+    """
+    found = []
+    for device in _listing(root):
+        folder = os.path.join(root, device, "ports")
+        found += [_port(device, name, os.path.join(folder, name)) for name in _listing(folder) if name.isdigit()]
+    return found
+
+
+def _port(device: str, number: str, folder: str) -> Dict[str, Any]:
+    gids = {index: gid for index in range(MOST_GIDS) for gid in [_text(folder, "gids", str(index))] if set(gid) - _NONE}
+    return {
+        "device": device,
+        "port": int(number),
+        "state": _text(folder, "state").partition(": ")[2],
+        "rate_gbit": _rate(_text(folder, "rate")),
+        "link_layer": _text(folder, "link_layer"),
+        "gids": len(gids),
+        "roce_index": next((index for index, gid in gids.items() if _is_roce(folder, index, gid)), None),
+    }
+
+
+def _is_roce(folder: str, index: int, gid: str) -> bool:
+    return gid.startswith(_MAPPED) and _text(folder, "gid_attrs", "types", str(index)) == "RoCE v2"
+
+
+def _rate(text: str) -> Optional[int]:
+    try:
+        return int(float(text.split(maxsplit=1)[0]))
+    except (IndexError, ValueError):
+        return None
+
+
+def _text(*parts: str) -> str:
+    try:
+        with open(os.path.join(*parts), encoding="ascii", errors="replace") as file:
+            return file.read(200).strip()
+    except OSError:  # an entry that is not in use cannot even be read
+        return ""
+
+
+def _listing(path: str) -> List[str]:
+    try:
+        return sorted(os.listdir(path))
+    except OSError:
+        return []

@@ -1,0 +1,49 @@
+"""What steers a job from outside its environment's NCCL_* and GLOO_*: NCCL's files, proxies, folders of caches.
+
+Not here: the environment itself (system/setup_env.py), comparing hosts (clusterddp/checks).
+"""
+
+import os
+import re
+from typing import Dict, Mapping, Sequence
+
+SYSTEM = "/etc/nccl.conf"
+PLACES = ("TMPDIR", "TORCH_EXTENSIONS_DIR", "TORCH_HOME", "HF_HOME", "XDG_CACHE_HOME")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+_USER = re.compile(r"^(\w+://)?\S*@")  # name and password of a proxy
+_LARGEST = 1 << 16  # bytes of a file that is read
+
+
+def settings(env: Mapping[str, str], home: str, system: str = SYSTEM) -> Dict[str, str]:
+    """What NCCL's files set that ``env`` does not, and the proxies, without whose they are.
+
+    The first to name a variable wins: the environment, the user's file (NCCL_CONF_FILE, or .nccl.conf in the home),
+    the system's.
+    """
+    own = env.get("NCCL_CONF_FILE") or os.path.join(home, ".nccl.conf")
+    found = {**_file(system), **_file(own)}
+    told = {name: found[name] for name in sorted(found) if name not in env}
+    for name in _PROXIES:
+        value = env.get(name) or env.get(name.upper())
+        if value:
+            told[name] = _USER.sub(r"\1***@", value)[:1000]
+    return told
+
+
+def places(env: Mapping[str, str], names: Sequence[str] = PLACES) -> Dict[str, str]:
+    """The variables that name folders of temporary files and caches."""
+    return {name: env[name][:1000] for name in names if env.get(name)}
+
+
+def _file(path: str) -> Dict[str, str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.read(_LARGEST).replace("\0", "").splitlines()
+    except OSError:
+        return {}
+    found: Dict[str, str] = {}
+    for line in lines:
+        name, equals, value = line.partition("=")
+        if equals and name.strip().startswith("NCCL_"):
+            found.setdefault(name.strip()[:200], value.strip()[:1000])
+    return found

@@ -1,0 +1,122 @@
+"""What ``nvidia-smi -q -x`` and ``nvidia-smi nvlink -s`` say of the health of GPUs: text in, values out.
+
+The XML form is read because an element that a driver does not know is only missing there; asked for by name
+(``--query-gpu``), one unknown field loses all the others. Renamed elements are looked for under both names.
+Not here: running nvidia-smi (probes/gpu_health.py), what a run has to know of GPUs (system/nvidia_smi.py).
+"""
+
+import re
+import xml.etree.ElementTree as ET
+from typing import Any, Dict, Iterator, List, Optional
+
+_SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
+_NOTHING = ("", "N/A", "None", "[N/A]", "Unknown Error")
+_PENDING = (
+    "remapped_rows/remapped_row_pending",
+    "retired_pages/pending_retirement",
+    "retired_pages/pending_blacklist",
+    "ecc_errors/channel_repair_pending",
+    "ecc_errors/tpc_repair_pending",
+)
+_FAILED = (
+    "remapped_rows/remapped_row_failure",
+    "ecc_errors/aggregate/sram_threshold_exceeded",
+    "ecc_errors/unrepairable_memory",
+)
+_HEADER = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)\s]+)\)")
+_LINK = re.compile(r"\s+Link \d+: (.+)")
+
+
+def parse_cards(text: str) -> List[Dict[str, Any]]:
+    """Every GPU of ``nvidia-smi -q -x``, in its order; what a driver does not tell of it is null, or false.
+
+    Returns:
+        ``{index, uuid, bus, mig, instances, uncorrectable (memory errors since the driver was loaded), repair_pending,
+        repair_failed, recovery, slowdowns, celsius, power_watts, default_watts, width, most_width, fabric_state,
+        fabric_status}``.
+
+    Raises:
+        ValueError: it is no such text.
+    """
+    try:
+        root = ET.fromstring(text)  # noqa: S314 - the driver's own program wrote it; nothing external is loaded
+    except ET.ParseError as error:
+        raise ValueError("nvidia-smi -q -x prints no XML: %s" % error) from error
+    return [_card(index, gpu) for index, gpu in enumerate(root.iter("gpu"))]
+
+
+def parse_links(text: str) -> Dict[str, List[int]]:
+    """``{uuid: [links that are up, links there are]}`` from ``nvidia-smi nvlink -s``, of GPUs that have links."""
+    links: Dict[str, List[int]] = {}
+    uuid = ""
+    for line in text.splitlines():
+        header, link = _HEADER.match(line), _LINK.match(line)
+        if header:
+            uuid = header.group(1)
+        elif link and uuid:
+            counts = links.setdefault(uuid, [0, 0])
+            counts[0] += "inactive" not in link.group(1).lower()
+            counts[1] += 1
+    return links
+
+
+def _card(index: int, gpu: ET.Element) -> Dict[str, Any]:
+    recovery = _text(gpu, "gpu_recovery_action")
+    if not recovery and _yes(gpu, "gpu_reset_status/reset_required"):
+        recovery = "Reset"
+    return {
+        "index": index,
+        "uuid": _text(gpu, "uuid") or "",
+        "bus": _text(gpu, "pci/pci_bus_id") or gpu.get("id") or "",
+        "mig": _text(gpu, "mig_mode/current_mig") == "Enabled",
+        "instances": len(gpu.findall("mig_devices/mig_device")),
+        "uncorrectable": _uncorrectable(gpu),
+        "repair_pending": any(_yes(gpu, path) for path in _PENDING),
+        "repair_failed": any(_yes(gpu, path) for path in _FAILED),
+        "recovery": recovery,
+        "slowdowns": [name for name in _SLOWDOWNS if _slowed(gpu, name)],
+        "celsius": _number(gpu, "temperature/gpu_temp"),
+        "power_watts": _number(gpu, "gpu_power_readings/current_power_limit", "power_readings/power_limit"),
+        "default_watts": _number(gpu, "gpu_power_readings/default_power_limit", "power_readings/default_power_limit"),
+        "width": _number(gpu, "pci/pci_gpu_link_info/link_widths/current_link_width"),
+        "most_width": _number(gpu, "pci/pci_gpu_link_info/link_widths/max_link_width"),
+        "fabric_state": _text(gpu, "fabric/state"),
+        "fabric_status": _text(gpu, "fabric/status"),
+    }
+
+
+def _uncorrectable(gpu: ET.Element) -> Optional[int]:
+    """Uncorrectable memory errors since the driver was loaded; null where nobody counts them."""
+    found = list(_counts(gpu))
+    return sum(found) if found else None
+
+
+def _counts(gpu: ET.Element) -> Iterator[int]:
+    for one in gpu.findall("ecc_errors/volatile/*"):
+        # Before Ampere: <double_bit><total>; since: <sram_uncorrectable…> and <dram_uncorrectable>.
+        text = (one.findtext("total") if one.tag == "double_bit" else one.text) or ""
+        if (one.tag == "double_bit" or "uncorrectable" in one.tag) and text.strip().isdigit():
+            yield int(text)
+
+
+def _slowed(gpu: ET.Element, name: str) -> bool:
+    old = "clocks_throttle_reasons/clocks_throttle_reason_" + name  # so called by drivers before 535
+    return "Active" in (_text(gpu, "clocks_event_reasons/clocks_event_reason_" + name), _text(gpu, old))
+
+
+def _text(gpu: ET.Element, path: str) -> Optional[str]:
+    text = (gpu.findtext(path) or "").strip()
+    return None if text in _NOTHING else text[:200]
+
+
+def _yes(gpu: ET.Element, path: str) -> bool:
+    return _text(gpu, path) == "Yes"
+
+
+def _number(gpu: ET.Element, *paths: str) -> Optional[int]:
+    """The whole part of the first that is a number, such as ``500.00 W`` or ``16x``."""
+    for path in paths:
+        found = re.match(r"\d+", _text(gpu, path) or "")
+        if found:
+            return int(found.group())
+    return None

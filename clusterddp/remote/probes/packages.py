@@ -1,0 +1,35 @@
+"""The packages that an interpreter finds, by the folders that say so; nothing is imported and nobody is asked.
+
+Not here: torch itself (probes/torch.py), comparing hosts (clusterddp/checks).
+"""
+
+import os
+import re
+from typing import Dict, Sequence
+
+MOST = 4000
+_PYTHON = re.compile(r"-py\d[\d.]*(-[\w-]+)?$")  # the end of an egg's name
+_SEPARATORS = re.compile(r"[-_.]+")
+
+
+def installed(path: Sequence[str]) -> Dict[str, str]:
+    """Version by package along a ``sys.path``; of a package that is there twice the one that would be imported."""
+    found: Dict[str, str] = {}
+    for folder in path:
+        for name in _listing(folder):
+            stem, _, kind = name.rpartition(".")
+            if kind == "egg-info":
+                stem = _PYTHON.sub("", stem)
+            elif kind != "dist-info":
+                continue
+            package, dash, version = stem.rpartition("-")
+            if dash and package and version and len(found) < MOST:
+                found.setdefault(_SEPARATORS.sub("-", package).lower()[:200], version[:200])
+    return found
+
+
+def _listing(folder: str) -> Sequence[str]:
+    try:
+        return sorted(os.listdir(folder or "/"))
+    except OSError:  # zip files, folders that are not there
+        return ()

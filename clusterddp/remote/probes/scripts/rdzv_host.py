@@ -1,0 +1,66 @@
+"""Whether torch takes this host for an endpoint's: torch's own function says so.
+
+It lies in one file of torch that needs nothing else of it, so that file alone is loaded: ``import torch`` takes a
+second and more. The helper loads it itself. Where it cannot, this source is handed to the training interpreter's
+``python -c`` with two descriptor numbers (see system/bounded_child.py).
+"""
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from typing import Any, Callable, Dict, List
+
+_PLACE = ("distributed", "elastic", "rendezvous", "utils")
+
+
+def main(given: int, answer: int) -> None:
+    """Read the endpoints from one descriptor, write the answer to the other."""
+    data = json.dumps(asked(torchs_own, json.loads(os.read(given, 1 << 16)))).encode()
+    while data:
+        data = data[os.write(answer, data) :]
+
+
+def asked(find: Callable[[], Callable[[str], Any]], endpoints: List[str]) -> Dict[str, Any]:
+    """What the function that is found says: ``{matches: {endpoint: true or false}, error}``, one of them empty."""
+    try:
+        matches = find()
+        return {"matches": {name: bool(matches(name)) for name in endpoints}, "error": None}
+    except BaseException as error:  # noqa: BLE001 - a broken build may raise anything; the words are the fact
+        return {"matches": {}, "error": "%s: %s" % (type(error).__name__, str(error).strip().split("\n")[0][:300])}
+
+
+def torchs_own() -> Callable[[str], Any]:
+    """Torch's function, from its file alone; from torch as a whole where the file needs that."""
+    for folder in sys.path:
+        torch = os.path.join(folder, "torch")
+        if os.path.isdir(torch):
+            try:
+                return from_file(torch)
+            except (ImportError, AttributeError, OSError):
+                break
+    return _found(importlib.import_module(".".join(["torch", *_PLACE])))
+
+
+def from_file(torch: str) -> Callable[[str], Any]:
+    """Torch's function, from its file in the folder of a torch.
+
+    Raises:
+        Exception: whatever the file raises: it may need torch, or a newer Python.
+    """
+    spec = importlib.util.spec_from_file_location("clusterddp_torchs_utils", os.path.join(torch, *_PLACE) + ".py")
+    if spec is None or spec.loader is None:
+        raise ImportError(torch)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return _found(module)
+
+
+def _found(module: Any) -> Callable[[str], Any]:
+    function: Callable[[str], Any] = module._matches_machine_hostname  # noqa: SLF001 - what torchrun itself calls
+    return function
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

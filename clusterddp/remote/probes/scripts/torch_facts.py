@@ -1,0 +1,78 @@
+"""What torch says of itself; run by the training interpreter in a child process, never imported by us.
+
+Its source is handed to ``python -c`` with two descriptor numbers (see system/bounded_child.py): it answers with one
+JSON object. An exception in a detail leaves that detail null; only the import decides whether there is a torch.
+"""
+
+import ctypes
+import json
+import os
+import sys
+from typing import Any, Callable, Dict, Optional
+
+
+def main(answer: int) -> None:
+    """Import torch, collect, write the answer to the descriptor."""
+    facts: Dict[str, Any] = {"import_error": None, "device_error": None}
+    try:
+        import torch
+    except BaseException as error:  # noqa: BLE001 - a broken build may raise anything, SystemExit too
+        facts["import_error"] = "%s: %s" % (type(error).__name__, str(error).strip().split("\n")[0][:300])
+    else:
+        collect(torch, facts)
+    data = json.dumps(facts).encode()
+    while data:
+        data = data[os.write(answer, data) :]
+
+
+def collect(torch: Any, facts: Dict[str, Any]) -> None:
+    """Fill ``facts`` from the imported module."""
+    facts["version"] = str(torch.__version__)
+    facts["cuda"] = _try(lambda: torch.version.cuda)
+    facts["hip"] = _try(lambda: torch.version.hip)
+    facts["nccl"] = _try(lambda: _version(torch.cuda.nccl.version()))
+    facts["nccl_library"] = _try(_nccl_library)
+    facts["nccl_loaded"] = _try(lambda: _asked(facts["nccl_library"]))
+    facts["gloo"] = _try(lambda: bool(torch.distributed.is_gloo_available())) or False
+    facts["nccl_available"] = _try(lambda: bool(torch.distributed.is_nccl_available())) or False
+    facts["device_count"] = _try(lambda: int(torch.cuda.device_count())) or 0
+    try:
+        facts["device_names"] = [torch.cuda.get_device_name(i) for i in range(facts["device_count"])]
+    except Exception as error:  # noqa: BLE001 - CUDA's initialisation fails in many ways; the words are the fact
+        facts["device_names"] = []
+        facts["device_error"] = str(error).strip().split("\n")[0][:300]
+
+
+def _try(ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except Exception:  # noqa: BLE001 - builds lack what they were built without
+        return None
+
+
+def _nccl_library() -> Optional[str]:
+    """The libnccl that importing torch has loaded: LD_LIBRARY_PATH may bring another than torch was built with."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:
+        paths = [line.split(None, 5)[5].strip() for line in lines if "/libnccl.so" in line]
+    return paths[0] if paths else None
+
+
+def _asked(library: Optional[str]) -> Optional[str]:
+    """The version that a library of NCCL itself gives; torch gives the one of its headers."""
+    if library is None:
+        return None
+    number = ctypes.c_int()
+    ctypes.CDLL(library).ncclGetVersion(ctypes.byref(number))
+    return _version(number.value)
+
+
+def _version(value: Any) -> str:
+    if isinstance(value, int) and value >= 10000:  # NCCL's own spelling since 2.9
+        return "%d.%d.%d" % (value // 10000, value // 100 % 100, value % 100)
+    if isinstance(value, int):  # the one before, 2708 for 2.7.8
+        return "%d.%d.%d" % (value // 1000, value // 100 % 10, value % 100)
+    return ".".join(str(part) for part in value)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[2]))

@@ -1,0 +1,163 @@
+"""The training interpreter of this host, and what its torch says, kept so that it is asked once.
+
+``import torch`` takes seconds, minutes on a cold network file system, so its answer is cached under everything it
+depends on: the interpreter, torch's installation, the setup, the environment, the visible GPUs. A failure never is.
+
+Not here: the environment itself (system/setup_env.py), the question (probes/scripts/torch_facts.py).
+"""
+
+import hashlib
+import json
+import os
+import pkgutil
+import shutil
+import sys
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+from ..system.bootstrap import Refused, private_folder, read_json, write_json
+from ..system.bounded_child import Child
+
+TIMEOUT = 120.0  # seconds for `import torch`
+QUICK = 30.0  # seconds for an interpreter that only says who it is
+FORMAT = 2
+_WHO = (
+    "import json, os, sys; os.write(int(sys.argv[2]), json.dumps("
+    "{'python': sys.executable, 'version': sys.version.split()[0], 'path': sys.path}).encode())"
+)
+
+
+class Interpreter(NamedTuple):
+    """The Python that workers run."""
+
+    python: str  # absolute, links kept: a virtual environment is its link
+    version: str
+    path: List[str]  # its sys.path
+
+
+def find_interpreter(wanted: Optional[str], env: Dict[str, str], workdir: Optional[str]) -> Interpreter:
+    """The interpreter with torch, in the environment the setup leaves: ``wanted``, else ``python``, else ``python3``.
+
+    Args:
+        wanted: ``clusterddp_python``: a name on PATH, or a path (``~`` and paths relative to ``workdir`` allowed).
+        env: The environment.
+        workdir: What a relative path is relative to; the home directory where None.
+
+    Raises:
+        Refused: there is none, or it does not run.
+    """
+    names = [wanted] if wanted else ["python", "python3"]
+    said = ""
+    for name in names:
+        found = _locate(name, env, workdir)
+        if found is None:
+            continue
+        answer = Child([found, "-c", _WHO], env=env, timeout=QUICK, cwd="/", given=b"").answer()
+        if answer.payload:
+            who = json.loads(answer.payload)
+            return Interpreter(str(who["python"]) or found, str(who["version"]), [str(entry) for entry in who["path"]])
+        said = said or "%s does not run: %s" % (found, answer.last_line() or "status %s" % answer.status)
+    message = said or "no %s in the environment of this host" % " or ".join(names)
+    raise Refused(message, "set clusterddp_python to the interpreter that has torch, or clusterddp_setup to bring it")
+
+
+def torch_facts(
+    interpreter: Interpreter, env: Dict[str, str], *, state: str, depends: Sequence[str], fresh: bool = False
+) -> Dict[str, Any]:
+    """What torch says, from the cache where nothing it depends on has changed.
+
+    Args:
+        interpreter: Who is asked.
+        env: The environment it is asked in.
+        state: The state folder; the cache is its ``facts``.
+        depends: Texts the answer depends on besides the interpreter and torch's installation.
+        fresh: Ask anew whatever the cache holds.
+
+    Returns:
+        ``{version, cuda, hip, nccl, nccl_loaded, nccl_library, gloo, nccl_available, device_count, device_names,
+        device_error, import_error}``, with ``import_error`` set and nothing else meant where no torch works.
+    """
+    folder = os.path.join(state, "facts")
+    path = os.path.join(folder, cache_key(interpreter, depends) + ".json")
+    known = None if fresh else _cached(path)
+    if known is not None:
+        return known
+    facts = _ask(interpreter, env)
+    if not facts["import_error"] and not facts["device_error"]:
+        _keep(folder, path, facts)
+    return facts
+
+
+def cache_key(interpreter: Interpreter, depends: Sequence[str]) -> str:
+    """A digest of everything torch's answer depends on."""
+    real = os.path.realpath(interpreter.python)
+    parts = [interpreter.python, _stamp(real), *interpreter.path, *installations(interpreter.path), *depends]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def installations(path: Sequence[str]) -> List[str]:
+    """Every torch that stands on an interpreter's path, as ``folder mtime``, found without importing it."""
+    return [_stamp(os.path.join(folder, name)) for folder in path for name in _listing(folder) if _is_torch(name)]
+
+
+def torch_folder(path: Sequence[str]) -> Optional[str]:
+    """Where the torch lies that would be imported; None without one, or where it is in no folder."""
+    folders = (os.path.join(folder or "/", "torch") for folder in path)
+    return next((folder for folder in folders if os.path.isdir(folder)), None)
+
+
+def _is_torch(name: str) -> bool:
+    return name == "torch" or (name.startswith("torch-") and name.endswith((".dist-info", ".egg-info")))
+
+
+def _locate(name: str, env: Dict[str, str], workdir: Optional[str]) -> Optional[str]:
+    name = os.path.expanduser(name)
+    if "/" not in name:
+        return shutil.which(name, path=env.get("PATH", os.defpath))
+    path = os.path.normpath(os.path.join(os.path.expanduser(workdir or "~"), name))
+    return path if os.access(path, os.X_OK) and os.path.isfile(path) else None
+
+
+def _ask(interpreter: Interpreter, env: Dict[str, str]) -> Dict[str, Any]:
+    source = pkgutil.get_data(__package__ or "", "scripts/torch_facts.py") or b""
+    # From the root folder: a torch.py in a user's home must not be taken for torch.
+    child = Child([interpreter.python, "-c", source.decode()], env=env, timeout=TIMEOUT, cwd="/", given=b"")
+    answer = child.answer()
+    facts: Dict[str, Any] = {"import_error": None, "device_error": None}
+    if answer.payload:
+        facts.update(json.loads(answer.payload))
+    elif answer.status is None:
+        facts["import_error"] = "import torch did not end within %d s" % TIMEOUT
+    else:
+        facts["import_error"] = "import torch ended with status %s: %s" % (answer.status, answer.last_line())
+    return facts
+
+
+def _cached(path: str) -> Optional[Dict[str, Any]]:
+    try:
+        kept = read_json(path)
+    except (OSError, ValueError):
+        return None  # half a disk, another's hand: it is only a cache
+    facts = kept.get("torch") if isinstance(kept, dict) and kept.get("format") == FORMAT else None
+    return facts if isinstance(facts, dict) else None
+
+
+def _keep(folder: str, path: str, facts: Dict[str, Any]) -> None:
+    try:
+        private_folder(folder)
+        write_json(path, {"format": FORMAT, "torch": facts})
+    except (OSError, Refused) as error:
+        print("facts are not cached: %s" % error, file=sys.stderr)
+
+
+def _stamp(path: str) -> str:
+    try:
+        return "%s %d" % (path, os.stat(path).st_mtime_ns)
+    except OSError:
+        return path + " gone"
+
+
+def _listing(folder: str) -> List[str]:
+    try:
+        return sorted(os.listdir(folder or "/"))
+    except OSError:  # zip files, folders that are not there
+        return []

@@ -1,0 +1,109 @@
+"""What NVIDIA's driver has reported in the kernel log since this boot: Xid messages.
+
+The journal reaches back to the boot; where it may not be read, the kernel's own ring of recent messages may be
+(``kernel.dmesg_restrict`` 0). Where neither may, the answer says so: no message seen is no proof that there is none.
+Not here: what a number means and what to do (clusterddp/checks).
+"""
+
+import os
+import re
+import time
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from ..system.bounded_child import Child
+
+TIMEOUT = 20.0  # seconds; a journal of months on a slow disk
+MOST = 256  # kinds of message, a number on a GPU each
+_RING = "/dev/kmsg"
+_MESSAGE = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, (.*))?")
+_JOURNAL = ("journalctl", "-k", "-b", "-q", "--no-pager")
+
+
+class KernelLog:
+    """Two questions to the journal under way: whether it may be read at all, and its Xids."""
+
+    def __init__(self, env: Dict[str, str]) -> None:
+        self._readable = _ask([*_JOURNAL, "-n", "1", "-o", "cat"], env)
+        self._found = _ask([*_JOURNAL, "-o", "short-unix", "--grep", "NVRM: Xid"], env)
+
+    def xids(self) -> Dict[str, Any]:
+        """``{xids, xids_error}``: as `collect` gives them, and why the log could not be read (else null)."""
+        lines = self._journal()
+        if lines is None:
+            lines = ring()
+        if lines is None:
+            error = "the kernel log may not be read by this user; those of group systemd-journal or adm may"
+            return {"xids": [], "xids_error": error}
+        return {"xids": collect(lines, time.time()), "xids_error": None}
+
+    def _journal(self) -> Optional[List[Tuple[float, str]]]:
+        """Times (seconds since 1970) and texts; None where the journal is closed to us, or cannot search."""
+        if self._readable is None or self._found is None:
+            return None
+        # A user who may only read his own messages is told no error, and shown nothing: not even one of this boot.
+        readable, found = self._readable.answer(), self._found.answer()
+        if not readable.payload.strip() or found.status not in (0, 1) or "pattern matching" in found.output:
+            return None
+        rows = (line.split(" ", 1) for line in found.payload.decode("utf-8", "replace").splitlines())
+        return [(_seconds(row[0]), row[1]) for row in rows if len(row) == 2]
+
+
+def ring(path: str = _RING) -> Optional[List[Tuple[float, str]]]:
+    """The kernel's recent messages with their times; None where they may not be read."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        return [row for record in _records(handle) for row in [_message(record, offset)] if row]
+    finally:
+        os.close(handle)
+
+
+def collect(lines: List[Tuple[float, str]], now: float) -> List[Dict[str, Any]]:
+    """One entry a GPU and number: ``{xid, bus, count, seconds_ago (the latest), text}``, in the order they came."""
+    found: Dict[Tuple[str, int], Dict[str, Any]] = {}
+    for when, line in lines:
+        match = _MESSAGE.search(line)
+        if match and (len(found) < MOST or (match.group(1), int(match.group(2))) in found):
+            key = match.group(1), int(match.group(2))
+            entry = found.setdefault(key, {"xid": key[1], "bus": key[0], "count": 0})
+            entry["count"] += 1
+            entry["seconds_ago"] = max(0, int(now - when))
+            entry["text"] = (match.group(3) or "")[:200]
+    return list(found.values())
+
+
+def _ask(argv: List[str], env: Dict[str, str]) -> Optional[Child]:
+    try:
+        return Child(argv, env={**env, "LC_ALL": "C"}, timeout=TIMEOUT)
+    except OSError:
+        return None  # no journal on this host
+
+
+def _records(handle: int) -> Iterator[bytes]:
+    """One a read: ``level,sequence,microseconds,flags;text``, then lines of keys."""
+    while True:
+        try:
+            record = os.read(handle, 1 << 14)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            continue  # this one was overwritten while we read
+        if not record:
+            return
+        yield record
+
+
+def _message(record: bytes, offset: float) -> Optional[Tuple[float, str]]:
+    head, _, text = record.decode("utf-8", "replace").split("\n", 1)[0].partition(";")
+    fields = head.split(",")
+    return (offset + _seconds(fields[2]) / 1e6, text) if len(fields) > 2 else None
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

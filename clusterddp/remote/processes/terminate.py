@@ -1,0 +1,108 @@
+"""How a node's processes are ended: SIGTERM, a grace, SIGKILL, until none is found.
+
+Not here: which processes are the node's (processes/ownership.py).
+"""
+
+import os
+import signal
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
+
+from ..spool.layout import Spool
+from ..system import proc, procfs
+from ..system.procfs import Seen
+from .ownership import Kin
+
+LOOK = 0.02  # seconds between looks while processes end
+
+
+class Process(NamedTuple):
+    """A process by pid and start time, so that a reused pid is another one."""
+
+    pid: int
+    ticks: int
+    command: str
+    state: str = ""  # the kernel's letter: D is a sleep that no signal ends
+    user: str = ""  # whose rights it has now, if they are not ours
+
+    @property
+    def name(self) -> Tuple[int, int]:
+        """Pid and start time."""
+        return self.pid, self.ticks
+
+    def told(self) -> Dict[str, Any]:
+        """For records and answers."""
+        return {"pid": self.pid, "ticks": self.ticks, "command": self.command, "state": self.state, "user": self.user}
+
+
+def find(spool: Spool, supervisor: Optional[int]) -> List[Process]:
+    """Every process of the spool's node but the supervisor itself and the caller's own."""
+    return [of(seen) for seen in Kin.of(spool, supervisor).find()]
+
+
+def of(seen: Seen) -> Process:
+    """What a record says of a process."""
+    return Process(seen.pid, seen.ticks, procfs.command(seen), seen.state, procfs.other_user(seen))
+
+
+def describe(pid: int) -> Optional[Process]:
+    """The process, or None if it is dead."""
+    seen = procfs.look(pid)
+    return of(seen) if seen else None
+
+
+def end(
+    look: Callable[[], List[Process]],
+    grace: float,
+    patience: float = 5.0,
+    killed: Optional[Set[Tuple[int, int]]] = None,
+) -> List[Process]:
+    """SIGTERM all that ``look`` finds, SIGKILL what is left after ``grace`` s; returns the survivors.
+
+    Looks again until nothing is found: a process may fork while it is being ended.
+
+    Args:
+        look: Finds what is left.
+        grace: Seconds between the signals.
+        patience: Seconds to wait for killed processes (uninterruptible sleep) before they count as survivors.
+        killed: Takes pid and start time of each that needed SIGKILL.
+    """
+    deadline = time.monotonic() + grace
+    termed: Set[int] = set()
+    while True:
+        left = look()
+        now = time.monotonic()
+        if not left or now > deadline + patience:
+            return left
+        for process in left:
+            if now >= deadline:
+                kill(process, killed)
+            elif process.pid not in termed:
+                termed.add(process.pid)
+                send(process, signal.SIGTERM)
+        time.sleep(LOOK)
+
+
+def kill(process: Process, killed: Optional[Set[Tuple[int, int]]] = None) -> None:
+    """SIGKILL; notes in ``killed`` that it was needed."""
+    if send(process, signal.SIGKILL) and killed is not None:
+        killed.add(process.name)
+
+
+def send(process: Process, number: int) -> bool:
+    """Signal the process if it still is the same one; whether it took the signal."""
+    if proc.start_ticks(process.pid) != process.ticks:
+        return False
+    try:
+        os.kill(process.pid, number)
+    except (ProcessLookupError, PermissionError):  # gone meanwhile, or not ours to end: it stays found
+        return False
+    return True
+
+
+def kill_group(group: int) -> None:
+    """SIGKILL what is left of a process group."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # nothing is left
+        pass

@@ -1,0 +1,199 @@
+"""What torch wants of a rendezvous: a handler over our rounds. Loaded by torch itself, in the agent alone.
+
+It stands on torch's public classes only, which are the same from torch 2.6 on: ``RendezvousHandler``, ``TCPStore``.
+
+Not here: how the nodes agree (rendezvous/rounds.py).
+"""
+
+import atexit
+import json
+import os
+import socket
+import sys
+import threading
+from datetime import timedelta
+from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
+
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[import-not-found,attr-defined,unused-ignore]
+from torch.distributed.elastic.rendezvous import (  # type: ignore[import-not-found,unused-ignore]
+    RendezvousConnectionError,
+    RendezvousError,
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousStoreInfo,
+)
+from torch.distributed.elastic.rendezvous.utils import (  # type: ignore[import-not-found,unused-ignore]
+    parse_rendezvous_endpoint,
+)
+
+from . import BACKEND
+from .rounds import LEFT, Job, NoRound, Rounds
+
+ROUND = "CLUSTERDDP_ROUND"  # in the environment of shims, which record it
+
+T = TypeVar("T")
+
+
+def create_handler(params: Any) -> "Handler":
+    """The handler of this node; what torchrun's options do not say stands in the node's plan."""
+    spool = os.path.dirname(os.environ["PYTHON_EXEC"])
+    with open(os.path.join(spool, "plan.json"), encoding="utf-8") as stream:
+        return Handler(params, json.load(stream))
+
+
+class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
+    """One agent's way to the rounds.
+
+    Args:
+        params: torch's RendezvousParameters.
+        plan: The node's plan.
+    """
+
+    def __init__(self, params: Any, plan: Dict[str, Any]) -> None:
+        self.run = params.run_id
+        self.endpoint = params.endpoint
+        self.timeout = timedelta(seconds=params.get_as_int("read_timeout", 60))
+        self.store = self.asked(self.connect)
+        self.port = Port(plan["ports"], params.local_addr)
+        self.beats = Beats(self.asked(self.connect), plan["node_rank"])
+        job = Job(
+            node=plan["node_rank"],
+            names=tuple(plan["record"]["hosts"]),
+            least=params.min_nodes,
+            most=params.max_nodes,
+            join_timeout=params.get_as_int("join_timeout", 300),
+        )
+        self.rounds = Rounds(self.store, job, lambda: (params.local_addr, self.port.reserve()), tell=tell)
+        self.beats.begin(job.beat)
+        atexit.register(self.shutdown)  # torch does not call it when a signal ends the agent
+
+    def connect(self) -> Any:
+        """A connection to the run's store, in a room of the attempt's own."""
+        host, port = parse_rendezvous_endpoint(self.endpoint, default_port=-1)
+        return PrefixStore("clusterddp/" + self.run, TCPStore(host, port, is_master=False, timeout=self.timeout))
+
+    def asked(self, ask: Callable[[], T]) -> T:
+        """What the store answers, with errors as torchrun knows them."""
+        try:
+            return ask()
+        except NoRound as error:
+            raise RendezvousError(str(error)) from None
+        except RuntimeError as error:  # all of torch's are
+            raise RendezvousConnectionError(
+                "the rendezvous store at %s does not answer: %s" % (self.endpoint, error)
+            ) from error
+
+    def get_backend(self) -> str:
+        """Our name."""
+        return BACKEND
+
+    @property
+    def use_agent_store(self) -> bool:
+        """Workers make a store of their own in each round: one shared over rounds has stale keys in it."""
+        return False
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Wait for the next round."""
+        world = self.asked(self.rounds.next)
+        os.environ[ROUND] = str(self.rounds.number)
+        self.port.keep(world.nodes[0] == self.rounds.job.node)
+        store = PrefixStore("%d/agents" % self.rounds.number, self.store)
+        rank = world.nodes.index(self.rounds.job.node)
+        return RendezvousInfo(store, rank, len(world.nodes), RendezvousStoreInfo(world.address, world.port))
+
+    def num_nodes_waiting(self) -> int:
+        """Not 0 when the agent must end its workers and come to a new round."""
+        return int(self.asked(self.rounds.superseded))
+
+    def is_closed(self) -> bool:
+        """Never: a round that cannot come about is an error of its own."""
+        return False
+
+    def set_closed(self) -> None:
+        """Nothing to do."""
+
+    def get_run_id(self) -> str:
+        """The rendezvous id."""
+        return str(self.run)
+
+    def shutdown(self) -> bool:
+        """Say that this agent is no more."""
+        atexit.unregister(self.shutdown)
+        self.port.keep(False)
+        return self.beats.end()
+
+
+class Beats:
+    """Says in the store that this agent lives, over a connection that nothing else waits on."""
+
+    def __init__(self, store: Any, node: int) -> None:
+        self.store, self.key = store, "beat/%d" % node
+        self.over = threading.Event()
+        self.thread: Optional[threading.Thread] = None
+
+    def begin(self, interval: float) -> None:
+        """Beat now, and from now on."""
+        self.store.set(self.key, "0")
+        self.thread = threading.Thread(target=self.go_on, args=(interval,), name="clusterddp beats", daemon=True)
+        self.thread.start()
+
+    def go_on(self, interval: float) -> None:
+        """The thread's work."""
+        number = 0
+        while not self.over.wait(interval):
+            number += 1
+            try:
+                self.store.set(self.key, str(number))
+            except RuntimeError:  # no store any more; the agent hears of it when it asks
+                return
+
+    def end(self) -> bool:
+        """The last one; False when it cannot be said."""
+        self.over.set()
+        if self.thread:
+            self.thread.join(1.0)  # else its last beat might come after ours
+        try:
+            self.store.set(self.key, LEFT.decode())
+        except RuntimeError:  # the store is gone, and with it whoever would want to know
+            return False
+        return True
+
+
+class Port:
+    """A port of the plan's range, held for rank 0's worker until it listens there.
+
+    Bound but not listening, with SO_REUSEADDR set afterwards: the worker, whose store sets that too, can bind it as
+    well, while another reservation, which binds without, finds it taken.
+    """
+
+    def __init__(self, ports: Tuple[int, int], address: Optional[str]) -> None:
+        self.first, self.last = ports
+        self.family = socket.AF_INET6 if ":" in (address or "") else socket.AF_INET
+        self.held: Optional[socket.socket] = None
+
+    def reserve(self) -> int:
+        """Hold a free port in place of the one held before; 0 when none is free."""
+        self.keep(False)
+        for port in range(self.first, self.last + 1):
+            held = socket.socket(self.family, socket.SOCK_STREAM)
+            try:
+                held.bind(("", port))
+            except OSError:  # taken
+                held.close()
+                continue
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.held = held
+            return port
+        return 0
+
+    def keep(self, wanted: bool) -> None:
+        """Let go of the port unless it is still wanted."""
+        if self.held and not wanted:
+            self.held.close()
+            self.held = None
+
+
+def tell(line: str) -> None:
+    """A line of the agent's output, which users see."""
+    sys.stderr.write("clusterddp: %s\n" % line)
+    sys.stderr.flush()

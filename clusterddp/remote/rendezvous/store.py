@@ -1,0 +1,58 @@
+"""The rendezvous store of a run: torch's own TCPStore, alone in a process.
+
+Run by the training interpreter on the rendezvous host. The supervisor has bound and listens on the port
+already, so clients that come early wait in the backlog, and nobody can take the port between a test and a
+bind. Being no agent's child, it outlives each of them: nodes may end minutes apart.
+"""
+
+import signal
+import socket
+import sys
+from typing import Any, List
+
+from ..system.proc import ESTABLISHED, ports
+
+
+def main(argv: List[str]) -> int:
+    """Serve on the listening socket inherited as file descriptor ``argv[0]`` until a signal ends it.
+
+    With ``argv[1]`` = ``quick`` only torch's C++ part is imported: a quarter of the time, while agents of the
+    same host import all of torch. A torch that cannot be taken apart so ends us; the supervisor then starts us plainly.
+    """
+    handle = int(argv[0])
+    listener = socket.socket(fileno=handle)
+    port = listener.getsockname()[1]
+    listener.detach()  # the store closes it
+    store_class = _quick_class() if argv[1:] == ["quick"] else _plain_class()
+    store = store_class("localhost", port, is_master=True, wait_for_workers=False, master_listen_fd=handle)
+    sys.stdout.write("serving on port %d\n" % store.port)
+    sys.stdout.flush()
+    while True:
+        signal.pause()
+
+
+def _plain_class() -> Any:
+    import torch.distributed  # type: ignore[import-not-found,unused-ignore]
+
+    return torch.distributed.TCPStore  # type: ignore[attr-defined,unused-ignore]
+
+
+def _quick_class() -> Any:
+    """TCPStore from the extension module alone, under empty modules in place of torch's Python."""
+    import importlib
+    import importlib.util
+    import types
+
+    spec = importlib.util.find_spec("torch")
+    if spec is None:
+        raise ImportError("no torch")
+    torch = types.ModuleType("torch")
+    torch.__path__ = list(spec.submodule_search_locations or ())
+    sys.modules.update({"torch": torch, "torch.distributed": types.ModuleType("torch.distributed")})
+    importlib.import_module("torch._C")._c10d_init()  # noqa: SLF001 - what torch.distributed itself calls
+    return importlib.import_module("torch._C._distributed_c10d").TCPStore
+
+
+def clients(port: int) -> int:
+    """How many agents are connected to the store of this host; the store's own connection is not counted."""
+    return max(0, ports(ESTABLISHED).count(port) - 1)

@@ -1,0 +1,248 @@
+"""Every path of a node's spool, and the questions that files alone answer.
+
+    <state>/runs/<run>/<attempt>/<node_rank>-<host>/
+        plan.json secrets.json control.key worker remote.pyz hook/ lock supervisor.json
+        events.jsonl logs/ errors/ stacks/ torch/ program/ committed stop.json exit.json
+
+One node touches only its own folder: a home may be shared by all hosts, and two nodes may share a machine.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import time
+from typing import Any, Dict, Iterator, List, Optional
+
+from ..system import disk_space, proc
+from ..system.bootstrap import private_folder, read_json, write_json, write_private
+from ..worker.environment import program
+from .events import append_event, read_events
+
+FORMAT = 1  # of the spool; newer code reads all older ones
+FOLDERS = ("logs", "errors", "stacks", "hook", "torch")
+AGENT_LOG = "agent.out"
+PROGRAM = "program"  # a program of ours that the run starts in place of a script, and its working folder
+RECORDS = ("stop.json", "exit.json")  # they are written on a full disk too
+RECORD_ROOM = 16 << 10  # bytes of each
+LOCK_PATIENCE = 0.5  # seconds: who asks whether the lock is held has it himself for a moment
+FAIL_FAST_REASON = "another host failed"
+LEASE = "the lease lapsed"  # begins the reason to stop of a run whose operator was not heard of any more
+TIME_LIMIT = "the time limit was reached"  # a reason to stop that has an exit code of its own
+PORT_TO_COME = "{port}"  # in a plan's --rdzv-endpoint, until the port of the store is known
+
+
+class Spool:
+    """One node's folder of one attempt."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._lock: Optional[int] = None
+
+    @classmethod
+    def of(cls, state: str, run: str, attempt: int, node: str) -> "Spool":
+        """The spool of ``node`` (``<node_rank>-<host>``)."""
+        return cls(os.path.join(state, "runs", run, str(attempt), node))
+
+    def beside(self, attempt: int, node: str) -> "Spool":
+        """The spool of another attempt of the same run on this host."""
+        run = os.path.dirname(os.path.dirname(self.folder))
+        return Spool(os.path.join(run, str(attempt), node))
+
+    def path(self, *names: str) -> str:
+        """A path inside the spool."""
+        return os.path.join(self.folder, *names)
+
+    @property
+    def run(self) -> str:
+        """The run id, by the folder's place."""
+        return self.folder.split(os.sep)[-3]
+
+    @property
+    def attempt(self) -> int:
+        """The attempt's number, by the folder's place."""
+        return int(self.folder.split(os.sep)[-2])
+
+    @property
+    def host(self) -> str:
+        """The host's name in the inventory, by the folder's name."""
+        return os.path.basename(self.folder).partition("-")[2]
+
+    def plan(self) -> Dict[str, Any]:
+        """The node's plan; empty while a start has not written it yet."""
+        return read_json(self.path("plan.json")) or {}
+
+    def committed(self) -> Optional[Dict[str, Any]]:
+        """What is known once every node is ready: ``store`` (a port), ``peers`` ([address, port] by place), or None."""
+        known: Optional[Dict[str, Any]] = read_json(self.path("committed"))
+        return known
+
+    def store_port(self) -> int:
+        """The port of the rendezvous store; 0 while it is not known."""
+        return int((self.committed() or {}).get("store") or 0)
+
+    def exit_record(self) -> Optional[Dict[str, Any]]:
+        """How it ended, or None."""
+        record: Optional[Dict[str, Any]] = read_json(self.path("exit.json"))
+        return record
+
+    def events(self) -> List[Dict[str, Any]]:
+        """All events so far."""
+        return read_events(self.path("events.jsonl"))
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Append an event."""
+        append_event(self.path("events.jsonl"), name, **fields)
+
+    def write_supervisor(self) -> None:
+        """Record this process as the node's supervisor."""
+        pid = os.getpid()
+        record = {"pid": pid, "start_ticks": proc.start_ticks(pid), "boot": proc.boot_identity()}
+        write_json(self.path("supervisor.json"), record)
+
+    def supervisor(self) -> Optional[int]:
+        """The pid of the live supervisor, or None: pid, start time and boot must all be the recorded ones."""
+        record = read_json(self.path("supervisor.json"))
+        if not record or record["boot"] != proc.boot_identity():
+            return None
+        return record["pid"] if proc.start_ticks(record["pid"]) == record["start_ticks"] else None
+
+    def alive(self) -> bool:
+        """Whether a supervisor holds the lock."""
+        try:
+            handle = os.open(self.path("lock"), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return False
+            raise
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
+    def take_lock(self) -> bool:
+        """Hold the lock, for this process's life or until ``release_lock``; False if another holds it."""
+        handle = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + LOCK_PATIENCE
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < deadline:
+                    time.sleep(0.02)
+                    continue
+                os.close(handle)
+                return False
+            self._lock = handle
+            return True
+
+    def release_lock(self) -> None:
+        """Let go of the lock: nothing more is written here."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def tombstone(self) -> Optional[Dict[str, Any]]:
+        """The order to stop (``{reason, grace, by}``), or None. Every later start of this run refuses it."""
+        order: Optional[Dict[str, Any]] = read_json(self.path("stop.json"))
+        return order
+
+    def write_tombstone(self, reason: str, grace: float) -> None:
+        """Order the run to stop; the first order stands, but a shorter grace replaces a longer one."""
+        earlier = self.tombstone()
+        if earlier is None or grace < earlier["grace"]:
+            self._write_record("stop.json", {"reason": (earlier or {}).get("reason", reason), "grace": grace})
+
+    def _write_record(self, name: str, value: Any) -> None:
+        """Write a record that must be written, on a full disk into the room kept for it."""
+        try:
+            write_json(self.path(name), value)
+        except OSError as error:
+            if error.errno not in disk_space.FULL:
+                raise
+            try:
+                disk_space.use(self.path(name), json.dumps(value).encode())
+            except FileNotFoundError:  # used already: by an earlier order, which stands
+                if not os.path.exists(self.path(name)):
+                    raise error from None
+
+    def control_key(self) -> bytes:
+        """The run's key for run control."""
+        with open(self.path("control.key"), "rb") as stream:
+            return stream.read()
+
+    def drop_secrets(self) -> None:
+        """Remove the files with secrets; they are needed only while workers may start and orders may come."""
+        for name in ("secrets.json", "control.key"):
+            try:
+                os.unlink(self.path(name))
+            except FileNotFoundError:
+                pass  # there were no secrets, or an earlier end has removed them
+
+    def write_exit(self, state: str, exit_code: int, reason: str, **fields: Any) -> None:
+        """Write the exit record, whole, and say it as an event."""
+        record = dict(fields, state=state, exit_code=exit_code, reason=reason, ended=time.time_ns())
+        if not fields.get("pending"):
+            self.drop_secrets()
+        self._write_record("exit.json", record)
+        self.event("ended", **record)
+        for name in RECORDS:
+            disk_space.drop(self.path(name))
+
+
+def create(spool: Spool, plan: Dict[str, Any], code: bytes) -> bool:
+    """Make the spool of ``plan`` with its own copy of the remote code; False if an earlier start made it."""
+    attempt = os.path.dirname(spool.folder)
+    run = os.path.dirname(attempt)
+    for folder in (os.path.dirname(run), run, attempt):
+        private_folder(folder)
+    try:
+        os.mkdir(spool.folder, 0o700)
+    except FileExistsError:
+        return False
+    for name in FOLDERS:
+        os.mkdir(spool.path(name), 0o700)
+    write_private(spool.path("remote.pyz"), code)
+    write_private(
+        spool.path("hook", "sitecustomize.py"), _member(code, "clusterddp_remote/worker/hook/sitecustomize.py")
+    )
+    if plan.get("program"):
+        os.mkdir(spool.path(PROGRAM), 0o700)
+        text = _member(code, "clusterddp_remote/builtin/%s" % plan["program"])
+        write_private(spool.path(PROGRAM, plan["program"]), text)
+    for name in RECORDS:
+        disk_space.keep(spool.path(name), RECORD_ROOM)
+    write_json(spool.path("plan.json"), dict(plan, format=FORMAT))
+    return True
+
+
+def write_worker(spool: Spool, interpreter: str) -> None:
+    """Write the program torchrun starts for each worker: the shim, by the interpreter the worker itself has."""
+    write_private(spool.path("worker"), program(interpreter, spool.path("remote.pyz"), spool.folder).encode(), 0o700)
+
+
+def all_spools(state: str, run: str = "") -> Iterator[Spool]:
+    """Every spool on this host, or of one run; a home shared by hosts shows other hosts' too."""
+    runs = os.path.join(state, "runs")
+    for name in sorted(_names(runs)) if not run else [run]:
+        for attempt in sorted(filter(str.isdigit, _names(os.path.join(runs, name))), key=int):
+            for node in sorted(_names(os.path.join(runs, name, attempt))):
+                yield Spool(os.path.join(runs, name, attempt, node))
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _member(code: bytes, name: str) -> bytes:
+    import io
+    import zipfile
+
+    with zipfile.ZipFile(io.BytesIO(code)) as archive:
+        return archive.read(name)

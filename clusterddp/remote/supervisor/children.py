@@ -1,0 +1,184 @@
+"""The children of a supervisor: the agent, and on the rendezvous host the store. Starting, reaping, finding them.
+
+Not here: when they are ended (supervisor/main.py), what a worker is (worker/shim.py).
+"""
+
+import os
+import signal
+import socket
+import subprocess
+from typing import Dict, List, Optional, Set, Tuple
+
+from ..processes import terminate
+from ..processes.ownership import Kin
+from ..processes.roster import Roll
+from ..shared.node_env import STATIC
+from ..spool.layout import AGENT_LOG, PORT_TO_COME, Spool
+from ..system import proc, procfs
+from ..system.reap import exit_code, reap
+
+
+class Children:
+    """One node's processes.
+
+    Args:
+        spool: The node's.
+        environment: The agent's.
+        listener: The store's listening socket, on the rendezvous host; we keep it open too.
+        umask: The user's, for what we start; our own files need none of it.
+    """
+
+    def __init__(self, spool: Spool, environment: Dict[str, str], listener: Optional[int], umask: int) -> None:
+        self.spool = spool
+        self.plan = spool.plan()
+        self.environment = environment
+        self.listener = listener
+        self.serves = listener is not None and self.plan["rdzv_backend"] != STATIC
+        if listener is not None and not self.serves:
+            reserve(listener)
+        self.agent: Optional[int] = None
+        self.agent_exit: Optional[int] = None
+        self.store: Optional[int] = None
+        self.store_again = False  # it was started a second time, the plain way
+        self.umask = umask
+        self.kin = Kin.of(spool, os.getpid())
+        self.roll = Roll(spool)
+        self.killed: Set[Tuple[int, int]] = set()  # pid and start time of each that needed SIGKILL
+
+    @property
+    def store_died(self) -> bool:
+        """Whether the store is gone that should be there."""
+        return self.serves and self.store is None
+
+    def start_store(self, how: str = "quick") -> None:
+        """The rendezvous store, if it is this node's: by the training interpreter, on the port already bound.
+
+        That it cannot be started is seen, and said, when the agent is.
+        """
+        if not self.serves:
+            return
+        argv = [self.plan["python"], "-u", self.spool.path("remote.pyz"), "store", str(self.listener), how]
+        try:
+            self.store = self.spawn(argv, "store.log", (self.listener,))
+        except OSError:  # on record in its log; the agent has the same interpreter
+            self.store = None
+
+    def start_agent(self) -> None:
+        """torchrun, in the folder and the environment of the plan.
+
+        Raises:
+            OSError: there is no such interpreter or folder, or no memory.
+        """
+        argv = list(self.plan["argv"])
+        if "--rdzv-endpoint" in argv:
+            place = argv.index("--rdzv-endpoint") + 1
+            argv[place] = argv[place].replace(PORT_TO_COME, str(self.spool.store_port()))
+        self.agent = self.spawn([self.plan["python"], *argv], os.path.join("logs", AGENT_LOG), ())
+        self.spool.event("agent_started", pid=self.agent)
+
+    def spawn(self, argv: List[str], log: str, keep: "tuple[Optional[int], ...]") -> int:
+        """Start a child that dies with us; both its streams go to ``log`` in the spool."""
+        out = os.open(self.spool.path(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            child = subprocess.Popen(
+                argv,
+                cwd=self.plan["cwd"],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                pass_fds=[handle for handle in keep if handle is not None],
+                preexec_fn=self.prepare_child,  # noqa: PLW1509 - this process has one thread
+            )
+        except OSError as error:
+            os.write(out, ("clusterddp: cannot start %s: %s\n" % (argv[0], error)).encode())
+            raise
+        finally:
+            os.close(out)
+        child.returncode = 0  # we reap by pid ourselves; the object must not complain
+        return child.pid
+
+    def prepare_child(self) -> None:
+        """In the child: die with the supervisor; the user's umask, and signals as a shell would leave them."""
+        proc.set_pdeathsig(signal.SIGKILL)
+        os.setpgid(0, 0)
+        os.umask(self.umask)
+        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+
+    def reap(self) -> None:
+        """Note the agent's end; take away whatever orphan was left to us."""
+        for pid, status in reap():
+            if pid == self.agent:
+                self.agent_exit = exit_code(status)
+                self.spool.event("agent_exited", exit_code=self.agent_exit)
+            elif pid == self.store:
+                self.spool.event("store_exited", exit_code=exit_code(status))
+                # Its quick start may not suit this torch; once it has served, a new one would know nothing.
+                again = not self.store_again and "serving" not in self.store_said()
+                self.store = None
+                self.store_again = True
+                if again:
+                    self.start_store("plain")
+            else:
+                self.note_orphan(pid, status)
+
+    def note_orphan(self, pid: int, status: int) -> None:
+        """An orphan of ours ended; if it was a worker whose shim was killed, nobody else records its end."""
+        events = [event for event in self.spool.events() if event.get("pid") == pid]
+        if [event["event"] for event in events] != ["worker_started"]:
+            return
+        started = {name: events[0][name] for name in ("start", "local_rank", "rank", "pid")}
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = exit_code(status)
+        self.spool.event("worker_exited", status=status, exit_code=code, signal=number, maxrss_kib=None, **started)
+        terminate.kill_group(pid)
+
+    def store_said(self) -> str:
+        """The store's last line."""
+        with open(self.spool.path("store.log"), encoding="utf-8", errors="replace") as log:
+            return (log.read().strip().splitlines() or ["it said nothing"])[-1]
+
+    def leftovers(self) -> List[terminate.Process]:
+        """All processes of this node but the store, which other nodes still need."""
+        self.reap()
+        return [terminate.of(seen) for seen in self.kin.find() if seen.pid != self.store]
+
+    def kill(self) -> None:
+        """SIGKILL to all processes of this node but the store."""
+        for process in self.leftovers():
+            terminate.kill(process, self.killed)
+
+    def end(self, grace: float) -> List[terminate.Process]:
+        """End all processes of this node but the store; returns the survivors, which stay on the roll."""
+        survivors = terminate.end(self.leftovers, grace, killed=self.killed)
+        self.roll.take()
+        return survivors
+
+    def unseen(self) -> List[int]:
+        """The children that /proc does not show: another user's, where those are hidden.
+
+        All that descends from us is in the end our child, so with none left there is no process of this node at all.
+        """
+        hidden = None
+        for _ in range(3):  # one that ends or comes between two looks is not in all of them
+            self.reap()
+            now = set(procfs.own_children()) - set(procfs.table())
+            hidden = now if hidden is None else hidden & now
+        return sorted(hidden or ())
+
+    def kill_store(self) -> None:
+        """End the store, if there is one."""
+        store, self.store = self.store, None
+        if self.listener is not None:
+            os.close(self.listener)  # else who calls now would wait for an answer instead of being refused
+        self.listener = None
+        process = terminate.describe(store) if store else None
+        if process:
+            terminate.end(lambda: [p for p in [terminate.describe(process.pid)] if p], 0.0)
+
+
+def reserve(listener: int) -> None:
+    """Keep the port of a listening socket without listening, so that the agent, and hardly anyone else, can take it."""
+    with socket.socket(fileno=os.dup(listener)) as held:
+        held.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,253 @@
+"""start and commit: from a node's plan to a running supervisor, at most once.
+
+``start`` makes the spool, brings up the environment that the setup lines leave, takes the ports, and lets go of a
+supervisor that no longer needs this connection. ``commit`` says that every node is ready: only then the agents
+start, all at once. A supervisor that never hears it ends by itself, so an operator lost in the middle of a start
+leaves nothing behind. ``renew`` keeps the lease of a run that is to end with its terminal.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from ..cleanup import retention
+from ..control.membership import boot_clock
+from ..helper.request import Request
+from ..rendezvous import BACKEND
+from ..shared.node_env import spool_environment
+from ..spool.layout import PROGRAM, Spool, all_spools, create, write_worker
+from ..sync.apply import confirm
+from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
+from ..system.setup_env import setup_environment
+
+# Left over from another launcher or torchrun on this host, these would steer ours.
+STALE = {
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
+    "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "PYTHON_EXEC",
+}  # fmt: skip
+STALE_PREFIXES = ("PET_", "TORCHELASTIC_", "CLUSTERDDP_")
+OTHER_START = 10.0  # seconds that another start of the same node gets to bring its supervisor up
+
+
+def start(request: Request) -> Dict[str, Any]:
+    """Start the node's supervisor; ask again and the same one answers.
+
+    The operator's data is JSON ``{plan, secrets, key}``. Returns ``{started, spool, store, control}``, the last two
+    the ports that were bound here, or 0. The agent starts only when all nodes are ready (``commit``).
+
+    Raises:
+        Refused: the run was stopped already, its port range is taken, the setup lines fail, …
+    """
+    message = json.loads(request.read_all())
+    plan, secrets = message["plan"], message["secrets"]
+    spool = Spool.of(request.args["state"], plan["run"], plan["attempt"], plan["node"])
+    for other in all_spools(request.args["state"], plan["run"]):
+        if other.tombstone():
+            raise Refused("run %s was stopped" % plan["run"], "start a new one")
+    if os.path.isdir(spool.folder):
+        return _existing(spool)
+    if plan["program"]:
+        _stay_inside(plan, spool)
+    environment = agent_environment(plan, spool)
+    if not plan["program"]:
+        private_folder(os.path.dirname(plan["run_dir"]))
+        private_folder(plan["run_dir"])
+        if not os.path.isdir(plan["cwd"]):
+            raise Refused("the working folder %s is not there" % plan["cwd"], "run again without --no-sync")
+    wanted = [bool(plan["store"]), len(plan["peers"]) > 1 or plan["elastic"]]
+    bound = bind_ports(plan["ports"], sum(wanted), plan["peers"][plan["place"]]["address"])
+    listeners = [bound.pop() if one else None for one in wanted]
+    plan["bound"] = [listener.getsockname()[1] if listener else 0 for listener in listeners]
+    with open(sys.argv[0], "rb") as own:  # the zipapp this helper runs from
+        code = own.read()
+    if not create(spool, plan, code):
+        return _existing(spool)
+    write_private(spool.path("control.key"), message["key"].encode())
+    if secrets:
+        write_private(spool.path("secrets.json"), json.dumps(secrets).encode())
+    write_worker(spool, plan["python"])
+    answer = spawn(spool, environment, listeners)
+    if answer != b"ready\n":
+        reason = "the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died")
+        if not spool.exit_record():
+            spool.write_exit("failed", 125, reason)
+        raise Refused(reason)
+    confirm_code(spool, plan, request.args["state"])
+    retention.at_start(request.args["state"], [plan["host"]])
+    return {"started": True, "spool": spool.folder, "store": plan["bound"][0], "control": plan["bound"][1]}
+
+
+def _stay_inside(plan: Dict[str, Any], spool: Spool) -> None:
+    """A program of ours has all its folders in the spool: when that is removed, nothing of it is left."""
+    folder = spool.path(PROGRAM)
+    plan.update(cwd=folder, workdir=folder, run_dir=folder)
+    plan["env"]["CLUSTERDDP_RUN_DIR"] = folder
+
+
+def confirm_code(spool: Spool, plan: Dict[str, Any], state: str) -> None:
+    """Now that the run is live, and protects its code: was it changed between its sync and its start?"""
+    if not plan["record"]["code"]:
+        return  # --no-sync in a folder that no sync has filled
+    try:
+        confirm(state, plan["workdir"], plan["record"]["code"])
+    except Refused as error:
+        spool.write_tombstone(error.message, 0.0)
+        raise
+
+
+def commit(request: Request) -> Dict[str, Any]:
+    """Tell the supervisor of ``spool`` that all nodes are ready; the result says whether it lives.
+
+    Args of the request: ``store`` (the store's port), ``peers`` ([address, port] of run control, by place).
+    """
+    args = request.args
+    spool = Spool(args["spool"])
+    write_json(spool.path("committed"), {"store": args.get("store", 0), "peers": args.get("peers", [])})
+    wake(spool)
+    return {"alive": spool.alive(), "exit": spool.exit_record()}
+
+
+def invite(request: Request) -> Dict[str, Any]:
+    """What another host needs to join the run of ``spool``: a node's plan, the key, the secrets, the nodes' ports.
+
+    Raises:
+        Refused: the run has ended here.
+    """
+    spool = Spool(request.args["spool"])
+    if not spool.alive() or spool.tombstone():
+        raise Refused("run %s has ended" % spool.run)
+    ready = spool.committed() or {"store": 0, "peers": []}
+    known = (read_json(spool.path("peers.json")) or {}).get("addresses")
+    return {
+        "plan": spool.plan(),
+        "key": spool.control_key().decode(),
+        "secrets": read_json(spool.path("secrets.json")) or {},
+        "ready": dict(ready, peers=known or ready["peers"]),
+    }
+
+
+def renew(request: Request) -> None:
+    """The operator who is attached to ``run`` is there: its lease on ``host`` begins anew."""
+    for spool in all_spools(request.args["state"], request.args["run"]):
+        if spool.host == request.args["host"] and spool.alive():
+            write_json(spool.path("lease"), boot_clock())
+
+
+def wake(spool: Spool) -> None:
+    """Let the supervisor look at its files now, not at its next tick."""
+    supervisor = spool.supervisor()
+    if supervisor:
+        os.kill(supervisor, signal.SIGUSR1)
+
+
+def _existing(spool: Spool) -> Dict[str, Any]:
+    deadline = time.monotonic() + OTHER_START
+    while not spool.alive() and not spool.exit_record():
+        if time.monotonic() > deadline:
+            raise Refused("an earlier start of this node was cut short", "start a new run")
+        time.sleep(0.05)
+    store, control = spool.plan()["bound"]
+    return {"started": False, "spool": spool.folder, "store": store, "control": control}
+
+
+def agent_environment(plan: Dict[str, Any], spool: Spool) -> Dict[str, str]:
+    """The agent's environment: what the setup lines leave, cleaned of other launchers, then the plan's."""
+    environment = setup_environment(plan["setup"], dict(os.environ))
+    for name in list(environment):
+        if name in STALE or name.startswith(STALE_PREFIXES):
+            del environment[name]
+    values = dict(plan["env"])
+    for name in plan["yielding"]:  # probed; what the host's user or a setup line has set stands above it
+        if name in environment:
+            values.pop(name, None)
+    environment.update(values)
+    environment.update(spool_environment(spool.folder, plan))
+    user = environment.get("PYTHONPATH")
+    if user is not None:
+        environment["CLUSTERDDP_USER_PYTHONPATH"] = user  # the shim gives it back to the worker
+    if plan["rdzv_backend"] == BACKEND:  # torch finds the plugin there
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (spool.path("remote.pyz"), user)))
+    return environment
+
+
+def bind_ports(ports: Sequence[int], wanted: int, address: str) -> List[socket.socket]:
+    """Listen on the first free ports of a range, so that nobody takes them between a test and their use.
+
+    Raises:
+        Refused: the range has too few free ports.
+    """
+    first, last = ports
+    bound: List[socket.socket] = []
+    for port in range(first, last + 1):
+        if len(bound) == wanted:
+            return bound
+        listener = _listen(port, ipv6=":" in address)
+        bound += [listener] if listener else []
+    if len(bound) == wanted:
+        return bound
+    for listener in bound:
+        listener.close()
+    raise Refused(
+        "no free port in %d-%d for the rendezvous (%d are needed)" % (first, last, wanted),
+        "free one, or set clusterddp_ports to another range",
+    )
+
+
+def _listen(port: int, *, ipv6: bool) -> Optional[socket.socket]:
+    listener = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("::" if ipv6 else "", port))
+        listener.listen(1024)
+    except OSError:  # taken
+        listener.close()
+        return None
+    return listener
+
+
+def spawn(spool: Spool, environment: Dict[str, str], listeners: Sequence[Optional[socket.socket]]) -> bytes:
+    """Start the supervisor from the spool's own copy of the code, detached; returns its first line.
+
+    It gets the agent's environment on stdin rather than as its own: a setup line may set LD_LIBRARY_PATH,
+    which must not reach the interpreter that the supervisor runs on.
+    """
+    to_supervisor, from_supervisor = os.pipe(), os.pipe()
+    argv = [sys.executable, "-I", "-S", spool.path("remote.pyz"), "supervisor", spool.folder]
+    for listener in listeners:
+        if listener:
+            os.set_inheritable(listener.fileno(), True)
+        argv.append(str(listener.fileno()) if listener else "-")
+    pid = os.fork()
+    if not pid:
+        _detach(argv, to_supervisor, from_supervisor)
+    os.waitpid(pid, 0)
+    os.close(to_supervisor[0])
+    os.close(from_supervisor[1])
+    try:
+        with os.fdopen(to_supervisor[1], "wb") as stream:
+            stream.write(json.dumps(environment).encode())
+    except BrokenPipeError:  # it died at once; its silence says so below
+        pass
+    with os.fdopen(from_supervisor[0], "rb") as stream:
+        return stream.read()
+
+
+def _detach(argv: List[str], stdin: Tuple[int, int], stdout: Tuple[int, int]) -> None:
+    """In the forked child: a new session, a second fork, the pipes as stdin and stdout, exec; never returns."""
+    try:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        os.chdir("/")
+        os.dup2(stdin[0], 0)
+        os.dup2(stdout[1], 1)
+        log = os.open(os.path.join(argv[5], "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 2)
+        spool = Spool(argv[5])  # a worker that starts a run of its own hands its marks on: this one has others
+        os.execve(argv[0], argv, dict(os.environ, CLUSTERDDP_RUN_ID=spool.run, CLUSTERDDP_HOST=spool.host))
+    finally:
+        os._exit(127)

@@ -1,0 +1,149 @@
+"""runs: what the spools of this host tell of runs, live and past. The hosts are the truth; history is an index."""
+
+import os
+import signal
+import time
+from typing import Any, Dict, List, Optional
+
+from ..helper.request import Request
+from ..logs.time_index import last_growth
+from ..processes import terminate
+from ..rendezvous.store import clients
+from ..spool.layout import AGENT_LOG, Spool, all_spools
+from ..system import proc
+from ..system.bootstrap import read_json
+
+LAST_BYTES = 8000  # of a worker's stderr, for the verdict's texts; C++ prints long stacks behind a message
+MOST_WORKERS = 64  # failed workers of a node that are told of in detail, the last ones
+ERROR_FIELDS = ("exc_type", "exc_message", "file", "line", "time_ns")
+
+
+def runs(request: Request) -> List[Dict[str, Any]]:
+    """Every node of every run whose spool is here and belongs to ``hosts``; ``run`` narrows to ids that begin so."""
+    wanted = set(request.args["hosts"])
+    prefix = request.args.get("run") or ""
+    found = []
+    for spool in all_spools(request.args["state"]):
+        plan = spool.plan() if spool.host in wanted and spool.run.startswith(prefix) else None
+        if plan:
+            found.append(describe(spool, plan))
+    return found
+
+
+def describe(spool: Spool, plan: Dict[str, Any]) -> Dict[str, Any]:
+    """One node of one attempt as JSON: enough for a status and for the verdict."""
+    alive = spool.alive()  # before the record: who ends writes it first and lets the lock go then
+    exit_record = spool.exit_record()
+    events = spool.events()
+    value = {
+        "run": spool.run,
+        "attempt": spool.attempt,
+        "host": spool.host,
+        "node_rank": plan["node_rank"],
+        "spool": spool.folder,
+        "record": plan["record"],
+        "state": node_state(spool, exit_record, events, alive=alive),
+        "standby": bool(plan.get("standby")),
+        "exit": exit_record,
+        "events": events,
+        "clock_offset_ns": plan["clock_offset_ns"],
+        "clock_error_ns": plan["clock_error_ns"],
+        "pids": [],
+        "last_output": last_output(spool),
+    }
+    if value["state"] == "lost":
+        value["rebooted"] = rebooted(spool)
+        spool.drop_secrets()  # its supervisor could not
+    if alive:
+        value["peers"] = read_json(spool.path("peers.json"))
+    if not exit_record:
+        value["joined"] = clients(spool.store_port()) if plan.get("store") else None
+        found = terminate.find(spool, spool.supervisor())
+        value["pids"] = [process.pid for process in found]
+    if not exit_record or exit_record["state"] != "succeeded" or _restarted(events):
+        value.update(evidence(spool, events))
+    return value
+
+
+def last_output(spool: Spool) -> Optional[int]:
+    """When a worker of the node printed last (ns, by its own clock); None if none ever has."""
+    folder = spool.path("logs")
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    times = [last_growth(os.path.join(folder, n)) for n in names if n.endswith((".out", ".err")) and n != AGENT_LOG]
+    return max((time_ns for time_ns in times if time_ns is not None), default=None)
+
+
+def evidence(spool: Spool, events: Optional[List[Dict[str, Any]]] = None) -> Dict[str, Any]:
+    """What is known of the node's failed workers, as shared/failures.py reads it: ``{events, errors, stderr}``.
+
+    Args:
+        spool: The node's.
+        events: Its events, where they were read already.
+    """
+    known = spool.events() if events is None else events
+    failed = [event for event in known if event["event"] == "worker_exited" and event["exit_code"]][-MOST_WORKERS:]
+    keys = {"%d.%d" % (event["start"], event["local_rank"]): event for event in failed}
+    errors = {key + ".json": _error(spool.path("errors", key + ".json")) for key in keys}
+    stderr = {
+        key: _tail(spool.path("logs", key + ".err"), LAST_BYTES)
+        for key, event in keys.items()  # where nothing better is known
+        if not (errors[key + ".json"] or event["signal"] == signal.SIGTERM)
+    }
+    stderr["agent"] = _tail(spool.path("logs", AGENT_LOG), LAST_BYTES)
+    return {"events": known, "errors": errors, "stderr": stderr}
+
+
+def _restarted(events: List[Dict[str, Any]]) -> bool:
+    return any(event["event"] == "worker_started" and event["start"] for event in events)
+
+
+def node_state(
+    spool: Spool, exit_record: Optional[Dict[str, Any]], events: List[Dict[str, Any]], *, alive: bool
+) -> str:
+    """The node's state in the contract's words; a dead supervisor without a record is ``lost``."""
+    if exit_record and not (exit_record.get("pending") and alive):
+        return str(exit_record["state"])
+    if exit_record or (alive and spool.plan().get("standby")):
+        return "queued"  # between two attempts, or a spare
+    if not alive:
+        record = read_json(spool.path("supervisor.json"))
+        return "lost" if record or _old(spool) else "starting"
+    started = any(event["event"] == "worker_started" for event in events)
+    return "running" if started else "starting"
+
+
+def rebooted(spool: Spool) -> bool:
+    """Whether this machine was started anew since the node's supervisor was."""
+    record = read_json(spool.path("supervisor.json"))
+    return bool(record) and record["boot"] != proc.boot_identity()
+
+
+def _old(spool: Spool) -> bool:
+    """A start takes seconds; a spool without a supervisor after a minute is a start that was cut short."""
+    return time.time() - os.stat(spool.folder).st_mtime > 60
+
+
+def _error(path: str) -> Optional[Dict[str, Any]]:
+    """The worker's record of its exception without the traceback, or None."""
+    try:
+        record = read_json(path)
+    except ValueError:  # the worker was killed while writing it
+        return None
+    if not isinstance(record, dict):
+        return None
+    if not record.get("exc_type"):  # torch's own: its one text has both, and its time only whole seconds
+        text = record.get("message")
+        text = text.get("message") if isinstance(text, dict) else text
+        record["exc_type"], _, record["exc_message"] = str(text or "").partition(": ")
+    record["exc_message"] = str(record.get("exc_message") or "")[:LAST_BYTES]
+    return {name: record.get(name) for name in ERROR_FIELDS} if record["exc_type"] else None
+
+
+def _tail(path: str, limit: int) -> str:
+    """The last ``limit`` bytes of a file as text; empty if it is not there."""
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - limit))
+            return stream.read().decode(errors="replace")
+    except OSError:
+        return ""

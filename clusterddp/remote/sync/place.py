@@ -1,0 +1,226 @@
+"""From a manifest and its contents to files in place, so that a cut at any moment leaves each file old or new.
+
+Contents are first staged in a folder inside the workdir and compared with the manifest; only then is anything
+renamed over or deleted. What nobody here put, or somebody changed, is never lost: it is kept aside under
+``<name>.clusterddp-kept-<n>`` where the manifest needs its place, and stays where it is otherwise.
+
+Not here: which folder it is, its lock and its record (sync/apply.py).
+"""
+
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+from typing import TYPE_CHECKING, Dict, List
+
+from ..shared.manifest import FILE, LINK, Disk, Entry, as_text, on_disk, parents
+from ..shared.sync_stream import Incoming
+from ..system.bootstrap import Refused
+
+if TYPE_CHECKING:
+    from .record import Record
+
+STAGING = b".clusterddp-"
+KEPT = b".clusterddp-kept-"
+
+
+class Placing:
+    """One sync of one folder. ``check``, ``stage``, ``place`` do it, in this order."""
+
+    def __init__(self, record: "Record", plan: List[Entry]) -> None:
+        self.token = secrets.token_hex(8)
+        self.sent = 0
+        self.removed = 0
+        self.kept: List[List[str]] = []
+        self._record = record
+        self._leftover = record.token  # of a sync that was cut
+        self._plan = {entry.path: entry for entry in plan}
+        self._disk = record.disk()
+        self._put: Dict[str, List[Entry]] = {}
+        for entry in record.entries:
+            self._put.setdefault(entry.path, []).append(entry)
+        self._now = {path: self._disk.entry(path) for path in (*self._plan, *self._put)}
+        self._todo = [entry for entry in plan if self._now[entry.path] != entry]
+        self._gone = [path for path in self._put if path not in self._plan and self._now[path]]
+        self._staged: Dict[str, bytes] = {}
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything in the folder would change."""
+        return bool(self._todo) or any(self._is_ours(path) for path in self._gone)
+
+    def either(self) -> List[Entry]:
+        """All that is ours while the sync is under way: what was put before, and what is put now."""
+        return list(dict.fromkeys([*self._record.entries, *self._plan.values()]))
+
+    def check(self) -> None:
+        """Refuse, before any change, a manifest that would write through a link of the host.
+
+        Raises:
+            Refused: names the link.
+        """
+        for folder in sorted({above for entry in self._todo for above in parents(entry.path)}):
+            info = self._disk.info(folder)
+            if info and stat.S_ISLNK(info.st_mode) and not self._is_ours(folder) and folder not in self._record.links:
+                raise Refused(
+                    "%s is a link on this host, but a folder in the project" % as_text(self._disk.full(folder)),
+                    "remove the link, or keep that folder out of the sync (.gitignore)",
+                )
+
+    def stage(self, incoming: Incoming) -> List[str]:
+        """Take the contents that are needed; returns the paths whose content neither came nor is there."""
+        os.mkdir(self._staging(), 0o700)
+        wanted = {entry.path: entry for entry in self._todo if self._needs_content(entry)}
+        part = incoming.heading()
+        while part:
+            path, size = part
+            entry = wanted.pop(path, None)
+            if entry:
+                self._stage_file(entry, size, incoming)
+            else:
+                for _ in incoming.pieces(size):
+                    pass
+            part = incoming.heading()
+        return sorted(wanted)
+
+    def place(self) -> None:
+        """Delete what is gone, put what is new, keep aside what is in the way."""
+        for path in sorted(self._gone, key=on_disk, reverse=True):
+            self._remove(path)
+        for entry in self._todo:
+            self._make_parents(entry.path)
+            if entry.kind == LINK or entry.path in self._staged:
+                self._put_in_place(entry)
+            else:
+                self._set_executable(entry)
+
+    def drop_staging(self) -> None:
+        """Remove the staging folder, of this sync or of one that was cut."""
+        for token in filter(None, (self.token, self._leftover)):
+            shutil.rmtree(os.path.join(self._record.root, STAGING + token.encode()), ignore_errors=True)
+
+    def _needs_content(self, entry: Entry) -> bool:
+        now = self._now[entry.path]
+        return entry.kind == FILE and not (now and now.kind == FILE and now.content == entry.content)
+
+    def _is_ours(self, path: str) -> bool:
+        """Whether what stands at ``path`` was put by a sync and has the content it was put with."""
+        now = self._now.get(path)
+        return now is not None and any(
+            (now.kind, now.content) == (put.kind, put.content) for put in self._put.get(path, [])
+        )
+
+    def _staging(self, *name: str) -> bytes:
+        return os.path.join(self._record.root, STAGING + self.token.encode(), *map(str.encode, name))
+
+    def _stage_file(self, entry: Entry, size: int, incoming: Incoming) -> None:
+        staged = self._staging(str(len(self._staged)))
+        handle = os.open(
+            staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o777 if entry.executable else 0o666
+        )
+        hashed = hashlib.sha256()
+        with os.fdopen(handle, "wb") as out:
+            for piece in incoming.pieces(size):
+                out.write(piece)
+                hashed.update(piece)
+        if hashed.hexdigest() != entry.content:
+            raise Refused("%s came damaged" % entry.path, "sync again")
+        self._staged[entry.path] = staged
+        self.sent += 1
+
+    def _remove(self, path: str) -> None:
+        """Delete one file an earlier sync put; a version changed on the host stays, and is no longer ours."""
+        now = self._now[path]
+        if now and self._is_ours(path):
+            os.unlink(self._disk.full(path))
+            self._drop_bytecode(path)
+            self.removed += 1
+            self._prune(path)
+        elif now and now.kind in (FILE, LINK):
+            self.kept.append([path, path])
+
+    def _prune(self, path: str) -> None:
+        """Remove the folders above ``path`` that are empty now."""
+        for folder in reversed(parents(path)):
+            try:
+                os.rmdir(self._disk.full(folder))
+            except OSError:  # not empty: something of the host's own is left in it
+                return
+
+    def _make_parents(self, path: str) -> None:
+        for folder in parents(path):
+            full = self._disk.full(folder)
+            info = self._disk.info(folder)
+            if info and not stat.S_ISDIR(info.st_mode):
+                if folder in self._record.links:
+                    os.unlink(full)
+                else:
+                    self._keep_aside(folder)
+                info = None
+            if info is None:
+                os.mkdir(full)
+
+    def _put_in_place(self, entry: Entry) -> None:
+        full = self._disk.full(entry.path)
+        info = self._disk.info(entry.path)
+        if info and stat.S_ISDIR(info.st_mode):
+            self._clear_folder(entry.path)
+        elif info and not self._is_ours(entry.path) and entry.path not in self._record.links:
+            self._keep_aside(entry.path)
+        staged = self._staged.get(entry.path)
+        if staged is None:
+            staged = self._staging("link")
+            os.symlink(on_disk(entry.content), staged)
+        os.rename(staged, full)
+        self._drop_bytecode(entry.path)
+
+    def _clear_folder(self, path: str) -> None:
+        try:
+            os.rmdir(self._disk.full(path))
+        except OSError:  # not empty
+            self._keep_aside(path)
+
+    def _set_executable(self, entry: Entry) -> None:
+        full = self._disk.full(entry.path)
+        mode = stat.S_IMODE(os.lstat(full).st_mode)
+        os.chmod(full, mode | (mode & 0o444) >> 2 | 0o100 if entry.executable else mode & ~0o111)
+
+    def _keep_aside(self, path: str) -> None:
+        """Give the host's own version another name; the old name stays too where it can, until it is renamed over."""
+        full, number = self._disk.full(path), 1
+        while os.path.lexists(full + KEPT + b"%d" % number):
+            if self._same(path, full + KEPT + b"%d" % number):
+                break
+            number += 1
+        kept = full + KEPT + b"%d" % number
+        if not os.path.lexists(kept):
+            try:
+                os.link(full, kept, follow_symlinks=False)
+            except OSError:  # a folder, or a filesystem without hard links
+                os.rename(full, kept)
+        if path not in self._plan and os.path.lexists(full):
+            os.unlink(full)  # it is in the way of a folder
+        self.kept.append([path, path + as_text(KEPT) + str(number)])
+
+    def _same(self, path: str, kept: bytes) -> bool:
+        """Whether this very version was kept before: a job that rewrites a synced file must not pile up copies."""
+        now = self._now.get(path)
+        other = Disk(os.path.dirname(kept)).entry(as_text(os.path.basename(kept)))
+        return bool(now and other and now.kind == FILE and (now.kind, now.content) == (other.kind, other.content))
+
+    def _drop_bytecode(self, path: str) -> None:
+        """Remove the bytecode of a module: Python trusts its whole-second mtime, and a lone cache keeps a folder."""
+        if not path.endswith(".py"):
+            return
+        folder, name = os.path.split(self._disk.full(path))
+        cache, stem = os.path.join(folder, b"__pycache__"), name[:-2]
+        try:
+            names = [] if os.path.islink(cache) else os.listdir(cache)
+            for other in names:
+                if other.startswith(stem) and other.endswith(b".pyc"):
+                    os.unlink(os.path.join(cache, other))
+            if names:
+                os.rmdir(cache)
+        except OSError:  # none, or other modules' bytecode is left in it
+            pass

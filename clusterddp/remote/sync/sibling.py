@@ -1,0 +1,76 @@
+"""The sibling of a workdir: other code beside a live run, with links back to everything that is not code.
+
+A file that the new run opens by its old name is the workdir's own, through the link, so data and checkpoints
+are found and written where they were. A name that is new, or replaced by a rename, stays in the sibling.
+"""
+
+import os
+import posixpath
+from typing import List, Set, Tuple
+
+from ..shared.manifest import as_text, on_disk, parents
+
+OURS = (b".clusterddp-", b"__pycache__")
+KEPT = b".clusterddp-kept-"
+
+
+def path(primary: bytes, digest: str) -> bytes:
+    """The sibling's folder for the code of ``digest``."""
+    return primary + b"~" + digest[:12].encode()
+
+
+def notice(primary: bytes, target: bytes, live: List[str]) -> str:
+    """One line for the user; empty when the code is in the workdir itself."""
+    if target == primary:
+        return ""
+    return "run %s is live in %s with other code: this code is in %s, which links back; new files stay there" % (
+        ", ".join(live),
+        as_text(primary),
+        as_text(target),
+    )
+
+
+def link_back(primary: bytes, target: bytes, taken: Set[str], folders: List[str], earlier: List[str]) -> List[str]:
+    """Link what the workdir holds besides code into the sibling.
+
+    Args:
+        primary: The workdir.
+        target: The sibling.
+        taken: The paths of the sibling's code, and of the workdir's as it was put.
+        folders: Folders to be real in the sibling: from a worker's cwd, ``..`` must lead to its own code.
+        earlier: The links made before; those that are not made now are removed.
+
+    Returns: the links there are now.
+    """
+    opened = {folder for known in taken for folder in parents(known)} | {""}
+    opened.update(above for folder in folders for above in parents(folder + "/"))
+    links: List[str] = []
+    if os.path.isdir(primary):
+        _link_folder(primary, target, "", (taken, opened, links))
+    for old in set(earlier) - set(links):
+        full = os.path.join(target, on_disk(old))
+        if os.path.islink(full):
+            os.unlink(full)
+    return sorted(links)
+
+
+def _link_folder(primary: bytes, target: bytes, folder: str, where: Tuple[Set[str], Set[str], List[str]]) -> None:
+    taken, opened, links = where
+    for name in sorted(os.listdir(os.path.join(primary, on_disk(folder)))):
+        inside = posixpath.join(folder, as_text(name))
+        source = os.path.join(primary, on_disk(inside))
+        if inside in taken or name.startswith(OURS) or KEPT in name:
+            continue
+        if inside not in opened:
+            _link(source, os.path.join(target, on_disk(inside)), inside, links)
+        elif os.path.isdir(source) and not os.path.islink(source):
+            _link_folder(primary, target, inside, where)
+
+
+def _link(source: bytes, place: bytes, inside: str, links: List[str]) -> None:
+    if os.path.islink(place) and os.readlink(place) == source:
+        links.append(inside)
+    elif not os.path.lexists(place):
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        os.symlink(source, place)
+        links.append(inside)

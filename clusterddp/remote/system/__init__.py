@@ -1,0 +1,1 @@
+"""The machine below: `/proc`, ports, disks, bounded child processes, nvidia-smi. Knows nothing of runs."""

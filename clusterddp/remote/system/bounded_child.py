@@ -1,0 +1,125 @@
+"""Ask a short-lived child process one question, without ever waiting for more than its time.
+
+What a child prints is kept apart from its answer, so a noisy profile or ``sitecustomize`` cannot spoil it.
+Everything goes through anonymous memory files, not pipes: a daemon the child leaves behind (an ``ssh-agent``) holds
+nothing open that we wait for.
+
+Not here: workers and agents, which outlive a connection (supervisor/main.py, worker/shim.py).
+"""
+
+import os
+import signal
+import subprocess
+import time
+from typing import Dict, List, NamedTuple, Optional
+
+from .proc import set_pdeathsig
+
+ANSWER_LIMIT = 1 << 24  # bytes
+OUTPUT_TAIL = 4096  # bytes of a child's output worth keeping for a message
+PATIENCE = 2.0  # seconds for a killed child to be gone; one stuck in the kernel (a lost GPU) never is
+
+
+class Answer(NamedTuple):
+    """What a child left behind."""
+
+    status: Optional[int]  # exit status, negative for a signal, None where the time ran out
+    payload: bytes  # its answer
+    output: str  # the end of what else it printed
+
+    def last_line(self) -> str:
+        """The last line it printed that holds anything, else an empty string."""
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        return lines[-1][:300] if lines else ""
+
+
+class Child:
+    """One started question; several may be under way at once.
+
+    Args:
+        argv: The program and its arguments. With ``given``, two descriptor numbers are appended: one to read it from,
+            one to write the answer to. Without, the answer is the child's stdout.
+        env: Its whole environment.
+        timeout: Seconds from now after which its process group is killed.
+        cwd: Its working directory; ours where None.
+        given: Bytes for the child.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+
+    def __init__(
+        self,
+        argv: List[str],
+        *,
+        env: Dict[str, str],
+        timeout: float,
+        cwd: Optional[str] = None,
+        given: Optional[bytes] = None,
+    ) -> None:
+        self._deadline = time.monotonic() + timeout
+        self._given = os.memfd_create("clusterddp-given")
+        self._answer = os.memfd_create("clusterddp-answer")
+        self._output = os.memfd_create("clusterddp-output")
+        asked = given is not None
+        try:
+            _write_all(self._given, given or b"")
+            self._process = subprocess.Popen(
+                [*argv, str(self._given), str(self._answer)] if asked else argv,
+                env=env,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=self._output if asked else self._answer,
+                stderr=self._output,
+                pass_fds=(self._given, self._answer) if asked else (),
+                start_new_session=True,  # whatever it starts is killed with it when the time runs out
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - an operation's process has one thread
+            )
+        except BaseException:
+            self._close()
+            raise
+
+    def answer(self) -> Answer:
+        """Wait for its end, or its time, and collect; once only."""
+        try:
+            status = self._wait()
+            return Answer(
+                status, _tail(self._answer, ANSWER_LIMIT), _tail(self._output, OUTPUT_TAIL).decode("utf-8", "replace")
+            )
+        finally:
+            self._close()
+
+    def _wait(self) -> Optional[int]:
+        try:
+            return self._process.wait(max(0.0, self._deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if self._process.returncode is None:
+                self._kill()
+
+    def _kill(self) -> None:
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(PATIENCE)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            pass  # it ended between the look and the kill, or the kernel holds it: our process ends soon anyway
+
+    def _close(self) -> None:
+        for fd in (self._given, self._answer, self._output):
+            os.close(fd)
+
+
+def _die_with_parent() -> None:
+    set_pdeathsig(signal.SIGKILL)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+
+
+def _tail(fd: int, size: int) -> bytes:
+    return os.pread(fd, size, max(0, os.fstat(fd).st_size - size))

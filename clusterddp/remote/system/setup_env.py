@@ -1,0 +1,112 @@
+"""The environment a host's setup lines leave behind, for everything of the job that starts there.
+
+The lines run once in ``bash -l`` under a constant script: they reach it through a descriptor, so nothing of theirs is
+spliced into shell text, and they stand in no process listing. What counts is the environment at their end.
+
+Not here: which interpreter that environment holds (probes/torch.py), starting anything in it (supervisor/main.py).
+"""
+
+import hashlib
+import os
+from typing import Dict, List, Mapping, Optional, Sequence
+
+from .bootstrap import Refused
+from .bounded_child import Answer, Child
+
+TIMEOUT = 120.0  # seconds; `conda activate` and `module load` on a cold network file system take tens of them
+
+# A failing command at the top level of the lines ends them (BASH_SOURCE is empty there only: a failure deep inside a
+# sourced file is that file's own affair; functions do not inherit the trap). `set --` hides our arguments from
+# `source activate`. All before the eval stands on line 1, so that LINENO counts the setup's own lines.
+_SCRIPT = (
+    "_clusterddp_in=$1 _clusterddp_out=$2; set --; "
+    "trap '_clusterddp_rc=$?; if [ ${#BASH_SOURCE[@]} -eq 0 ]; then"
+    ' printf "F%s %s" "$_clusterddp_rc" "$LINENO" >&$_clusterddp_out; exit $_clusterddp_rc; fi\' ERR; '
+    'eval "$(< "/dev/fd/$_clusterddp_in")"; '
+    "trap - ERR; "
+    'printf E >&"$_clusterddp_out"; '
+    'if [ -x /usr/bin/env ]; then /usr/bin/env -0 >&"$_clusterddp_out"; else env -0 >&"$_clusterddp_out"; fi'
+)
+
+# Names the shell changes by being there; the job shall see what the session had.
+_SHELLS_OWN = ("_", "PWD", "OLDPWD", "SHLVL")
+
+# What of an environment bears on what torch finds; the rest (session ids, ports of this connection) changes each time.
+_BEARING = ("PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LOADEDMODULES")
+_BEARING_PREFIXES = ("LD_", "PYTHON", "CUDA", "NVIDIA", "HIP", "ROC", "HSA", "TORCH", "NCCL")
+
+
+def setup_environment(
+    lines: Sequence[str], base_env: Mapping[str, str], *, cwd: Optional[str] = None, timeout: float = TIMEOUT
+) -> Dict[str, str]:
+    """The environment after the setup lines, starting from ``base_env``; without lines that one, and no shell.
+
+    Args:
+        lines: Shell lines, run in order in one ``bash -l``.
+        base_env: The environment they start from.
+        cwd: Where they run; the home directory where None.
+        timeout: Seconds they may take.
+
+    Raises:
+        Refused: a line failed, the shell ended early, took too long, or there is no bash.
+    """
+    if not lines:
+        return dict(base_env)
+    answer = _run(lines, dict(base_env), cwd or os.path.expanduser("~"), timeout)
+    if answer.status is None:
+        raise Refused(
+            "the setup lines did not end within %d s; last output: %s" % (timeout, answer.last_line() or "none"),
+            "look for a line of clusterddp_setup that waits for input",
+        )
+    if answer.payload[:1] != b"E":
+        raise Refused(_failure(lines, answer), "correct clusterddp_setup, run in `bash -l`")
+    env = _parse(answer.payload[1:])
+    for name in _SHELLS_OWN:
+        env.pop(name, None)
+        if name in base_env:
+            env[name] = base_env[name]
+    return env
+
+
+def environment_digest(env: Mapping[str, str]) -> str:
+    """A digest of what of ``env`` bears on torch; equal for two sessions of one setup."""
+    digest = hashlib.sha256()
+    for name in sorted(env):
+        if name in _BEARING or name.startswith(_BEARING_PREFIXES):
+            digest.update(("%s=%s\0" % (name, env[name])).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()[:32]
+
+
+def _run(lines: Sequence[str], env: Dict[str, str], cwd: str, timeout: float) -> Answer:
+    text = "\n".join(lines) + "\n"
+    argv: List[str] = ["bash", "-l", "-c", _SCRIPT, "clusterddp-setup"]
+    try:
+        given = text.encode("utf-8", "surrogateescape")
+        return Child(argv, env=env, timeout=timeout, cwd=cwd, given=given).answer()
+    except FileNotFoundError as error:
+        raise Refused(
+            "the setup lines need bash: %s" % error, "install bash on the host, or remove clusterddp_setup"
+        ) from error
+
+
+def _failure(lines: Sequence[str], answer: Answer) -> str:
+    """One line on why the lines did not reach their end."""
+    said = answer.last_line()
+    tail = ": " + said if said else ""
+    if answer.payload[:1] != b"F":
+        return "the setup lines ended the shell with status %s before their end%s" % (answer.status, tail)
+    if ": syntax error" in said or "unexpected EOF" in said or "unexpected end of file" in said:
+        return "the setup lines are not valid shell%s" % tail
+    status, number = answer.payload[1:].decode().split()
+    text = "\n".join(lines).split("\n")
+    line = text[int(number) - 1] if 0 < int(number) <= len(text) else text[0]
+    return "setup line `%s` failed with status %s%s" % (line.strip()[:200], status, tail)
+
+
+def _parse(block: bytes) -> Dict[str, str]:
+    env = {}
+    for entry in block.split(b"\0"):
+        name, equals, value = entry.partition(b"=")
+        if equals and name:
+            env[os.fsdecode(name)] = os.fsdecode(value)
+    return env

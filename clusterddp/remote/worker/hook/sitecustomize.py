@@ -1,0 +1,311 @@
+"""What a worker's interpreter does first: take notes for us, then look as if it had never met us.
+
+The shim puts this folder first on PYTHONPATH. This module restores what that changed, runs the host's own
+sitecustomize in its stead, then: keeps a record of an uncaught exception, dumps stacks on a signal, and
+lets stdout and stderr outlive a full disk. It acts in the worker's main interpreter only: the environment is
+restored before any code of the user, so whatever that starts begins without us.
+
+It is a file of its own on the host, run by any Python from 3.8: it imports nothing of ours, at start-up nothing
+that Python has not loaded already (hence the imports inside functions), and no failure of it reaches the worker.
+Not here: what is made of the record (verdict), the output files and the processes (shim).
+"""  # noqa: INP001 - a data file, imported by its folder
+
+import os
+import sys
+
+TYPE_CHECKING = False  # typing would be one more module that the worker could see
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Type
+
+    Excepthook = Callable[[Type[BaseException], BaseException, Optional[TracebackType]], Any]
+    Place = Tuple[str, int]
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SPOOL = os.path.dirname(HERE)
+STACK_DESCRIPTOR = 250  # the highest that is tried
+STACK_SIGNAL_OFFSET = 7  # above SIGRTMIN; the same number stands in system/proc.py
+LONGEST = 64 * 1024  # characters of a traceback or message that are kept
+
+
+def restore() -> str:
+    """Undo what brought us here; returns ``<start>.<local_rank>``, empty when no shim started this interpreter."""
+    worker = os.environ.pop("CLUSTERDDP_HOOK", "")
+    user = os.environ.pop("CLUSTERDDP_USER_PYTHONPATH", None)
+    if worker:
+        _set_environment("PYTHONPATH", user)
+    original = getattr(sys.modules.get("posix"), "environ", {})
+    for name in ("CLUSTERDDP_HOOK", "CLUSTERDDP_USER_PYTHONPATH"):
+        original.pop(name.encode(), None)
+    sys.path[:] = [entry for entry in sys.path if entry != HERE]
+    sys.path_importer_cache.pop(HERE, None)
+    return worker
+
+
+def _set_environment(name: str, value: "Optional[str]") -> None:
+    original = getattr(sys.modules.get("posix"), "environ", {})  # what os.environ was made from
+    if value is None:
+        os.environ.pop(name, None)
+        original.pop(os.fsencode(name), None)
+    else:
+        os.environ[name] = value
+        original[os.fsencode(name)] = os.fsencode(value)
+
+
+def install(worker: str) -> None:
+    """Set up the record of exceptions, the stack signal and the output that survives, each by itself."""
+    for step in (keep_exceptions, dump_stacks, survive_full_disk):
+        try:
+            step(worker)
+        except Exception:  # noqa: BLE001, S112 - a worker without one of them is still a worker
+            continue
+
+
+def keep_exceptions(worker: str) -> None:
+    """Write the record of an uncaught exception before the excepthook in force prints it."""
+    previous = sys.excepthook
+    pid = os.getpid()
+    workdir = os.getcwd()
+
+    def excepthook(kind: "Type[BaseException]", value: BaseException, trace: "Optional[TracebackType]", /) -> "Any":
+        if os.getpid() == pid:  # a forked child's exception is not the worker's
+            try:
+                write_record(worker, workdir, kind, value, trace)
+            except BaseException:  # noqa: BLE001 - printing comes first
+                pass
+        return previous(kind, value, trace)
+
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(excepthook, name, getattr(previous, name, None))
+    if previous is sys.__excepthook__:  # "is it the default?" is asked by comparing the two
+        sys.__excepthook__ = excepthook
+    sys.excepthook = excepthook
+
+
+def write_record(
+    worker: str, workdir: str, kind: "Type[BaseException]", value: BaseException, trace: "Optional[TracebackType]"
+) -> None:
+    """Write ``errors/<worker>.json``, and torchrun's own error file unless ``record`` has."""
+    import time
+
+    now = time.time_ns()
+    try:
+        text = str(value)[:LONGEST]
+    except Exception:  # noqa: BLE001 - its __str__ is the user's code
+        text = "<exception str() failed>"
+    stack = format_stack(kind, value, trace)
+    file, line = user_place(value, trace, workdir)
+    module = "" if kind.__module__ in ("builtins", "__main__") else kind.__module__ + "."
+    record: "Dict[str, Any]" = {
+        "message": {
+            "message": "%s: %s" % (kind.__name__, text),
+            "extraInfo": {"py_callstack": stack[-LONGEST:], "timestamp": str(now // 10**9)},
+        },
+        "exc_type": module + kind.__qualname__,
+        "exc_message": text,
+        "file": file,
+        "line": line,
+        "time_ns": now,
+        "pid": os.getpid(),
+    }
+    body = encode(record)
+    _replace(os.path.join(SPOOL, "errors", worker + ".json"), body)
+    torch_file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if torch_file and not os.path.exists(torch_file):
+        _replace(torch_file, body)
+
+
+def format_stack(kind: "Type[BaseException]", value: BaseException, trace: "Optional[TracebackType]") -> str:
+    """The traceback as Python prints it; of an interrupt only its frames.
+
+    Loading the traceback module evaluates strings, and that makes Python forget that it has to end by SIGINT.
+    """
+    if issubclass(kind, KeyboardInterrupt):
+        return "".join('File "%s", line %d\n' % place for place in _places(trace, "")) + kind.__name__
+    import traceback
+
+    return "".join(traceback.format_exception(kind, value, trace))
+
+
+def encode(value: "Any") -> str:
+    """JSON of nested dicts, strings and integers; the json module is avoided as traceback above."""
+    if isinstance(value, dict):
+        return "{%s}" % ", ".join("%s: %s" % (encode(name), encode(entry)) for name, entry in value.items())
+    if not isinstance(value, str):
+        return str(value)
+    units = value.encode("utf-16-be", "surrogatepass")
+    return '"%s"' % "".join(_escape(units[at], units[at + 1]) for at in range(0, len(units), 2))
+
+
+def _escape(high: int, low: int) -> str:
+    plain = not high and 31 < low < 127 and low not in b'"\\'
+    return chr(low) if plain else "\\u%02x%02x" % (high, low)
+
+
+def _replace(path: str, body: str) -> None:
+    """Write a file whole or not at all: torchrun's agent fails on half a record."""
+    temporary = "%s.%d" % (path, os.getpid())
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(body)
+        os.replace(temporary, path)
+    except OSError:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass  # it never was
+
+
+def user_place(value: BaseException, trace: "Optional[TracebackType]", workdir: str) -> "Tuple[str, int]":
+    """The file and line a user wants to read first: the innermost frame of the project.
+
+    Without one, the innermost that no package manager installed; else the innermost; else ``("", 0)``.
+    """
+    places = list(_places(trace, workdir))
+    if isinstance(value, SyntaxError) and value.filename and os.path.isfile(value.filename):
+        places.append((os.path.abspath(value.filename), value.lineno or 0))
+    written = [place for place in places if not _installed(place[0])]
+    project = [place for place in written if place[0].startswith(os.path.join(workdir, ""))]
+    best: "List[Place]" = project or written or places
+    return best[-1] if best else ("", 0)
+
+
+def _places(trace: "Optional[TracebackType]", workdir: str) -> "Iterator[Place]":
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        yield (name if name.startswith("<") else os.path.normpath(os.path.join(workdir, name))), trace.tb_lineno
+        trace = trace.tb_next
+
+
+def _installed(name: str) -> bool:
+    library = os.path.join(os.path.dirname(os.__file__), "")
+    return name.startswith(("<", library)) or "/site-packages/" in name or "/dist-packages/" in name
+
+
+def dump_stacks(worker: str) -> None:
+    """Append every thread's stack to ``stacks/<worker>`` on the stack signal; the worker goes on."""
+    known = "faulthandler" in sys.modules
+    import faulthandler
+
+    first = __import__("_signal").SIGRTMIN  # signal itself, with its enums, is not loaded yet
+    faulthandler.register(first + STACK_SIGNAL_OFFSET, file=stack_file(worker), all_threads=True)
+    if not known:
+        del sys.modules["faulthandler"]  # what is registered stays; the worker's own import finds it anew
+
+
+def stack_file(worker: str) -> int:
+    """A descriptor for the stacks, above the script's own numbers; programs that it starts do not get it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    low = os.open(os.path.join(SPOOL, "stacks", worker), flags, 0o600)
+    for high in range(STACK_DESCRIPTOR, STACK_DESCRIPTOR - 20, -1):
+        try:
+            os.fstat(high)
+        except OSError:  # free, or beyond the limit of open files
+            try:
+                os.dup2(low, high, inheritable=False)
+            except OSError:
+                break
+            os.close(low)
+            return high
+    return low
+
+
+def survive_full_disk(worker: str) -> None:
+    """Have the worker's own writes to stdout and stderr succeed when the disk is full.
+
+    Only an instance attribute of the raw files is set, so that the streams stay the very objects Python made.
+    """
+    for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
+        buffer: "Any" = getattr(stream, "buffer", None)  # under -u this is the raw file itself
+        raw = getattr(buffer, "raw", buffer)
+        if raw is not None:
+            raw.write = _surviving(raw.write, worker, name)
+
+
+def _surviving(write: "Callable[[Any], Any]", worker: str, name: str) -> "Callable[[Any], Any]":
+    lost = 0  # bytes, not told yet
+    step = 0.0  # seconds between two reports while the disk stays full; they grow
+    due = 0.0
+
+    def tell() -> None:
+        nonlocal lost
+        if lost and _report_loss(worker, name, lost):
+            lost = 0
+
+    def surviving(data: "Any", /) -> "Any":
+        nonlocal lost, step, due
+        try:
+            written = write(data)
+        except OSError as error:
+            size = _size_if_full(error, data)
+            if size is None:
+                raise
+            if not step:
+                _at_exit(tell)
+            lost += size
+            if _seconds() >= due:
+                step = min(2 * step or 1.0, 600.0)
+                due = _seconds() + step
+                tell()
+            return size
+        if lost:
+            tell()
+        if written and written < memoryview(data).nbytes:  # the disk is full now, or says why it is not
+            return written + (surviving(memoryview(data).cast("B")[written:]) or 0)
+        return written
+
+    surviving.__name__ = "write"
+    surviving.__qualname__ = "FileIO.write"
+    return surviving
+
+
+def _size_if_full(error: OSError, data: "Any") -> "Optional[int]":
+    """How many bytes are lost with this error; None when it says anything but a full disk or quota."""
+    import errno
+
+    return memoryview(data).nbytes if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
+
+
+def _seconds() -> float:
+    return float(__import__("time").monotonic())
+
+
+def _at_exit(call: "Callable[[], None]") -> None:
+    """Only from the first loss on: a worker that loses nothing never sees it."""
+    __import__("atexit").register(call)
+
+
+def _report_loss(worker: str, name: str, lost: int) -> bool:
+    """Append an ``output_lost`` event, in the form of spool/events.py; False where it has no room either."""
+    import time
+
+    start, _, local_rank = worker.partition(".")
+    values = (time.time_ns(), int(start), int(local_rank), name, lost)
+    line = '{"event":"output_lost","time":%d,"start":%d,"local_rank":%d,"stream":"%s","bytes":%d}\n' % values
+    try:
+        fd = os.open(os.path.join(SPOOL, "events.jsonl"), os.O_WRONLY | os.O_APPEND)
+    except OSError:
+        return True  # the run's folder is gone: nobody is left to tell
+    try:
+        # A full disk may have torn the record before.
+        return os.write(fd, b"\n" + line.encode()) > len(line)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def hand_over() -> None:
+    """Import the host's own sitecustomize under its name; without one, Python is told so as ever (ImportError)."""
+    sys.modules.pop("sitecustomize", None)
+    __import__("sitecustomize")
+
+
+if __name__ == "sitecustomize":
+    _worker = restore()
+    try:
+        hand_over()
+    finally:
+        if _worker:
+            install(_worker)  # after the host's own, whose excepthook we keep

@@ -1,0 +1,288 @@
+"""The parent of one worker: torchrun starts it in the worker's place (PYTHON_EXEC), it starts the worker.
+
+It opens the worker's output files, records the start, forks, execs the real interpreter with the startup hook,
+forwards signals, records how the worker ended, and then dies the same way, so that torchrun sees no difference.
+While it lives the worker cannot outlive its agent: the agent's death reaches the shim, the shim's the worker.
+Not here: the worker's environment (worker/environment.py), what its interpreter does first
+(worker/hook/sitecustomize.py).
+"""
+
+import errno
+import json
+import os
+import signal
+import sys
+import time
+from types import FrameType
+from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
+
+from ..spool.events import append_event
+from ..system import disk_space, proc
+from .environment import given_environment, recorded, worker_environment, wrong_size
+from .oom import Kills
+
+# torchrun ends a worker by killpg on the shim. The worker has a group of its own, so its whole group gets the
+# signal, DataLoader workers and all, as it would without us.
+TO_GROUP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGCONT, signal.SIGTSTP)
+# "Save a checkpoint": meant for the script alone. Their default action would kill its spawned children.
+TO_WORKER = (signal.SIGUSR1, signal.SIGUSR2)
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL)
+AGENT_DIED = signal.SIGRTMIN + 8  # from the kernel: the group is killed, and that is still recorded
+OURS = (*TO_GROUP, *TO_WORKER, AGENT_DIED)
+
+OOM_SCORE = 500  # the kernel takes a worker before the agent, the supervisor and sshd
+CANNOT_EXEC = 127
+NOT_THE_SCRIPT = 125
+ERR_ROOM = 16 << 10  # bytes that a worker can write on stderr when the disk is full: a traceback or two
+
+
+class Worker(NamedTuple):
+    """One worker to be: where its things lie and how it is started."""
+
+    spool: str
+    start: int
+    local_rank: int
+    python: str
+    args: List[str]
+    env: Dict[str, str]
+    record: Dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """``<start>.<local_rank>``, as its files are named."""
+        return "%d.%d" % (self.start, self.local_rank)
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Append an event about this worker; a full disk loses it."""
+        append_event(
+            os.path.join(self.spool, "events.jsonl"), name, start=self.start, local_rank=self.local_rank, **fields
+        )
+
+
+def main(argv: List[str]) -> int:
+    """Run one worker to its end and die as it died.
+
+    Args:
+        argv: The spool, then the worker interpreter's own arguments as torchrun gave them.
+
+    Returns:
+        The worker's exit code; where a signal ended it, this process ends by that signal instead.
+    """
+    spool, args = os.path.abspath(argv[0]), argv[1:]
+    if not _follow_agent(spool):
+        return CANNOT_EXEC
+    environment = given_environment(dict(os.environ))
+    local_rank = int(environment.get("LOCAL_RANK") or 0)
+    try:
+        plan = _read_json(spool, "plan.json")
+        python = plan["python"]
+        start, out, err = open_output(spool, local_rank)
+    except (OSError, ValueError, KeyError) as error:
+        sys.stderr.write("clusterddp: cannot start a worker from %s: %r; start a new run\n" % (spool, error))
+        return CANNOT_EXEC
+    environment.update(_secrets(spool))
+    env = worker_environment(environment, spool, "%d.%d" % (start, local_rank))
+    worker = Worker(spool, start, local_rank, python, args, env, recorded(environment))
+    wrong = wrong_size(plan, worker.record)
+    return refuse(worker, err, wrong) if wrong else _die_like(run(worker, out, err))
+
+
+def refuse(worker: Worker, err: int, reason: str) -> int:
+    """Start no worker: its events and its output say why."""
+    worker.event("worker_started", pid=os.getpid(), **worker.record)
+    os.write(err, ("clusterddp: %s\n" % reason).encode())
+    ended = {"status": NOT_THE_SCRIPT << 8, "exit_code": NOT_THE_SCRIPT, "signal": None, "maxrss_kib": None}
+    worker.event("worker_exited", rank=worker.record["rank"], pid=os.getpid(), **ended)
+    return NOT_THE_SCRIPT
+
+
+def _follow_agent(spool: str) -> bool:
+    """Hear of the agent's death from the kernel; False if it died before that."""
+    proc.set_pdeathsig(AGENT_DIED)
+    try:
+        supervisor = int(_read_json(spool, "supervisor.json")["pid"])
+    except (OSError, ValueError, KeyError):
+        return True  # started without a supervisor: nobody else can tell whose child we are
+    return os.getppid() not in (1, supervisor)
+
+
+def _read_json(spool: str, name: str) -> Any:
+    with open(os.path.join(spool, name), "rb") as file:
+        return json.loads(file.read())
+
+
+def _secrets(spool: str) -> Dict[str, str]:
+    try:
+        return dict(_read_json(spool, "secrets.json"))
+    except FileNotFoundError:
+        return {}
+
+
+def open_output(spool: str, local_rank: int) -> Tuple[int, int, int]:
+    """The number of this start, and its output files opened for appending.
+
+    The first name that nobody has is ours, so restarts, even two at once, never share a file. Where the
+    disk takes no new file the worker runs unheard rather than not at all.
+
+    Returns:
+        start, descriptor of the out file, descriptor of the err file.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    start = 0
+    while True:
+        stem = os.path.join(spool, "logs", "%d.%d" % (start, local_rank))
+        try:
+            out = os.open(stem + ".out", flags | os.O_EXCL, 0o600)
+            return start, out, _open_err(stem + ".err", flags)
+        except FileExistsError:
+            start += 1
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return start, os.open(os.devnull, os.O_WRONLY), os.open(os.devnull, os.O_WRONLY)
+
+
+def _open_err(path: str, flags: int) -> int:
+    err = os.open(path, flags, 0o600)
+    disk_space.reserve(path, ERR_ROOM)
+    return err
+
+
+def run(worker: Worker, out: int, err: int) -> int:
+    """Fork, exec, forward signals, wait, record both ends.
+
+    The child waits until its start is on record: no line of it is ever read before its rank is known.
+
+    Returns:
+        The raw wait status.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, OURS)  # none gets lost between the fork and the handlers
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some daemons leave it, nothing could be waited for
+    parent, kills = os.getpid(), Kills()
+    released, release = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(release)
+        _child(worker, parent, released, out, err)
+    os.setpgid(pid, pid)
+    told: List[Tuple[int, int]] = []
+    _forward_to(pid, told)
+    worker.event("worker_started", pid=pid, **worker.record)
+    for fd in (released, release, out, err):
+        os.close(fd)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, OURS)
+    status = _wait(worker, pid, kills, told)
+    _keep_torch_record(worker)
+    return status
+
+
+def _child(worker: Worker, parent: int, released: int, out: int, err: int) -> NoReturn:
+    try:
+        os.setpgid(0, 0)
+        proc.set_pdeathsig(signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(CANNOT_EXEC)  # the shim died in between; nobody wants this worker
+        proc.set_oom_score_adj(OOM_SCORE)
+        os.read(released, 1)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        _default_signals()
+        os.execve(worker.python, [worker.python, *worker.args], worker.env)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        text = "clusterddp: cannot start %s: %s; check clusterddp_python\n" % (worker.python, reason)
+        os.write(2, os.fsencode(text))
+    finally:
+        os._exit(CANNOT_EXEC)
+
+
+def _default_signals() -> None:
+    """The dispositions and the mask of a program started at a login; Python and daemons ignore some signals."""
+    for number in signal.valid_signals():
+        try:
+            signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            continue  # SIGKILL, SIGSTOP and the C library's own
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _forward_to(pid: int, told: List[Tuple[int, int]]) -> None:
+    """Send the worker what is sent to us; ignore what a terminal would stop us with.
+
+    What tells it to end goes into ``told`` (signal, ns), unless it has ended by then: who died of what is evidence.
+    """
+
+    def to_group(number: int, _frame: Optional[FrameType]) -> None:
+        deadly = signal.SIGKILL if number == AGENT_DIED else number
+        if deadly in ENDING and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            told.append((int(deadly), time.time_ns()))
+        _quietly(os.killpg, pid, deadly)
+
+    def to_worker(number: int, _frame: Optional[FrameType]) -> None:
+        _quietly(os.kill, pid, number)
+
+    for number in (*TO_GROUP, AGENT_DIED):
+        signal.signal(number, to_group)
+    for number in TO_WORKER:
+        signal.signal(number, to_worker)
+    for number in (signal.SIGTTIN, signal.SIGTTOU):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _quietly(call: Any, pid: int, number: int) -> None:
+    try:
+        call(pid, number)
+    except OSError:
+        pass  # it ended by itself in this moment
+
+
+def _wait(worker: Worker, pid: int, kills: Kills, told: List[Tuple[int, int]]) -> int:
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, OURS)  # once reaped, its pid may be somebody else's
+    _, status, usage = os.wait4(pid, 0)
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+    worker.event(
+        "worker_exited",
+        rank=worker.record["rank"],
+        pid=pid,
+        status=status,
+        exit_code=128 + number if number else os.WEXITSTATUS(status),
+        signal=number,
+        maxrss_kib=usage.ru_maxrss,
+        oom_kills=kills.since() if status else 0,
+        told=told,
+    )
+    return status
+
+
+def _keep_torch_record(worker: Worker) -> None:
+    """Copy what torch's ``record`` wrote when the hook wrote nothing (``os._exit`` after a caught exception)."""
+    own = os.path.join(worker.spool, "errors", worker.key + ".json")
+    source = worker.env["TORCHELASTIC_ERROR_FILE"]
+    if source == own or os.path.exists(own):
+        return
+    try:
+        with open(source, "rb") as file:
+            body = file.read()
+        with open(own + ".new", "wb", opener=_private) as copy:
+            copy.write(body)
+        os.replace(own + ".new", own)
+    except OSError:
+        return  # there is none, or no room for it
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def _die_like(status: int) -> int:
+    """The worker's exit code, or this process's end by the worker's signal, without a core file of ours."""
+    if not os.WIFSIGNALED(status):
+        return os.WEXITSTATUS(status)
+    number = os.WTERMSIG(status)
+    proc.forbid_core_dump()
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+    os.kill(os.getpid(), number)
+    return 128 + number  # not reached: a signal that ended the worker ends this process

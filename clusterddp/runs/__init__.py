@@ -1,0 +1,1 @@
+"""A run as the operator sees it: started, followed, judged, stopped."""

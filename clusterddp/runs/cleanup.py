@@ -1,0 +1,90 @@
+"""What ``down`` leaves of a project on its hosts, and what is found there that nobody looks after.
+
+Not here: stopping runs (runs/run.py), what may be removed (remote/cleanup/uninstall.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.hosts.client import each
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from clusterddp.hosts.client import Host, Outcome
+    from clusterddp.inventory import HostEntry
+
+LIMIT = 600.0  # seconds; a spool may be many gigabytes on a slow disk
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cleaned:
+    """What was removed on one host, and what is left there.
+
+    Attributes:
+        host: The host.
+        spools: How many nodes' spools were removed.
+        bytes: What they and the run dirs took on disk.
+        run_dirs: How many run dirs were removed.
+        helpers: How many copies of our helper were removed.
+        kept: Ended runs of the project that still have processes, so that their files were kept.
+        workdirs: Workdirs that no run on record speaks of, and the days since the last sync; never removed.
+        gone: Whether nothing else of ours is left.
+        error: Why the host could not be asked.
+    """
+
+    host: str
+    spools: int = 0
+    bytes: int = 0
+    run_dirs: int = 0
+    helpers: int = 0
+    kept: tuple[str, ...] = ()
+    workdirs: tuple[tuple[str, int], ...] = ()
+    gone: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Orphans:
+    """Processes of a run on a host without a live supervisor; ``known``: a stop of the run can end them."""
+
+    host: str
+    run: str
+    known: bool
+    processes: tuple[tuple[int, str], ...]
+
+
+def clean(
+    entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: str | None, *, purge: bool
+) -> list[Cleaned]:
+    """Remove what is old, or with ``purge`` all ended runs of the project, on every host."""
+
+    def one(entry: HostEntry) -> Cleaned:
+        args = {"hosts": [entry.name], "project": project, "purge": purge}
+        told = host(entry).call("clean", args, timeout=LIMIT)
+        told["kept"] = tuple(told["kept"])
+        told["workdirs"] = tuple((str(path), int(days)) for path, days in told["workdirs"])
+        return Cleaned(host=entry.name, **told)
+
+    outcomes = each(entries, one)
+    return [outcome.value or Cleaned(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
+
+
+def orphans(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> list[Outcome[list[Orphans]]]:
+    """What ended or lost runs have left running, host by host."""
+
+    def one(entry: HostEntry) -> list[Orphans]:
+        told = host(entry).call("orphans", {"hosts": [entry.name]})
+        return [
+            Orphans(
+                host=entry.name,
+                run=found["run"],
+                known=found["known"],
+                processes=tuple((left["pid"], left["command"]) for left in found["processes"]),
+            )
+            for found in told
+        ]
+
+    return each(entries, one)

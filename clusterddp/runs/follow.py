@@ -1,0 +1,133 @@
+"""Follow a run: show its lines as they come, and say how it ended.
+
+Not here: merging and drawing lines (logs/), who failed first (runs/verdict.py), ending the other hosts when one has
+failed (the supervisors do that among themselves: remote/control/leader.py).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import ClusterddpError, HostError, UnreachableError
+from clusterddp.logs.merge import Arrived, Merge, backoff, briefly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from clusterddp.logs.merge import Event
+    from clusterddp.logs.selection import Selection
+    from clusterddp.runs.run import Run
+    from clusterddp.runs.verdict import Verdict
+    from clusterddp.runs.view import RunView
+
+LOST_AFTER = 30.0  # seconds a host is still looked for when all others have ended
+GATHERED = 5.0  # seconds for all hosts of another attempt to begin their parts
+SETTLE = 30.0  # seconds for the hosts' exit records after their logs have ended
+
+
+class Follower:
+    """One run being followed.
+
+    Args:
+        run: The run.
+        selection: Which lines.
+        show: Takes each batch of events to draw.
+        notify: Takes notices, a line each.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        selection: Selection,
+        show: Callable[[list[Event]], None],
+        notify: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        self.run, self.selection, self.show, self.notify = run, selection, show, notify
+        self._merge: Merge | None = None
+        self._alone_since: float | None = None
+        self._wanted: set[str] = set()  # hosts
+        self._broken: set[str] = set()  # of them, whose streams are being opened again, or given up
+
+    def follow(self) -> Verdict | None:
+        """Until every host has ended or is lost; then the verdict, or None while the run goes on or was only read.
+
+        When another attempt follows, on to that.
+        """
+        while True:
+            stream, hosts = self.run.tail(self.selection), self.run.selected(self.selection)
+            self._wanted, self._broken = set(hosts), set()
+            self._alone_since = None
+            with Merge(hosts, stream, follow=self.selection.follow, retry=self._retry) as self._merge:
+                for events in self._merge:
+                    if self._broken:
+                        self._broken -= {event.host for event in events if isinstance(event, Arrived)}
+                    self.show(events)
+            if not self.selection.follow:
+                return None
+            view = self._ended()
+            if view.attempt == self.run.attempt:
+                return view.verdict()
+            self.selection = replace(self.selection, start={}, tail=None)
+            self.run = self.run.at(view)
+            self.notify(f"attempt {view.attempt} on {', '.join(view.record['hosts'])}")
+
+    def _retry(self, attempt: int, error: ClusterddpError) -> float | None:
+        """Look for lost hosts for ever while others live, or none has ended; for a while when the others have ended."""
+        if not self.selection.follow:
+            return briefly(attempt, error)
+        if isinstance(error, HostError):
+            self._broken.add(error.host)
+        if not isinstance(error, UnreachableError):
+            return None
+        ended = self._merge.ended if self._merge else {}
+        if ended and self._wanted <= set(ended) | self._broken:
+            if any(_missed(record, error.host) for record in ended.values()):
+                return None
+            self._alone_since = self._alone_since or time.monotonic()
+            if time.monotonic() - self._alone_since > LOST_AFTER:
+                return None
+        return backoff(attempt, error)
+
+    def _ended(self) -> RunView:
+        """The hosts' logs have ended; their exit records are there, or come at once, or another attempt does.
+
+        Until it is clear which, hosts that have not told us their end are left alone: they may not answer at all.
+        """
+        deadline = time.monotonic() + SETTLE
+        ended = set(self._merge.ended) if self._merge else set()
+        asked, began = set(ended), None
+        while True:
+            late = time.monotonic() > deadline
+            view = self._look(asked, patient=not late)
+            if view and view.attempt > self.run.attempt:
+                if not asked >= set(view.record["hosts"]):
+                    asked = set(view.record["hosts"])  # a spare among them has not been asked yet
+                    continue
+                began = began or time.monotonic()
+                if all(self.run.at(view).spools.values()) or time.monotonic() - began > GATHERED:
+                    return view  # who is not there yet, or does not answer, is looked for while the others are shown
+            if view and not view.live:
+                view = self._look(None, patient=not late)
+            if view and not view.live and (late or not ended & set(view.silent)):
+                return view  # who has told us its end and is silent now answers again, or it is lost after all
+            if view and late and view.state() != "queued" and self.selection.hosts is None:
+                return view
+            time.sleep(0.1)
+
+    def _look(self, hosts: set[str] | None, *, patient: bool) -> RunView | None:
+        """The run as its hosts, or these, tell it; while we are patient None when none of them answers."""
+        try:
+            return self.run.view(hosts)
+        except ClusterddpError:
+            if not patient:
+                raise
+            return None
+
+
+def _missed(record: Mapping[str, Any] | None, host: str) -> bool:
+    """Whether a node has ended its part because that host was out of its reach too."""
+    reason = str(record.get("reason")) if record and record.get("ours") else ""
+    return " lost" in reason and host in re.findall(r"[^\s,]+", reason)

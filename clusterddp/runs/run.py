@@ -1,0 +1,259 @@
+"""One run, live or past: its lines, its status, its end.
+
+The hosts hold its truth; this holds how to ask them. Not here: starting one (api.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from clusterddp.errors import RunError, UnreachableError
+from clusterddp.hosts.client import Outcome, each
+from clusterddp.launch.options import GRACE
+from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, briefly, lines
+from clusterddp.runs import stacks
+from clusterddp.runs import view as runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.remote.shared.frames import Frame
+    from clusterddp.runs.stacks import WorkerStack
+    from clusterddp.runs.verdict import Verdict
+
+STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
+
+
+class Survivor(NamedTuple):
+    """A process that a stop could not end."""
+
+    pid: int
+    command: str
+    state: str = ""  # the kernel's letter; D: a sleep that no signal ends
+    user: str = ""  # whose rights it has, if not those of the connection's user
+
+    def __str__(self) -> str:
+        notes = ["in a sleep that no signal ends"] if self.state == "D" else []
+        notes += [f"of user {self.user}"] if self.user else []
+        return f"{self.pid} ({'; '.join([self.command, *notes])})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """What a stop found on one host.
+
+    Attributes:
+        host: The host.
+        found: How many processes of the run there were.
+        killed: How many of them SIGTERM and the grace did not end, but SIGKILL.
+        survivors: Those that are still there.
+        unknown: What could not be looked at, a line each; then nothing is proved.
+        gpus: How many NVIDIA GPUs were asked whether they are held; None: the host has none, nothing is claimed.
+        error: Why the host could not be asked at all.
+    """
+
+    host: str
+    found: int = 0
+    killed: int = 0
+    survivors: tuple[Survivor, ...] = ()
+    unknown: tuple[str, ...] = ()
+    gpus: int | None = None
+    error: str = ""
+
+    @property
+    def proved_empty(self) -> bool:
+        """Whether it is certain that nothing of the run is left on the host."""
+        return not (self.survivors or self.unknown or self.error)
+
+    @property
+    def words(self) -> str:
+        """The same in one line."""
+        if self.error:
+            return self.error
+        ended = self.found - len(self.survivors)
+        line = f"{ended} process{'' if ended == 1 else 'es'} ended"
+        if self.killed:
+            line += f" ({self.killed} by SIGKILL)"
+        if self.survivors:
+            line += f", still there: {', '.join(map(str, self.survivors))}"
+        if self.unknown:
+            line += f", not proved: {'; '.join(self.unknown)}"
+        if not self.proved_empty:
+            return line
+        return f"{line}, {'' if self.gpus is None else 'no GPU held, '}proved empty"
+
+
+class Hosts(Protocol):
+    """What a run needs of its Cluster."""
+
+    inventory: Inventory
+    notify: Callable[[str], None]
+
+    def host(self, name: str) -> Host:
+        """The open host of that name."""
+
+    def gather(self, run: str, hosts: Container[str] | None = None) -> tuple[list[dict[str, Any]], list[str]]:
+        """The run's nodes as the hosts tell them, and the hosts that do not answer."""
+
+
+def spools_now(view: runs.RunView, inventory: Inventory) -> dict[str, str]:
+    """The last attempt's folder on each host; empty for one that did not answer, or that is only starting its part."""
+    starting = {entry.name for entry in inventory.hosts} & set(view.record.get("hosts", ())) if view.live else set()
+    return view.current | dict.fromkeys(sorted(starting - view.current.keys()), "")
+
+
+@dataclass
+class Run:
+    """One run, live or past. The hosts hold its truth; this holds how to ask them.
+
+    Attributes:
+        cluster: Its hosts.
+        id: The run id.
+        attempt: The attempt that is looked at: the last one, unless ``of_attempt`` chose another.
+        spools: That attempt's folder on each of its hosts; empty for one that did not answer, or is only starting.
+        record: What the run wrote down of itself.
+        attempts: Every attempt's spools; empty for a run that has just been started.
+    """
+
+    cluster: Hosts
+    id: str
+    attempt: int
+    spools: Mapping[str, str]
+    record: Mapping[str, Any] = field(repr=False)
+    attempts: Mapping[int, Mapping[str, str]] = field(default_factory=dict, repr=False)
+
+    def of_attempt(self, number: int) -> Run:
+        """The same run as of one attempt: whose lines ``logs`` and ``tail`` give.
+
+        Raises:
+            RunError: no host that answers knows of such an attempt.
+        """
+        known = {self.attempt: self.spools, **self.attempts}
+        if number not in known:
+            numbers = ", ".join(map(str, sorted(known)))
+            raise RunError(f"run {self.id} has no attempt {number}", remedy=f"its attempts: {numbers}")
+        return replace(self, attempt=number, spools=known[number], attempts=known)
+
+    @property
+    def hosts(self) -> set[str]:
+        """Every host that has, or had, or may get a part in it."""
+        earlier = (name for spools in self.attempts.values() for name in spools)
+        return {*self.spools, *earlier, *self.record.get("hosts", ()), *self.record.get("spares", ())}
+
+    def at(self, view: runs.RunView) -> Run:
+        """The same run as of the last attempt of a view."""
+        spools = spools_now(view, self.cluster.inventory)
+        return replace(self, attempt=view.attempt, spools=spools, attempts=view.spools)
+
+    def view(self, hosts: Container[str] | None = None) -> runs.RunView:
+        """The run as its hosts, or these of them, tell it now.
+
+        Raises:
+            RunError: no host that answers knows it.
+            HostError, HostsError: none of its hosts answers.
+        """
+        nodes, silent = self.cluster.gather(self.id, hosts or self.hosts)
+        for view in runs.views(nodes, silent):
+            if view.run == self.id:
+                return view
+        raise RunError(f"run {self.id} is on no host that answers")
+
+    def status(self) -> dict[str, Any]:
+        """The contract's status object."""
+        return self.view().to_json()
+
+    def stacks(self) -> list[WorkerStack]:
+        """Where each live worker is now, by rank. A host that does not answer is missing, and its error is told.
+
+        It takes a few seconds at most, and does not disturb the workers.
+        """
+
+        def ask(entry: HostEntry) -> list[WorkerStack]:
+            told = self.cluster.host(entry.name).call("stacks", {"spool": self.spools[entry.name]})
+            return stacks.read(entry.name, told)
+
+        entries = [entry for entry in self.cluster.inventory.hosts if self.spools.get(entry.name)]
+        outcomes = each(entries, ask)
+        for outcome in outcomes:
+            if outcome.error:
+                self.cluster.notify(f"no stacks: {outcome.error}")
+        return sorted((stack for outcome in outcomes for stack in outcome.value or ()), key=lambda stack: stack.rank)
+
+    def verdict(self) -> Verdict | None:
+        """How it ended; None while it lives."""
+        return self.view().verdict()
+
+    def logs(self, selection: Selection | None = None, *, follow: bool = False) -> Iterator[LogLine]:
+        """Its lines: the past in order of time, then, with ``follow``, as they come until it ends.
+
+        Args:
+            selection: Which lines; all by default.
+            follow: Go on while it runs (in place of ``selection.follow``).
+        """
+        chosen = replace(selection or Selection(), follow=follow, timed=True)
+        with Merge(
+            self.selected(chosen), self.tail(chosen), follow=follow, retry=backoff if follow else briefly
+        ) as merge:
+            yield from lines(merge)
+
+    def selected(self, selection: Selection) -> list[str]:
+        """The hosts whose streams a selection asks for."""
+        return [name for name in self.spools if selection.hosts is None or name in selection.hosts]
+
+    def tail(self, selection: Selection) -> Callable[[str, Position], Iterator[Frame]]:
+        """What opens a host's stream of the selected lines at a position; a Merge calls it, again after a break."""
+
+        def stream(host: str, at: Position) -> Iterator[Frame]:
+            opened = self.cluster.host(host)
+            spool = self.spools[host] or self._look_up(host)
+            return opened.stream("tail", selection.args(spool, selection.place(host, at)))
+
+        return stream
+
+    def _look_up(self, host: str) -> str:
+        """The spool on a host that did not answer when the run was looked for."""
+        nodes, silent = self.cluster.gather(self.id, {host})
+        found = [node["spool"] for node in nodes if node["attempt"] == self.attempt]
+        if not found:  # nobody knows whether it will be: whoever follows asks again
+            raise UnreachableError(host, "no answer" if silent else f"no part of attempt {self.attempt} is there")
+        return str(found[0])
+
+    def stop(
+        self, *, grace: float = GRACE, reason: str = "by another command", hosts: Iterable[str] = ()
+    ) -> list[Proof]:
+        """End the run on every host (or on ``hosts``), and prove that nothing of it is left.
+
+        Args:
+            grace: Seconds between SIGTERM and SIGKILL.
+            reason: What the run's record will say.
+            hosts: Only these.
+        """
+        earlier = (name for one in self.attempts.values() for name in one)
+        left = (*self.record.get("spares", ()), *self.record.get("lost", ()))
+        names = set(hosts) or {*self.spools, *earlier, *left}
+        entries = [entry for entry in self.cluster.inventory.hosts if entry.name in names]
+        outcomes = each(entries, lambda entry: self._stop_on(entry.name, grace, reason))
+        missing = [Proof(host=name, error="not in the inventory") for name in names]
+        missing = [proof for proof in missing if proof.host not in {entry.name for entry in entries}]
+        return [outcome.value or _unproved(outcome) for outcome in outcomes] + missing
+
+    def _stop_on(self, name: str, grace: float, reason: str) -> Proof:
+        order = {"run": self.id, "hosts": [name], "grace": grace, "reason": reason}
+        answer = self.cluster.host(name).call("stop", order, timeout=grace + STOP_SLACK)
+        nodes = answer["nodes"]
+        left = [process for node in nodes for process in node["survivors"]]
+        return Proof(
+            host=name,
+            found=sum(node["found"] for node in nodes),
+            killed=sum(node["killed"] for node in nodes),
+            survivors=tuple(Survivor(p["pid"], p["command"], p["state"], p["user"]) for p in left),
+            unknown=tuple(reason for node in nodes for reason in node["unknown"]),
+            gpus=nodes[0]["gpus"],
+        )
+
+
+def _unproved(outcome: Outcome[Proof]) -> Proof:
+    return Proof(host=outcome.name, error=str(outcome.error))

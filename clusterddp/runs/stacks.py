@@ -1,0 +1,169 @@
+"""Where the workers of a run are: stacks as the hosts tell them, read, and grouped by equal ones. Pure.
+
+Not here: how a host finds them out (remote/processes/stacks.py), drawing them (cli/tables.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_THREAD = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+)[^(]*\(most recent call first\):$")
+_FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
+_INSTALLED = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/|^<")
+_STATES = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "in uninterruptible sleep",
+    "T": "stopped",
+    "t": "being traced",
+    "Z": "ended",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Frame:
+    """One call: file, line (0 where it is unknown), function."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def installed(self) -> bool:
+        """Whether it is in Python's own library or an installed package, not in the user's code."""
+        return bool(_INSTALLED.search(self.file))
+
+    def __str__(self) -> str:
+        return f"{self.file.rpartition('/')[2]}:{self.line} in {self.function}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerStack:
+    """One worker: its main thread's frames, the outermost first, and its other threads'; none, and why not."""
+
+    rank: int
+    host: str
+    local_rank: int
+    pid: int
+    state: str
+    wchan: str
+    source: str
+    why: str
+    frames: tuple[Frame, ...]
+    threads: tuple[tuple[Frame, ...], ...]
+
+    @property
+    def place(self) -> str:
+        """In a few words: the innermost frame of the user's own, or what keeps the worker."""
+        if not self.frames:
+            kept = f" in {self.wchan}" if self.wchan.strip("0") else ""
+            return f"{self.why or 'no Python frame'}; {_STATES.get(self.state, self.state or 'gone')}{kept}"
+        own = [frame for frame in self.frames if not frame.installed]
+        return str((own or self.frames)[-1])
+
+    def to_json(self) -> dict[str, Any]:
+        """One object of the status's ``stacks``."""
+        names = ("rank", "host", "local_rank", "pid", "state", "wchan", "source", "why", "place")
+        value = {name: getattr(self, name) for name in names}
+        value["frames"] = [_frame_json(frame) for frame in self.frames]
+        value["threads"] = [[_frame_json(frame) for frame in thread] for thread in self.threads]
+        return value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Workers that are at the same place."""
+
+    workers: tuple[WorkerStack, ...]
+
+    def __str__(self) -> str:
+        ranks = ranks_in_words([worker.rank for worker in self.workers])
+        first = self.workers[0]
+        if len(self.workers) == 1:
+            return f"rank {ranks} ({first.host}:{first.local_rank}): {first.place}"
+        return f"ranks {ranks}: {first.place}"
+
+
+def read(host: str, workers: Iterable[Mapping[str, Any]]) -> list[WorkerStack]:
+    """What a host's ``stacks`` operation told."""
+    return [_worker(host, told) for told in workers]
+
+
+def _worker(host: str, told: Mapping[str, Any]) -> WorkerStack:
+    parse = {"py-spy": _py_spy, "faulthandler": _faulthandler}.get(str(told["source"]))
+    threads = parse(str(told["text"])) if parse else []
+    *others, main = threads or [()]
+    return WorkerStack(
+        rank=int(told["rank"]),
+        host=host,
+        local_rank=int(told["local_rank"]),
+        pid=int(told["pid"]),
+        state=str(told["state"]),
+        wchan=str(told["wchan"]),
+        source=str(told["source"]),
+        why=str(told["why"]),
+        frames=main,
+        threads=tuple(others),
+    )
+
+
+def _faulthandler(text: str) -> list[tuple[Frame, ...]]:
+    """Every thread's frames, the main thread's last, as faulthandler prints them."""
+    threads: dict[str, list[Frame]] = {}
+    frames: list[Frame] = []
+    for line in text.splitlines():
+        begun, frame = _THREAD.match(line), _FRAME.match(line)
+        if begun:
+            if begun[1] in threads:  # a second dump, for somebody else
+                break
+            frames = threads.setdefault(begun[1], [])
+        elif frame:
+            number = int(frame[2]) if frame[2].isdigit() else 0
+            frames.append(Frame(file=frame[1], line=number, function=frame[3]))
+    return [tuple(reversed(frames)) for frames in threads.values()]
+
+
+def _py_spy(text: str) -> list[tuple[Frame, ...]]:
+    """The same from py-spy's JSON."""
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return []
+    told.sort(key=lambda thread: thread.get("os_thread_id") == thread.get("pid"))  # the main thread's are equal
+    return [
+        tuple(
+            Frame(file=str(frame["filename"]), line=int(frame["line"]), function=str(frame["name"]))
+            for frame in reversed(thread["frames"])
+        )
+        for thread in told
+    ]
+
+
+def groups(stacks: Sequence[WorkerStack]) -> list[Group]:
+    """Workers with equal stacks together, the largest group first."""
+    found: dict[Any, list[WorkerStack]] = {}
+    for stack in sorted(stacks, key=lambda stack: stack.rank):
+        found.setdefault(stack.frames or (stack.host, stack.place), []).append(stack)
+    together = [Group(workers=tuple(workers)) for workers in found.values()]
+    return sorted(together, key=lambda group: (-len(group.workers), group.workers[0].rank))
+
+
+def ranks_in_words(ranks: Sequence[int]) -> str:
+    """``0-6,9``."""
+    parts: list[list[int]] = []
+    for rank in sorted(ranks):
+        if parts and rank == parts[-1][-1] + 1:
+            parts[-1].append(rank)
+        else:
+            parts.append([rank])
+    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+
+
+def _frame_json(frame: Frame) -> dict[str, Any]:
+    return {"file": frame.file, "line": frame.line, "function": frame.function}

@@ -1,0 +1,1 @@
+"""The project's files: which there are, what hosts lack, sending it."""

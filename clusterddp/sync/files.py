@@ -1,0 +1,297 @@
+"""The project's files as a manifest: which of them are synced, which are not and why, within limits.
+
+In a git project these are the files git knows and the untracked ones it does not ignore, as they are now;
+elsewhere all. Everything left out that a user might miss is named in ``Tree.skipped``.
+
+Not here: bringing them to hosts (sync/push.py).
+"""
+
+# Names are bytes here, because a file name may be no text; pathlib has none such.
+# ruff: noqa: PTH115, PTH118, PTH119, PTH120, PTH123
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import SyncError, UsageError
+from clusterddp.remote.shared import manifest
+from clusterddp.remote.shared.manifest import Entry, as_text, on_disk
+from clusterddp.sync import git as gitfiles
+from clusterddp.sync.hash_cache import HASHES, Hashes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from clusterddp.project import Project
+
+MAX_BYTES = 500 * 10**6
+MAX_FILES = 20_000
+_GIVE_UP = 10 * MAX_FILES  # listed before a folder is refused unseen
+_REMEDY = "keep them out with .gitignore, or allow more with --sync-limit SIZE"
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_NEVER = frozenset((b".git", b".clusterddp", b"__pycache__"))
+_KEY_NAME = re.compile(
+    rb"\.env(\..*)?|.*\.(pem|key|p12|pfx|ppk)|id_(rsa|dsa|ecdsa|ed25519|ecdsa_sk|ed25519_sk)"
+    rb"|\.netrc|\.pypirc|\.git-credentials",
+    re.IGNORECASE,
+)
+_EXAMPLE = re.compile(rb"\.env\.(example|sample|template|dist)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skipped:
+    """A file of the project that is not synced, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tree:
+    """What is synced, as it was when scanned.
+
+    Attributes:
+        root: The project's folder.
+        entries: The manifest, in order.
+        digest: The manifest's digest: the code of a run.
+        size: Bytes in all.
+        skipped: What is left out.
+        git: ``{commit, dirty}``, None outside git.
+    """
+
+    root: Path
+    entries: tuple[Entry, ...]
+    digest: str
+    size: int
+    skipped: tuple[Skipped, ...]
+    git: dict[str, str | bool | None] | None
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """One line for each reason why something is not synced."""
+        reasons: dict[str, list[str]] = {}
+        for item in self.skipped:
+            reasons.setdefault(item.reason, []).append(shown(item.path))
+        return tuple(f"not synced, {reason}: {_listed(paths)}" for reason, paths in reasons.items())
+
+
+def parse_size(text: str) -> int:
+    """Bytes from ``500MB``, ``2G``, ``1.5 GB``, ``100000``; units are decimal.
+
+    Raises:
+        UsageError: it is no size.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", text, re.IGNORECASE)
+    if not match or float(match[1]) == 0:
+        raise UsageError(f"{text!r} is not a size", remedy="write it as 500MB or 2G")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def scan(project: Project, limit: int | None = None) -> Tree:
+    """Look at the project's files and hash those that changed since the last scan.
+
+    Args:
+        project: The project.
+        limit: ``--sync-limit`` in bytes; given, it also lifts the limit on the number of files.
+
+    Raises:
+        SyncError: the folder is a home or ``/``, holds too much, or a file cannot be read.
+    """
+    root = on_disk(as_text(os.fsencode(project.root)))
+    _refuse_home(root)
+    listed = gitfiles.listed(root)
+    names = _walk(root, b"") if listed is None else iter(listed)
+    found = _look(root, _without_environments(names, root))
+    _refuse_large(found, MAX_BYTES if limit is None else limit, MAX_FILES if limit is None else None)
+    skipped: list[Skipped] = []
+    entries = manifest.ordered(_entries(project, root, found, skipped))
+    return Tree(
+        root=project.root,
+        entries=tuple(entries),
+        digest=manifest.digest(entries),
+        size=sum(entry.size for entry in entries),
+        skipped=tuple(skipped),
+        git=None if listed is None else gitfiles.state(root),
+    )
+
+
+def shown(path: str) -> str:
+    """A path for a message: bytes that are no UTF-8, and control characters, escaped."""
+    return "".join(c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in on_disk(c)) for c in path)
+
+
+def _listed(paths: list[str]) -> str:
+    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    return ", ".join(paths[:5]) + more
+
+
+def _refuse_home(root: bytes) -> None:
+    home = os.path.realpath(os.fsencode(Path.home()))
+    if (home + b"/").startswith(root.rstrip(b"/") + b"/"):
+        what = "the home folder" if root == home else "a folder above the home folder"
+        raise SyncError(
+            f"the project would be {os.fsdecode(root)}, {what}",
+            remedy="go to the project's own folder, or make one there with: git init",
+        )
+
+
+def _walk(root: bytes, folder: bytes) -> Iterator[bytes]:
+    """All files below a folder outside git, without what is never synced."""
+    waiting = [folder]
+    while waiting:
+        inside = waiting.pop()
+        try:
+            with os.scandir(os.path.join(root, inside)) as entries:
+                below = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            raise _unreadable(inside, error) from error
+        if any(entry.name == b"pyvenv.cfg" for entry in below) and inside:
+            continue
+        for entry in below:
+            path = os.path.join(inside, entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name not in _NEVER:
+                    waiting.append(path)
+            else:
+                yield path
+
+
+def _without_environments(names: Iterable[bytes], root: bytes) -> list[bytes]:
+    """Without what is never synced: git's own files, ours, bytecode, virtual environments."""
+    kept: list[bytes] = []
+    for name in names:
+        if not _NEVER.intersection(name.split(b"/")) and not name.endswith(b".pyc"):
+            kept.append(name)
+        if len(kept) > _GIVE_UP:
+            raise SyncError(f"{os.fsdecode(root)} holds more than {_GIVE_UP} files", remedy=_REMEDY)
+    environments = {os.path.dirname(name) for name in kept if os.path.basename(name) == b"pyvenv.cfg"} - {b""}
+    if not environments:
+        return kept
+    return [name for name in kept if environments.isdisjoint(_above(name))]
+
+
+def _above(name: bytes) -> Iterator[bytes]:
+    while name:
+        name = os.path.dirname(name)
+        yield name
+
+
+def _look(root: bytes, names: list[bytes]) -> dict[bytes, os.stat_result]:
+    """The lstat of every file that is there; what git knows and the user deleted is not."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = os.lstat(os.path.join(root, name))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise _unreadable(name, error) from error
+    return found
+
+
+def _refuse_large(found: dict[bytes, os.stat_result], most_bytes: int, most_files: int | None) -> None:
+    total = sum(info.st_size for info in found.values())
+    if total > most_bytes:
+        sizes = _by_folder({name: info.st_size for name, info in found.items()}, total)
+        largest = ", ".join(f"{path} ({human_size(size)})" for path, size in sizes)
+        raise SyncError(
+            f"the project holds {human_size(total)}, more than {human_size(most_bytes)}; largest: {largest}",
+            remedy=_REMEDY,
+        )
+    if most_files is not None and len(found) > most_files:
+        counts = _by_folder(dict.fromkeys(found, 1), len(found))
+        largest = ", ".join(f"{path} ({count} files)" for path, count in counts)
+        raise SyncError(
+            f"the project holds {len(found)} files, more than {most_files}; largest: {largest}", remedy=_REMEDY
+        )
+
+
+def _by_folder(weights: dict[bytes, int], total: int) -> list[tuple[str, int]]:
+    """The three heaviest entries, looking into a folder that holds nearly everything."""
+    prefix = b""
+    while True:
+        sums: Counter[bytes] = Counter()
+        for name, weight in weights.items():
+            if name.startswith(prefix):
+                head, slash, _ = name[len(prefix) :].partition(b"/")
+                sums[prefix + head + slash] += weight
+        (first, weight), *_ = top = sums.most_common(3)
+        if weight < 0.9 * total or not first.endswith(b"/"):
+            return [(shown(as_text(name)), weight) for name, weight in top]
+        prefix = first
+
+
+def human_size(size: int) -> str:
+    """``1.2 GB``."""
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.3g} {name}"
+    return f"{size} bytes"
+
+
+def _entries(
+    project: Project, root: bytes, found: dict[bytes, os.stat_result], skipped: list[Skipped]
+) -> Iterator[Entry]:
+    known = Hashes(project.folder)
+    real_root = os.path.realpath(root)
+    for name, info in found.items():
+        path = as_text(name)
+        reason = ""
+        if stat.S_ISLNK(info.st_mode):
+            target = _link_target(root, real_root, name)
+            reason = "" if target else "links that lead out of the project"
+            if target:
+                yield manifest.link_entry(path, target)
+        elif not stat.S_ISREG(info.st_mode):
+            reason = "neither files nor links"
+        elif _looks_like_key(root, name):
+            reason = "they look like keys"
+        else:
+            try:
+                size, content = known.get(root, name, info)
+            except OSError as error:
+                raise _unreadable(name, error) from error
+            yield Entry(path, manifest.FILE, bool(info.st_mode & stat.S_IXUSR), size, content)
+        if reason:
+            skipped.append(Skipped(path=path, reason=reason))
+    if project.folder.is_dir() and known.changed:
+        with contextlib.suppress(UsageError):  # a project that cannot be written is hashed anew each time
+            project.write(HASHES, known.encoded())
+
+
+def _link_target(root: bytes, real_root: bytes, name: bytes) -> str | None:
+    """The relative target of a link that stays inside the project, else None."""
+    full = os.path.join(root, name)
+    target = os.readlink(full)
+    place = os.path.realpath(full)
+    if place != real_root and not place.startswith(real_root + b"/"):
+        return None
+    if target.startswith(b"/"):
+        target = os.path.relpath(place, os.path.realpath(os.path.dirname(full)))
+    return as_text(target) if manifest.stays_inside(as_text(name), as_text(target)) else None
+
+
+def _looks_like_key(root: bytes, name: bytes) -> bool:
+    base = os.path.basename(name)
+    if _KEY_NAME.fullmatch(base):
+        return not _EXAMPLE.fullmatch(base)
+    if not base.startswith(b"id_") or base.endswith(b".pub"):
+        return False
+    try:
+        with open(os.path.join(root, name), "rb") as stream:
+            return b"PRIVATE KEY" in stream.read(200)
+    except OSError as error:
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: bytes, error: OSError) -> SyncError:
+    return SyncError(
+        f"{shown(as_text(name)) or '.'}: cannot be read ({error.strerror})",
+        remedy="make it readable, or keep it out of the sync with .gitignore",
+    )

@@ -1,0 +1,82 @@
+"""What git says about a project: its files, its commit.
+
+Not here: which of the files are synced (sync/files.py).
+"""
+
+# Names are bytes here, because a file name may be no text; pathlib has none such.
+# ruff: noqa: PTH118
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+
+from clusterddp.errors import SyncError
+
+
+def listed(root: bytes) -> list[bytes] | None:
+    """The files git knows below ``root`` and the untracked ones it does not ignore; None outside git.
+
+    Submodules and repositories inside are looked into. What was deleted may still be in the list.
+
+    Raises:
+        SyncError: git is missing or fails.
+    """
+    own = os.path.lexists(os.path.join(root, b".git"))
+    if not own and not _within_another(root):
+        return None
+    names: dict[bytes, None] = {}
+    _list(root, b"", names)
+    return list(names)
+
+
+def state(root: bytes) -> dict[str, str | bool | None]:
+    """``commit`` (None before the first) and ``dirty``."""
+    head = _git(root, "rev-parse", "--verify", "--quiet", "HEAD")
+    changes = _git(root, "status", "--porcelain", "-z", "--untracked-files=normal", "--", ".")
+    commit = head.stdout.decode().strip() if head.returncode == 0 else None
+    return {"commit": commit, "dirty": bool(changes.stdout)}
+
+
+def _within_another(root: bytes) -> bool:
+    """Whether a repository above ``root`` holds it; one that ignores it does not."""
+    try:
+        inside = _git(root, "rev-parse", "--is-inside-work-tree")
+    except SyncError:  # no git on this machine, and nothing here that asks for it
+        return False
+    return inside.stdout.strip() == b"true" and _git(root, "check-ignore", "--quiet", ".").returncode != 0
+
+
+def _list(root: bytes, folder: bytes, names: dict[bytes, None]) -> None:
+    place = os.path.join(root, folder) if folder else root
+    result = _git(place, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if result.returncode:
+        said = result.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+        raise SyncError(f"{os.fsdecode(place)}: git cannot list the files ({said[0]})")
+    for name in result.stdout.split(b"\0"):
+        path = os.path.join(folder, name.rstrip(b"/"))
+        if not name:
+            continue
+        if not _is_folder(os.path.join(root, path)):
+            names[path] = None
+        elif os.path.lexists(os.path.join(root, path, b".git")):
+            _list(root, path, names)
+
+
+def _is_folder(path: bytes) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _git(place: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:
+    # A hook's GIT_DIR or GIT_INDEX_FILE would answer for another repository.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"
+    try:
+        return subprocess.run(
+            ["git", *words], cwd=place, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+    except FileNotFoundError as error:
+        raise SyncError("this is a git project, but git is not on this machine", remedy="install git") from error

@@ -1,0 +1,61 @@
+"""Hashes of earlier scans, so that only changed files are read again.
+
+A hash is good while the file's size, times and inode are the same. Not here: which files (sync/files.py).
+"""
+
+# Names are bytes here, because a file name may be no text; pathlib has none such.
+# ruff: noqa: PTH118
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+from clusterddp.remote.shared.manifest import Stats, as_text, hash_file, stats_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HASHES = "hashes.json"
+_FRESH = 2 * 10**9  # ns: a file this young may change again without its times telling
+
+
+class Hashes:
+    """The hashes kept in a project's folder, and those of this scan."""
+
+    def __init__(self, folder: Path) -> None:
+        self._started = time.time_ns()
+        self._kept: dict[str, tuple[Stats, str]] = {}
+        self.read = 0  # files hashed anew
+        try:
+            loaded = json.loads((folder / HASHES).read_bytes())
+        except (OSError, ValueError):
+            loaded = {}
+        self._old: dict[str, tuple[Stats, str]] = {path: (stats, content) for path, (stats, content) in loaded.items()}
+
+    @property
+    def changed(self) -> bool:
+        """Whether this scan has learned anything."""
+        return self._kept != self._old
+
+    def encoded(self) -> bytes:
+        """What to keep for the next scan."""
+        return json.dumps(self._kept, separators=(",", ":")).encode()
+
+    def get(self, root: bytes, name: bytes, info: os.stat_result) -> tuple[int, str]:
+        """Size and sha256 of a file.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        path, stats = as_text(name), stats_of(info)
+        known = self._old.get(path)
+        if known and known[0] == stats:
+            self._kept[path] = known
+            return info.st_size, known[1]
+        self.read += 1
+        size, content = hash_file(os.path.join(root, name))
+        if max(info.st_mtime_ns, info.st_ctime_ns) < self._started - _FRESH:
+            self._kept[path] = (stats, content)
+        return size, content

@@ -1,0 +1,232 @@
+"""Bring the project's files to hosts: the same manifest on each, proved by its digest.
+
+Two round trips at most: ask every host whether it has the digest already; send the others the manifest and
+the contents they lack, packed once for all hosts that lack the same. `unchanged` costs the first one only.
+
+Not here: which files (sync/files.py); what a host replaces, keeps and refuses (remote/sync/apply.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import HostError, SyncError
+from clusterddp.hosts import client
+from clusterddp.remote.shared import manifest
+from clusterddp.remote.shared.manifest import Entry
+from clusterddp.sync.files import shown
+from clusterddp.sync.upload import Packs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.sync.files import Tree
+
+_TRIES = 3  # a host may change between being asked and being sent
+_TIMEOUT = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """A host's own version of a file, where it is now. The same name: it stays, and is no longer synced."""
+
+    path: str
+    kept_as: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostSync:
+    """What syncing did on one host.
+
+    Attributes:
+        name: The host.
+        workdir: The folder that holds the code now, absolute; a sibling while another run is live.
+        digest: The digest of the code, proved there.
+        sent: Files sent.
+        sent_bytes: Their bytes, before compression.
+        removed: Files removed there.
+        kept: The host's own versions that were in the way.
+        notice: Why ``workdir`` is not the usual one, or empty.
+    """
+
+    name: str
+    workdir: str
+    digest: str
+    sent: int = 0
+    sent_bytes: int = 0
+    removed: int = 0
+    kept: tuple[Kept, ...] = ()
+    notice: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncResult:
+    """Every host's part, in the order given; all hold ``digest``."""
+
+    digest: str
+    hosts: tuple[HostSync, ...]
+
+    @property
+    def workdirs(self) -> Mapping[str, str]:
+        """Host name → workdir."""
+        return {host.name: host.workdir for host in self.hosts}
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """One line for everything a user should know, the same of several hosts once."""
+        lines: dict[str, list[str]] = {}
+        for host in self.hosts:
+            for line in (*([host.notice] if host.notice else []), *map(_kept_line, host.kept)):
+                lines.setdefault(line, []).append(host.name)
+        return tuple(f"{', '.join(names)}: {line}" for line, names in lines.items())
+
+
+def sync(hosts: Sequence[Host], tree: Tree, *, workdir: str, subfolder: str = "") -> SyncResult:
+    """Make every host hold ``tree``, and nothing of an earlier tree, in its workdir.
+
+    Args:
+        hosts: The hosts.
+        tree: What ``tree.scan`` gave.
+        workdir: For hosts without ``clusterddp_workdir``: ``project.workdir``.
+        subfolder: A folder of the workdir that is to be there, for a worker's cwd.
+
+    Raises:
+        HostError: one host failed; HostsError: several did.
+        SyncError: a file changed while it was sent, or a host's digest is not the tree's.
+    """
+    jobs = [_Job(host, tree, host.entry.workdir or workdir, subfolder) for host in hosts]
+    waiting = jobs
+    for _ in range(_TRIES):
+        client.values(client.each(waiting, _Job.ask))
+        waiting = [job for job in waiting if job.result is None]
+        if not waiting:
+            break
+        _settle_shared(waiting)
+        with contextlib.closing(Packs(tree)) as packs:
+            for turn in _turns(waiting):
+                client.values(client.each(turn, lambda job: job.send(packs)))
+        waiting = [job for job in waiting if job.result is None]
+    for job in waiting:
+        raise HostError(job.name, "its files change while they are synced", remedy="see what writes to the workdir")
+    return SyncResult(digest=tree.digest, hosts=tuple(_proved(job.result, tree) for job in jobs if job.result))
+
+
+def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str) -> tuple[HostSync, ...]:
+    """What ``sync`` would send and remove, without doing it; ``digest`` is empty where something would change.
+
+    Raises:
+        HostError: one host failed; HostsError: several did.
+    """
+    jobs = [_Job(host, tree, host.entry.workdir or workdir, "") for host in hosts]
+    return tuple(client.values(client.each(jobs, _Job.preview)))
+
+
+def look(hosts: Sequence[Host], *, workdir: str) -> tuple[HostSync, ...]:
+    """Where the workdirs are and which code they hold, for a run without sync.
+
+    ``digest`` is empty where no sync put the code, or somebody changed it since.
+
+    Raises:
+        HostError: one host failed; HostsError: several did.
+    """
+
+    def ask(host: Host) -> HostSync:
+        args = {"workdir": host.entry.workdir or workdir, "digest": ""}
+        answer = host.call("workdir_state", args)
+        return HostSync(name=host.name, workdir=answer["workdir"], digest=answer["digest"])
+
+    return tuple(client.values(client.each(hosts, ask)))
+
+
+class _Job:
+    """One host on its way to the tree."""
+
+    def __init__(self, host: Host, tree: Tree, workdir: str, subfolder: str) -> None:
+        self.name = host.name
+        self.result: HostSync | None = None
+        self.live = False
+        self.shared: str | None = None
+        self.needs: tuple[Entry, ...] = ()
+        self.gone = 0  # files of an earlier tree
+        self._host, self._tree = host, tree
+        folders = [subfolder] if subfolder else []
+        self.args: dict[str, Any] = {"workdir": workdir, "digest": tree.digest, "folders": folders, "aside": False}
+
+    def ask(self) -> None:
+        """Learn what the host has; that may be everything."""
+        answer = self._host.call("workdir_state", self.args)
+        self.live, self.shared = bool(answer["live"]), answer["shared"]
+        if answer["ready"]:
+            self.result = HostSync(
+                name=self.name, workdir=answer["workdir"], digest=self._tree.digest, notice=answer["notice"]
+            )
+            return
+        self.workdir = str(answer["workdir"])
+        have = {entry.path: entry for entry in (Entry(*values) for values in answer["have"])}
+        self.gone = len(have.keys() - {entry.path for entry in self._tree.entries})
+        self.needs = tuple(entry for entry in self._tree.entries if _lacks(have.get(entry.path), entry))
+
+    def preview(self) -> HostSync:
+        """Ask, and say what sending would do."""
+        self.ask()
+        size = sum(entry.size for entry in self.needs)
+        return self.result or HostSync(
+            name=self.name, workdir=self.workdir, digest="", sent=len(self.needs), sent_bytes=size, removed=self.gone
+        )
+
+    def send(self, packs: Packs) -> None:
+        """Send the manifest and what the host lacks."""
+        pack = packs.get(self.needs, compress=self._host.entry.connection != "local")
+        args = {**self.args, "manifest": pack.manifest_size, "encoding": pack.encoding}
+        answer = self._host.upload("sync_apply", args, pack.pieces(), timeout=_TIMEOUT)
+        if "missing" in answer:
+            return
+        self.result = HostSync(
+            name=self.name,
+            workdir=answer["workdir"],
+            digest=answer["digest"],
+            sent=answer["sent"],
+            sent_bytes=sum(entry.size for entry in self.needs),
+            removed=answer["removed"],
+            kept=tuple(Kept(path=path, kept_as=kept_as) for path, kept_as in answer["kept"]),
+            notice=answer["notice"],
+        )
+
+
+def _lacks(there: Entry | None, entry: Entry) -> bool:
+    return entry.kind == manifest.FILE and (there is None or (there.kind, there.content) != (entry.kind, entry.content))
+
+
+def _settle_shared(jobs: list[_Job]) -> None:
+    """Hosts that share a folder take the sibling together: none sees the others' live runs."""
+    busy = {job.shared for job in jobs if job.live and job.shared}
+    for job in jobs:
+        if job.shared in busy and not job.live:
+            job.args["aside"] = True
+            job.needs = tuple(entry for entry in job._tree.entries if entry.kind == manifest.FILE)  # noqa: SLF001
+
+
+def _turns(jobs: list[_Job]) -> Iterator[list[_Job]]:
+    """All at once, but one host first where several share a folder: the others then find its files in place."""
+    leaders: dict[object, _Job] = {}
+    for job in jobs:
+        leaders.setdefault(job.shared or job, job)
+    first = set(leaders.values())
+    yield [job for job in jobs if job in first]
+    yield [job for job in jobs if job not in first]
+
+
+def _proved(host: HostSync, tree: Tree) -> HostSync:
+    if host.digest != tree.digest:
+        message = f"{host.name}: the code in {host.workdir} is not the project's"
+        raise SyncError(message, remedy="sync again")
+    return host
+
+
+def _kept_line(kept: Kept) -> str:
+    if kept.path == kept.kept_as:
+        return f"{shown(kept.path)} was changed on the host and is no longer in the project: it stays there"
+    return f"{shown(kept.path)} on the host was not the project's: kept as {shown(kept.kept_as)}"
