@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from clusterddp import Cluster, Run  # noqa: E402 - the project's, wherever this is started
-from clusterddp.hosts.client import each, values  # noqa: E402
+from clusterddp.hosts.fanout import each, values  # noqa: E402
 from clusterddp.launch import ssh  # noqa: E402
 from clusterddp.launch.plan import LaunchOptions, Node, make_plan  # noqa: E402
 from clusterddp.launch.prepare import new_run_id  # noqa: E402

@@ -19,20 +19,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp import checks
+from clusterddp.checks import engine
+from clusterddp.checks.model import Diagnosis
 from clusterddp.doctor import bench_pairs as benches
 from clusterddp.doctor import rehearsal
 from clusterddp.errors import RunError, UnreachableError
-from clusterddp.hosts.client import Host, Outcome, each, values
+from clusterddp.hosts.client import Host
+from clusterddp.hosts.fanout import Outcome, each, values
 from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load
 from clusterddp.launch import join, prepare, ssh
-from clusterddp.launch.options import GRACE, RunOptions
+from clusterddp.launch.options import RunOptions
 from clusterddp.probe import evidence as doctor
 from clusterddp.project import Project, find
 from clusterddp.runs import cleanup
 from clusterddp.runs import view as runs
-from clusterddp.runs.run import Proof, Run, spools_now
+from clusterddp.runs.proof import Proof
+from clusterddp.runs.run import GRACE, Run, spools_now
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 
@@ -155,7 +158,7 @@ class Cluster:
 
     def doctor(
         self, *, only: Iterable[str] = (), skip: Iterable[str] = (), bench: bool = False, share_gpus: bool = False
-    ) -> checks.Diagnosis:
+    ) -> Diagnosis:
         """Judge every node and spare: what was found, and each check's results in order, the worst of it first.
 
         Args:
@@ -169,7 +172,7 @@ class Cluster:
             InventoryError: there is no node.
         """
         only = set(only)
-        chosen = checks.select(only, skip, bench=bench)
+        chosen = engine.select(only, skip, bench=bench)
         needs = {need for check in chosen for need in check.needs}
         prepare.nodes(self.inventory)
         outcomes = self.connect(self._reached)
@@ -187,7 +190,7 @@ class Cluster:
             evidence = replace(evidence, rehearsal=rehearsal.rehearse(self, parts) if parts else None)
         if bench:
             evidence = replace(evidence, bench=benches.measure(self, outcomes, evidence, chosen, self.progress))
-        return checks.Diagnosis(evidence=evidence, results=tuple(checks.judge(evidence, chosen)))
+        return Diagnosis(evidence=evidence, results=tuple(engine.judge(evidence, chosen)))
 
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
         """All that ``run`` does before it starts anything: connect, facts, sync, plan.

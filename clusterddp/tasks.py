@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry
-from clusterddp.launch.options import GRACE
 from clusterddp.probe.network import probe
+from clusterddp.runs.run import GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

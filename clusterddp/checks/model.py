@@ -6,14 +6,14 @@ Not here: the checks themselves (a file a category), running them (checks/__init
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from clusterddp.errors import ClusterddpError
-    from clusterddp.facts import Bench, Facts, Failure, GpuHealth, Health, Interface, Pair
+    from clusterddp.checks.evidence import Evidence
+    from clusterddp.facts import Facts, Health, Pair
     from clusterddp.inventory import HostEntry
 
 Verdict = Literal["fail", "unknown", "warn", "skipped", "pass"]
@@ -37,115 +37,6 @@ Need = Literal[
     "shared",
     "workers",
 ]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
-    """One host as it was found: not reached (``error``), or what its answers hold; None: it was not asked."""
-
-    entry: HostEntry
-    error: ClusterddpError | None = None
-    noise: str = ""
-    facts: Facts | None = None
-    facts_error: str = ""
-    health: Health | None = None
-    health_error: str = ""
-    elected: Mapping[str, bool] | None = None  # by endpoint of a torchrun by hand: this host takes itself for it
-    elected_error: str = ""
-    runs_error: str = ""
-    gpu_health: GpuHealth | None = None
-    gpu_error: str = ""
-    shared: Mapping[str, tuple[str, ...]] | None = None  # state, workdir, home: the hosts whose it is too
-
-    @property
-    def name(self) -> str:
-        """The host's name in the inventory."""
-        return self.entry.name
-
-    @property
-    def nameless(self) -> bool:
-        """Whether it could not look up every host's name; the check ``names`` tells why."""
-        return bool(self.health and any(one.error for one in self.health.names.values()))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NetworkSeen:
-    """Dials between all pairs, both ways, on the network that serves best.
-
-    Attributes:
-        label: The network.
-        where: Each host's interface in it.
-        failures: The dials on it that did not come through.
-        pairs: What the dials on it came to, every ordered pair of hosts, row by row.
-        unreached: Addresses that a host dialled in vain on other networks, and why: by host and address.
-        deaf: Hosts that could not listen or dial, and why.
-        error: No network comes into question; nothing was dialled.
-    """
-
-    label: str = ""
-    where: Mapping[str, Interface] = field(default_factory=dict)
-    failures: tuple[Failure, ...] = ()
-    pairs: tuple[Pair, ...] = ()
-    unreached: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    deaf: Mapping[str, str] = field(default_factory=dict)
-    error: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunSeen:
-    """A run that lives on some hosts, or has left processes there without a supervisor (``left``: pids by host)."""
-
-    run: str
-    name: str = ""
-    operator: str = ""
-    hosts: tuple[str, ...] = ()
-    left: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RehearsalSeen:
-    """A small job that was run over the hosts.
-
-    Attributes:
-        reached: The last stage that each host told; empty for one that told none.
-        backend: ``nccl`` or ``gloo``; ``why``: why not NCCL, where there are GPUs.
-        blamed: Hosts that failed, where it is known.
-        words: How it failed; empty where it did not, or hung.
-        remedy: What helps, where the words are known.
-        seconds: How long it took.
-        left: Hosts on which something of it may be left, and what.
-    """
-
-    reached: Mapping[str, str] = field(default_factory=dict)
-    backend: str = "gloo"
-    why: str = ""
-    blamed: tuple[str, ...] = ()
-    words: str = ""
-    remedy: str = ""
-    seconds: float = 0.0
-    left: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
-    """All that is known of the cluster; for a check only the hosts that it can judge."""
-
-    hosts: tuple[Seen, ...]
-    network: NetworkSeen | None = None
-    runs: tuple[RunSeen, ...] | None = None
-    rehearsal: RehearsalSeen | None = None
-    bench: Bench | None = None
-    share_gpus: bool = False  # whether it is meant that others compute on the GPUs too
-
-    @property
-    def facts(self) -> list[tuple[HostEntry, Facts]]:
-        """The hosts' facts, in order."""
-        return [(seen.entry, seen.facts) for seen in self.hosts if seen.facts]
-
-    @property
-    def health(self) -> list[tuple[HostEntry, Health]]:
-        """The hosts' health, in order."""
-        return [(seen.entry, seen.health) for seen in self.hosts if seen.health]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,13 +12,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from clusterddp.cli.commands.logs import selection_for, writer
-from clusterddp.cli.commands.stop import report
-from clusterddp.cli.main import say
+from clusterddp.cli.output import report, say, selection_for, writer
 from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, RunError
 from clusterddp.logs import Arrived, renderer_for
 from clusterddp.runs.follow import Follower
-from clusterddp.runs.latecomers import awaited
+from clusterddp.runs.late_hosts import awaited
 from clusterddp.runs.lease import renewed
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import select
 import sys
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from clusterddp import __version__
+from clusterddp.cli.output import say, takes_more
 from clusterddp.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -72,12 +72,6 @@ def cli(context: click.Context) -> None:
     context.default_map = {name: Defaults(name) for name in COMMANDS}
 
 
-def say(line: str) -> None:
-    """One stderr line of ours."""
-    sys.stderr.write(f"clusterddp: {line}\n")
-    sys.stderr.flush()
-
-
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run one command and exit with its code."""
     words = sys.argv[1:] if argv is None else argv
@@ -120,11 +114,6 @@ def _leave(code: int) -> NoReturn:
         if takes_more(sys.stdout.buffer):
             sys.stdout.flush()
     os._exit(code)
-
-
-def takes_more(output: IO[bytes]) -> bool:
-    """Whether a write does not wait: a terminal or a pager may be paused. Files always take more."""
-    return bool(select.select([], [output], [], 0)[1])
 
 
 def _no_output() -> None:

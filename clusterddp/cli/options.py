@@ -66,7 +66,7 @@ class Size(click.ParamType[Any]):
         """The bytes."""
         if isinstance(value, int):
             return value
-        from clusterddp.sync.files import parse_size  # noqa: PLC0415 - start-up
+        from clusterddp.text.units import parse_size  # noqa: PLC0415 - start-up
 
         try:
             return parse_size(str(value))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.main import say
+from clusterddp.cli.output import say
 from clusterddp.cli.pyproject import checked, place, with_defaults
 from clusterddp.errors import InventoryError
 

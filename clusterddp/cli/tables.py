@@ -11,14 +11,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from clusterddp.checks import collapsed, worst
+from clusterddp.checks.model import worst
 from clusterddp.facts import BLACK_HOLE
 from clusterddp.runs.stacks import groups
+from clusterddp.text.folding import collapsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from clusterddp.checks import CheckResult
+    from clusterddp.checks.model import CheckResult
     from clusterddp.errors import HostKeyError
     from clusterddp.facts import Bench, Pair, Speed, Together
     from clusterddp.launch.prepare import HostReport

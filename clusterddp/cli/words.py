@@ -109,7 +109,7 @@ def _file(file: Path) -> dict[str, str]:
 
 
 def _check_name(name: str) -> None:
-    from clusterddp.remote.supervisor.start import STALE  # noqa: PLC0415 - start-up
+    from clusterddp.remote.shared.node_env import STALE  # noqa: PLC0415 - start-up
 
     if not _VARIABLE.fullmatch(name):
         raise UsageError(f"{name[:60]!r} is no name of a variable", remedy="use letters, digits and _")

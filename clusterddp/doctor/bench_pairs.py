@@ -20,15 +20,17 @@ from clusterddp.doctor.bench_collectives import measure_together
 from clusterddp.doctor.rehearsal import parts
 from clusterddp.errors import HelperError
 from clusterddp.facts import Bench, Speed, first_rounds, rows_of, slow_pairs
-from clusterddp.hosts.client import each
+from clusterddp.hosts.fanout import each
 from clusterddp.probe.network import start_listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from clusterddp.checks import Check, Evidence
+    from clusterddp.checks.evidence import Evidence
+    from clusterddp.checks.model import Check
     from clusterddp.facts import Interface
-    from clusterddp.hosts.client import Host, Outcome
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
     from clusterddp.runs.run import Hosts
 
     Round = Sequence[tuple[str, str]]

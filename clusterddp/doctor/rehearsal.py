@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import clusterddp
-from clusterddp.checks import RehearsalSeen, judge
+from clusterddp.checks.engine import judge
+from clusterddp.checks.evidence import RehearsalSeen
 from clusterddp.errors import ClusterddpError, HostError
 from clusterddp.facts import spare_gpus
-from clusterddp.hosts.client import each
+from clusterddp.hosts.fanout import each
 from clusterddp.launch import ssh
 from clusterddp.launch.plan import LaunchOptions, make_plan
 from clusterddp.launch.prepare import backend_for, new_run_id, node_of, operator
@@ -30,10 +31,11 @@ from clusterddp.runs.run import Run
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from clusterddp.checks import Check, Evidence
-    from clusterddp.checks.model import Need
+    from clusterddp.checks.evidence import Evidence
+    from clusterddp.checks.model import Check, Need
     from clusterddp.facts import Facts, Interface
-    from clusterddp.hosts.client import Host, Outcome
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
     from clusterddp.launch.plan import LaunchPlan
     from clusterddp.logs import Event
     from clusterddp.runs.run import Hosts

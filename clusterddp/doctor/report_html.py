@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from clusterddp.checks import collapsed
+from clusterddp.text.folding import collapsed
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
     from typing import Protocol
 
-    from clusterddp.checks import CheckResult, Diagnosis, Seen
+    from clusterddp.checks.evidence import Seen
+    from clusterddp.checks.model import CheckResult, Diagnosis
     from clusterddp.facts import Facts, Pair, Speed
 
     class _Limit(Protocol):

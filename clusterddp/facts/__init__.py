@@ -24,9 +24,8 @@ from clusterddp.facts.bench_schedule import (
     second_round,
 )
 from clusterddp.facts.dials import BLACK_HOLE, Dialled, Pair, matrix
-from clusterddp.facts.gpu_assignment import GpuPolicy, assign_gpus, spare_gpus
+from clusterddp.facts.gpu_assignment import GpuPolicy, assign_gpus, check_gpus, spare_gpus, workers
 from clusterddp.facts.gpu_health import Card, GpuHealth, Peers, Start, Trial, Xid
-from clusterddp.facts.gpus import check_gpus, workers
 from clusterddp.facts.health import Cgroup, Folder, Hca, Health, Login, Lookup, Owner, Write
 from clusterddp.facts.host import Facts, Gpu, Interface, TorchFacts
 from clusterddp.facts.job_paths import job_paths

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from clusterddp.facts.host import Fields
+from clusterddp.facts.fields import Fields
 from clusterddp.facts.network import OK, Failure
 
 if TYPE_CHECKING:

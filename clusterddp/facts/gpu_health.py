@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts.host import Fields
+from clusterddp.facts.fields import Fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

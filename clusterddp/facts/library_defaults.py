@@ -14,7 +14,7 @@ import ipaddress
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.facts.host import Fields
+from clusterddp.facts.fields import Fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

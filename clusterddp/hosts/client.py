@@ -12,23 +12,19 @@ import json
 import queue
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
-from clusterddp.errors import ClusterddpError, HelperError, HostsError, UnreachableError
+from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
 from clusterddp.hosts.bootstrap import handshake
 from clusterddp.hosts.zipapp import COMMAND, Bundle, bundle
 from clusterddp.remote.shared.frames import CREDIT, MAX_BODY, Decoder, Frame, ProtocolError, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from clusterddp.hosts.ssh import BytePipe
     from clusterddp.inventory import HostEntry
 
-T = TypeVar("T")
-POOL = 48  # hosts worked on at once
 QUIET = 10.0  # seconds of silence after which a host we wait for is pinged
 DEAD = 30.0  # seconds of silence after which it is given up
 HANDSHAKE = 30.0  # seconds from the open pipe to the helper's hello
@@ -307,60 +303,3 @@ def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         for start in range(0, len(chunk), MAX_BODY):
             yield chunk[start : start + MAX_BODY]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome(Generic[T]):
-    """What one of many gave: a value or an error, never both."""
-
-    name: str
-    value: T | None = None
-    error: ClusterddpError | None = None
-
-    def get(self) -> T:
-        """The value; raises the error if there is one."""
-        if self.error:
-            raise self.error
-        return self.value  # type: ignore[return-value]
-
-    @property
-    def words(self) -> str:
-        """The error without its host's name, for who tells that beside it; empty where there is none."""
-        return str(self.error).removeprefix(f"{self.name}: ") if self.error else ""
-
-
-def each(items: Iterable[Any], work: Callable[[Any], T]) -> list[Outcome[T]]:
-    """Do ``work`` on every item (each has a ``name``) in a bounded pool; outcomes in the items' order.
-
-    Only ClusterddpErrors become outcomes: anything else is a bug and is raised.
-    """
-
-    def one(item: Any) -> Outcome[T]:
-        try:
-            return Outcome(name=item.name, value=work(item))
-        except ClusterddpError as error:
-            return Outcome(name=item.name, error=error)
-
-    todo = list(items)
-    if not todo:
-        return []
-    pool = ThreadPoolExecutor(max_workers=min(POOL, len(todo)))
-    try:
-        return list(pool.map(one, todo))
-    finally:  # map has waited for all; after Ctrl-C nobody waits for a host that may never answer
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def values(outcomes: Iterable[Outcome[T]]) -> list[T]:
-    """Every outcome's value.
-
-    Raises:
-        HostsError: some failed; names them all.
-    """
-    outcomes = list(outcomes)
-    errors = [outcome.error for outcome in outcomes if outcome.error]
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        raise HostsError(errors)
-    return [outcome.get() for outcome in outcomes]

@@ -13,8 +13,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusterddp.remote.rendezvous import BACKEND
 from clusterddp.remote.shared.frames import MAGIC, PROTOCOL
+from clusterddp.remote.shared.plan import BACKEND
 
 REMOTE = Path(__file__).parents[1] / "remote"
 PACKAGE = "clusterddp_remote"  # the name of remote/ inside the zipapp

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from clusterddp.project import Project
     from clusterddp.sync.files import Tree
 
-GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import PlanError, UsageError
-from clusterddp.remote.rendezvous import BACKEND as PLUGIN
-from clusterddp.remote.rendezvous import OLDEST_TORCH
 from clusterddp.remote.shared.node_env import KEEP_ALIVE, PROBED, STATIC, TIGHT_KEEP_ALIVE, node_environment
-from clusterddp.remote.spool.layout import PORT_TO_COME
+from clusterddp.remote.shared.plan import BACKEND as PLUGIN
+from clusterddp.remote.shared.plan import OLDEST_TORCH, PORT_TO_COME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,17 +11,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.checks import TABLE, Evidence, Seen, collapsed, judge, select
+from clusterddp.checks.catalog import TABLE
+from clusterddp.checks.engine import judge, select
+from clusterddp.checks.evidence import Evidence, Seen
 from clusterddp.errors import HostsError, PlanError
 from clusterddp.facts import assign_gpus
 from clusterddp.probe import evidence as doctor
+from clusterddp.text.folding import collapsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from clusterddp.checks import Check, CheckResult, NetworkSeen
+    from clusterddp.checks.evidence import NetworkSeen
+    from clusterddp.checks.model import Check, CheckResult
     from clusterddp.facts import Facts
-    from clusterddp.hosts.client import Host, Outcome
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.options import RunOptions
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import clusterddp
-from clusterddp.checks import TABLE, judge
+from clusterddp.checks.catalog import TABLE
+from clusterddp.checks.engine import judge
 from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanError, UsageError
 from clusterddp.facts import assign_gpus, workers
-from clusterddp.hosts.client import values
+from clusterddp.hosts.fanout import values
 from clusterddp.launch import preflight
 from clusterddp.launch.options import check_synced, script_of
 from clusterddp.launch.plan import LaunchOptions, Node, check_restarts, choose_backend, make_plan, predicted_ranks
@@ -31,9 +32,10 @@ from clusterddp.sync.files import scan
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from clusterddp.checks import Check, CheckResult
+    from clusterddp.checks.model import Check, CheckResult
     from clusterddp.facts import Facts
-    from clusterddp.hosts.client import Host, Outcome
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.plan import LaunchPlan

@@ -12,7 +12,7 @@ import secrets as random
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError
-from clusterddp.hosts.client import each, values
+from clusterddp.hosts.fanout import each, values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from clusterddp.remote.spool.layout import AGENT_LOG
+from clusterddp.remote.shared.plan import AGENT_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,28 +7,26 @@ Not here: the judgements (checks/), the messages (known/), what is printed (cli/
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.checks import Evidence, NetworkSeen, RunSeen, Seen
+from clusterddp.checks.evidence import Evidence, NetworkSeen, RunSeen, Seen
 from clusterddp.errors import PlanError
 from clusterddp.facts import GpuHealth, Health, candidates, job_paths, loopback, matrix, nearest
 from clusterddp.facts.gpu_assignment import FREE_MIB
-from clusterddp.hosts.client import each
+from clusterddp.hosts.fanout import each
 from clusterddp.probe.network import elections, facts_request, probe, shared_folders, try_all
 from clusterddp.project import WORKDIRS
-from clusterddp.runs.known_messages import TABLE as MESSAGES
-from clusterddp.runs.known_messages import find
 from clusterddp.runs.view import views
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from clusterddp.facts import Facts
-    from clusterddp.hosts.client import Host, Outcome
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
     from clusterddp.runs.cleanup import Orphans
-    from clusterddp.runs.known_messages import Known
     from clusterddp.runs.view import RunView
 
 GPU_TIMEOUT = 420.0  # seconds: setup lines, GPUs started in a few waves, copies between them, each within its own limit
@@ -207,42 +205,3 @@ def runs_seen(views: Iterable[RunView], orphans: Iterable[Orphans]) -> tuple[Run
     for one in orphans:
         left.setdefault(one.run, {})[one.host] = tuple(pid for pid, _ in one.processes)
     return (*live, *(RunSeen(run=run, hosts=tuple(by_host), left=by_host) for run, by_host in left.items()))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Explained:
-    """A known message in a log: how often it is there, and its first line (number from 1, text)."""
-
-    known: Known
-    count: int
-    line: int
-    text: str
-
-    def to_json(self) -> dict[str, Any]:
-        """As ``doctor --explain --json`` prints it."""
-        row = self.known
-        return {
-            "name": row.name,
-            "check": row.check or None,
-            "message": row.cause,
-            "fix": row.remedy,
-            "count": self.count,
-            "line": self.line,
-            "text": self.text,
-        }
-
-
-def explain(lines: Iterable[str]) -> list[Explained]:
-    """The known messages in a log, in the order of their first lines."""
-    first: dict[str, tuple[int, str]] = {}
-    counts: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
-        row = find(line)
-        if row:
-            first.setdefault(row.name, (number, line.strip()[:300]))
-            counts[row.name] = counts.get(row.name, 0) + 1
-    rows = {row.name: row for row in MESSAGES}
-    return [
-        Explained(known=rows[name], count=counts[name], line=number, text=text)
-        for name, (number, text) in first.items()
-    ]

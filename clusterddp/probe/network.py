@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
 from clusterddp.facts import Dialled, Facts, candidates, choose, dials, elected, loopback
-from clusterddp.facts.host import Fields
-from clusterddp.hosts.client import each, values
+from clusterddp.facts.fields import Fields
+from clusterddp.hosts.fanout import each, values
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
     from clusterddp.facts import Candidate, Interface
-    from clusterddp.hosts.client import Host, Outcome
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
     from clusterddp.remote.shared.frames import Frame
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp.hosts.client import each
+from clusterddp.hosts.fanout import each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from clusterddp.hosts.client import Host, Outcome
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
 
 LIMIT = 600.0  # seconds; a spool may be many gigabytes on a slow disk

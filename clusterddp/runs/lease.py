@@ -1,20 +1,19 @@
-"""Keep a run that is to end with its terminal: tell its hosts every few seconds that the operator is there.
+"""Lease renewal for ``--on-disconnect stop``: every host of the run is told that the operator is still there.
 
-Beside everything else, in a thread a host: neither a paused terminal nor another host that is out of reach may end
-a run. One host that hears it is enough, the supervisors tell each other.
-Not here: what happens when nobody is heard (remote/supervisor/stop_conditions.py).
+One host that hears it is enough, the supervisors tell each other; they stop the run after 60 s without one.
+Not here: what happens then (remote/supervisor/stop_conditions.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError
+from clusterddp.runs.background import repeated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import threading
 
     from clusterddp.runs.run import Run
 
@@ -22,22 +21,12 @@ RENEWAL = 10.0  # seconds between two renewals
 ANSWER = 20.0  # seconds for a host to take one
 
 
-@contextlib.contextmanager
-def renewed(run: Run) -> Iterator[None]:
-    """While the block runs, the run's lease is renewed; nothing for a run that outlives its terminal."""
-    over = threading.Event()
+def renewed(run: Run) -> contextlib.AbstractContextManager[None]:
+    """While the block runs, renew the run's lease; nothing for a run that outlives its terminal."""
 
-    def renew(host: str) -> None:
+    def renew(host: str, _: threading.Event) -> bool:
         with contextlib.suppress(ClusterddpError):  # out of reach; the next renewal tries again
             run.cluster.host(host).call("renew", {"run": run.id, "host": host}, timeout=ANSWER)
+        return True
 
-    def keep(host: str) -> None:
-        while not over.wait(RENEWAL):
-            renew(host)
-
-    for host in run.spools if run.record.get("on_disconnect") == "stop" else ():
-        threading.Thread(target=keep, args=(host,), name=f"lease {host}", daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
+    return repeated(run.spools if run.record.get("on_disconnect") == "stop" else (), renew, every=RENEWAL)

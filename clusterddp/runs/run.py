@@ -6,14 +6,14 @@ The hosts hold its truth; this holds how to ask them. Not here: starting one (ap
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.errors import RunError, UnreachableError
-from clusterddp.hosts.client import Outcome, each
-from clusterddp.launch.options import GRACE
+from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, briefly, lines
 from clusterddp.runs import stacks
 from clusterddp.runs import view as runs
+from clusterddp.runs.proof import Proof, Survivor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -24,66 +24,8 @@ if TYPE_CHECKING:
     from clusterddp.runs.stacks import WorkerStack
     from clusterddp.runs.verdict import Verdict
 
+GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped
 STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
-
-
-class Survivor(NamedTuple):
-    """A process that a stop could not end."""
-
-    pid: int
-    command: str
-    state: str = ""  # the kernel's letter; D: a sleep that no signal ends
-    user: str = ""  # whose rights it has, if not those of the connection's user
-
-    def __str__(self) -> str:
-        notes = ["in a sleep that no signal ends"] if self.state == "D" else []
-        notes += [f"of user {self.user}"] if self.user else []
-        return f"{self.pid} ({'; '.join([self.command, *notes])})"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Proof:
-    """What a stop found on one host.
-
-    Attributes:
-        host: The host.
-        found: How many processes of the run there were.
-        killed: How many of them SIGTERM and the grace did not end, but SIGKILL.
-        survivors: Those that are still there.
-        unknown: What could not be looked at, a line each; then nothing is proved.
-        gpus: How many NVIDIA GPUs were asked whether they are held; None: the host has none, nothing is claimed.
-        error: Why the host could not be asked at all.
-    """
-
-    host: str
-    found: int = 0
-    killed: int = 0
-    survivors: tuple[Survivor, ...] = ()
-    unknown: tuple[str, ...] = ()
-    gpus: int | None = None
-    error: str = ""
-
-    @property
-    def proved_empty(self) -> bool:
-        """Whether it is certain that nothing of the run is left on the host."""
-        return not (self.survivors or self.unknown or self.error)
-
-    @property
-    def words(self) -> str:
-        """The same in one line."""
-        if self.error:
-            return self.error
-        ended = self.found - len(self.survivors)
-        line = f"{ended} process{'' if ended == 1 else 'es'} ended"
-        if self.killed:
-            line += f" ({self.killed} by SIGKILL)"
-        if self.survivors:
-            line += f", still there: {', '.join(map(str, self.survivors))}"
-        if self.unknown:
-            line += f", not proved: {'; '.join(self.unknown)}"
-        if not self.proved_empty:
-            return line
-        return f"{line}, {'' if self.gpus is None else 'no GPU held, '}proved empty"
 
 
 class Hosts(Protocol):

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, EXIT_TIME_LIMIT
 from clusterddp.remote.shared import failures as causes
-from clusterddp.remote.shared.failures import ENDED, LOST_PEER, OWN
-from clusterddp.remote.spool.layout import FAIL_FAST_REASON, LEASE, TIME_LIMIT
+from clusterddp.remote.shared.failures import ENDED, FAIL_FAST_REASON, LEASE, LOST_PEER, OWN, TIME_LIMIT
 from clusterddp.runs import known_messages
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.manifest import Entry, as_text, on_disk
 from clusterddp.sync import git as gitfiles
 from clusterddp.sync.hash_cache import HASHES, Hashes
+from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,7 +35,6 @@ MAX_BYTES = 500 * 10**6
 MAX_FILES = 20_000
 _GIVE_UP = 10 * MAX_FILES  # listed before a folder is refused unseen
 _REMEDY = "keep them out with .gitignore, or allow more with --sync-limit SIZE"
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _NEVER = frozenset((b".git", b".clusterddp", b"__pycache__"))
 _KEY_NAME = re.compile(
     rb"\.env(\..*)?|.*\.(pem|key|p12|pfx|ppk)|id_(rsa|dsa|ecdsa|ed25519|ecdsa_sk|ed25519_sk)"
@@ -79,18 +79,6 @@ class Tree:
         for item in self.skipped:
             reasons.setdefault(item.reason, []).append(shown(item.path))
         return tuple(f"not synced, {reason}: {_listed(paths)}" for reason, paths in reasons.items())
-
-
-def parse_size(text: str) -> int:
-    """Bytes from ``500MB``, ``2G``, ``1.5 GB``, ``100000``; units are decimal.
-
-    Raises:
-        UsageError: it is no size.
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", text, re.IGNORECASE)
-    if not match or float(match[1]) == 0:
-        raise UsageError(f"{text!r} is not a size", remedy="write it as 500MB or 2G")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def scan(project: Project, limit: int | None = None) -> Tree:
@@ -225,14 +213,6 @@ def _by_folder(weights: dict[bytes, int], total: int) -> list[tuple[str, int]]:
         if weight < 0.9 * total or not first.endswith(b"/"):
             return [(shown(as_text(name)), weight) for name, weight in top]
         prefix = first
-
-
-def human_size(size: int) -> str:
-    """``1.2 GB``."""
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if size >= unit:
-            return f"{size / unit:.3g} {name}"
-    return f"{size} bytes"
 
 
 def _entries(

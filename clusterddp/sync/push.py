@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HostError, SyncError
-from clusterddp.hosts import client
+from clusterddp.hosts import fanout
 from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.manifest import Entry
 from clusterddp.sync.files import shown
@@ -100,14 +100,14 @@ def sync(hosts: Sequence[Host], tree: Tree, *, workdir: str, subfolder: str = ""
     jobs = [_Job(host, tree, host.entry.workdir or workdir, subfolder) for host in hosts]
     waiting = jobs
     for _ in range(_TRIES):
-        client.values(client.each(waiting, _Job.ask))
+        fanout.values(fanout.each(waiting, _Job.ask))
         waiting = [job for job in waiting if job.result is None]
         if not waiting:
             break
         _settle_shared(waiting)
         with contextlib.closing(Packs(tree)) as packs:
             for turn in _turns(waiting):
-                client.values(client.each(turn, lambda job: job.send(packs)))
+                fanout.values(fanout.each(turn, lambda job: job.send(packs)))
         waiting = [job for job in waiting if job.result is None]
     for job in waiting:
         raise HostError(job.name, "its files change while they are synced", remedy="see what writes to the workdir")
@@ -121,7 +121,7 @@ def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str) -> tuple[HostSyn
         HostError: one host failed; HostsError: several did.
     """
     jobs = [_Job(host, tree, host.entry.workdir or workdir, "") for host in hosts]
-    return tuple(client.values(client.each(jobs, _Job.preview)))
+    return tuple(fanout.values(fanout.each(jobs, _Job.preview)))
 
 
 def look(hosts: Sequence[Host], *, workdir: str) -> tuple[HostSync, ...]:
@@ -138,7 +138,7 @@ def look(hosts: Sequence[Host], *, workdir: str) -> tuple[HostSync, ...]:
         answer = host.call("workdir_state", args)
         return HostSync(name=host.name, workdir=answer["workdir"], digest=answer["digest"])
 
-    return tuple(client.values(client.each(hosts, ask)))
+    return tuple(fanout.values(fanout.each(hosts, ask)))
 
 
 class _Job:

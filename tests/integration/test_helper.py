@@ -21,7 +21,7 @@ from clusterddp.hosts import client
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.zipapp import COMMAND, bundle
 from clusterddp.remote.shared.frames import CREDIT, MAX_BODY, PROTOCOL, Decoder, encode
-from clusterddp.remote.system import proc
+from clusterddp.remote.system import procfs
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for, with_test_operations
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class TestStart:
         assert host.hello["protocol"] == PROTOCOL
         assert host.hello["state"] == str(state)
         assert host.hello["uid"] == os.getuid()
-        assert host.hello["boot"] == proc.boot_identity()
+        assert host.hello["boot"] == procfs.boot_identity()
         assert alive(host.hello["pid"])
         assert host.noise == ""
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from PIL import Image
 
-from clusterddp.checks import Diagnosis, judge, select
+from clusterddp.checks.engine import judge, select
+from clusterddp.checks.model import Diagnosis
 from clusterddp.doctor.report_html import page
 from tests.integration.cli import User
 from tests.unit.evidence_made import cluster

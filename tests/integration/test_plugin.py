@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.hosts.client import Host, each, values
+from clusterddp.hosts.client import Host
+from clusterddp.hosts.fanout import each, values
 from clusterddp.hosts.ssh import Connector
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.launch.ssh import launch

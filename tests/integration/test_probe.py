@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.errors import HelperError, PlanError
-from clusterddp.hosts.client import Host, each, values
+from clusterddp.hosts.client import Host
+from clusterddp.hosts.fanout import each, values
 from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry, load
 from clusterddp.probe.network import clock_offset, probe, probe_network

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.hosts.client import Host, each, values
+from clusterddp.hosts.client import Host
+from clusterddp.hosts.fanout import each, values
 from clusterddp.hosts.ssh import Connector
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.launch.ssh import launch
-from clusterddp.remote.spool.layout import LEASE, Spool, all_spools
+from clusterddp.remote.shared.failures import LEASE
+from clusterddp.remote.spool.layout import Spool, all_spools
 from clusterddp.runs.view import RunView, views
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import Started, node, plan_of, with_constants

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.system import proc
+from clusterddp.remote.system import procfs
 from tests.integration.shim_spool import (
     ShimSpool,
     alive,
@@ -281,9 +281,9 @@ def test_old_and_new_interpreters_hold_together(tmp_path: Path) -> None:
 def test_the_worker_can_be_asked_whether_it_catches_the_stack_signal(spool: ShimSpool) -> None:
     process = started(spool)
     pid = spool.event("worker_started")["pid"]
-    assert proc.catches(pid, proc.STACK_SIGNAL)
-    assert not proc.catches(pid, proc.STACK_SIGNAL + 1)
-    assert not proc.catches(process.pid, proc.STACK_SIGNAL)
+    assert procfs.catches(pid, procfs.STACK_SIGNAL)
+    assert not procfs.catches(pid, procfs.STACK_SIGNAL + 1)
+    assert not procfs.catches(process.pid, procfs.STACK_SIGNAL)
     end(process, spool)
 
 

@@ -13,7 +13,8 @@ import typing
 from random import Random
 from typing import Any
 
-from clusterddp import checks, errors, facts, inventory
+from clusterddp import errors, facts, inventory
+from clusterddp.checks import evidence as gathered
 from clusterddp.checks import model
 from tests.unit.facts_made import interface
 
@@ -26,7 +27,7 @@ WORDS = (
 NUMBERS = (0, 1, 2, 3, 9, 64, 999, 1 << 10, 1 << 20, 1 << 30, 1 << 40, (1 << 63) - 1)
 _KNOWN = {
     name: value
-    for room in (typing, collections.abc, errors, inventory, facts, model, checks)
+    for room in (typing, collections.abc, errors, inventory, facts, model, gathered)
     for name, value in vars(room).items()
 }
 
@@ -77,14 +78,14 @@ class Anything:
         fields = [field.name for field in dataclasses.fields(kind) if field.init]
         return kind(**{name: given[name] if name in given else self.of(hints[name]) for name in fields})
 
-    def evidence(self) -> checks.Evidence:
+    def evidence(self) -> gathered.Evidence:
         """Evidence of two hosts; whatever names a host names one of them."""
         hosts = tuple(self.host(name) for name in HOSTS)
-        found = self.made(checks.Evidence, hosts=hosts)
-        assert isinstance(found, checks.Evidence)
+        found = self.made(gathered.Evidence, hosts=hosts)
+        assert isinstance(found, gathered.Evidence)
         return found
 
-    def host(self, name: str) -> checks.Seen:
+    def host(self, name: str) -> gathered.Seen:
         """A host of which anything may be true, or nothing is known."""
         kind = self.random.choice(("whole", "whole", "lost", "no facts", "no health"))
         entry = inventory.HostEntry(
@@ -103,6 +104,6 @@ class Anything:
             given |= {"facts": None}
         elif kind == "no health":
             given |= {"health": None}
-        found = self.made(checks.Seen, **given)
-        assert isinstance(found, checks.Seen)
+        found = self.made(gathered.Seen, **given)
+        assert isinstance(found, gathered.Seen)
         return found

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.checks import CheckResult, Evidence, NetworkSeen, RehearsalSeen, RunSeen, Seen, judge, select
+from clusterddp.checks.engine import judge, select
+from clusterddp.checks.evidence import Evidence, NetworkSeen, RehearsalSeen, RunSeen, Seen
 from clusterddp.facts import (
     Card,
     Cgroup,
@@ -26,6 +27,8 @@ from tests.unit.facts_made import interface, node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from clusterddp.checks.model import CheckResult
 
 
 def health(*peers: str, **fields: Any) -> Health:

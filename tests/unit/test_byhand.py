@@ -13,7 +13,7 @@ from tests.unit.evidence_made import cluster, seen, wrong
 from tests.unit.facts_made import gpus, interface, node
 
 if TYPE_CHECKING:
-    from clusterddp.checks import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, Seen
     from clusterddp.facts import Facts, Interface
 
 NAMES = ("gpu01", "gpu02", "gpu03")

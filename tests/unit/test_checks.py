@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from clusterddp.checks import TABLE, Evidence, NetworkSeen, RunSeen, Seen, judge, select
+from clusterddp.checks.catalog import TABLE
+from clusterddp.checks.engine import judge, select
+from clusterddp.checks.evidence import Evidence, NetworkSeen, RunSeen, Seen
 from clusterddp.errors import AuthenticationError, ClusterddpError, HelperError, HostKeyError, UnreachableError
 from clusterddp.facts import Lookup, Owner, TorchFacts
 from tests.unit.evidence_made import cluster, failure, folder, said, seen, wrong

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
-from clusterddp.checks import TABLE, Check, Evidence, Seen, collapsed, judge, select, worst
+from clusterddp.checks.catalog import TABLE
+from clusterddp.checks.engine import judge, select
+from clusterddp.checks.evidence import Evidence, Seen
+from clusterddp.checks.model import Check, worst
+from clusterddp.doctor.explain import explain
 from clusterddp.errors import HelperError, UnreachableError, UsageError
-from clusterddp.probe.evidence import explain
 from clusterddp.runs.known_messages import TABLE as MESSAGES
+from clusterddp.text.folding import collapsed
 from tests.unit.anything import HOSTS, Anything
 from tests.unit.evidence_made import cluster, health, seen
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.checks import CheckResult, Evidence, judge, select
 from clusterddp.checks.catalog.gpu_trial import _built_for
 from clusterddp.checks.catalog.xid_table import MEANINGS, OF_PROGRAMS
+from clusterddp.checks.engine import judge, select
 from clusterddp.errors import HelperError
 from clusterddp.facts import Card, GpuHealth, Owner, Peers, Start, Trial, Xid
 from tests.unit.evidence_made import card, cluster, gpu_health, said, seen, wrong
 from tests.unit.facts_made import gpu_health_json, gpus
+
+if TYPE_CHECKING:
+    from clusterddp.checks.evidence import Evidence
+    from clusterddp.checks.model import CheckResult
 
 NAMES = ("gpu01", "gpu02", "gpu03")
 UUIDS = ("GPU-gpu02-0", "GPU-gpu02-1")

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from clusterddp.checks import Evidence, RunSeen, judge, select
+from clusterddp.checks.engine import judge, select
+from clusterddp.checks.evidence import Evidence, RunSeen
 from clusterddp.facts import Cgroup, Login, TorchFacts, Write
 from tests.unit.evidence_made import cluster, folder, said, seen, wrong
 from tests.unit.facts_made import interface

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.checks import Evidence, judge, select
+from clusterddp.checks.engine import judge, select
 from clusterddp.facts import Lookup
 from tests.unit.evidence_made import cluster, failure, pairs, said, seen, wrong
 from tests.unit.facts_made import interface
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from clusterddp.checks.evidence import Evidence
 
 NAMES = ("gpu01", "gpu02", "gpu03")
 SICK = [("gpu01", "gpu02"), ("gpu02", "gpu01"), ("gpu02", "gpu03"), ("gpu03", "gpu02")]  # the ways of gpu02

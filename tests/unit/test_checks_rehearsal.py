@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from clusterddp.checks import Evidence, RehearsalSeen, judge, select
 from clusterddp.checks.catalog.rehearsal import STAGES
+from clusterddp.checks.engine import judge, select
+from clusterddp.checks.evidence import Evidence, RehearsalSeen
 from tests.unit.evidence_made import cluster, seen
 
 HOSTS = ("gpu01", "gpu02", "gpu03")

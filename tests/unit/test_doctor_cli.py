@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.checks import TABLE, CheckResult
+from clusterddp.checks.catalog import TABLE
+from clusterddp.checks.model import CheckResult
 from clusterddp.cli.main import main
 from clusterddp.cli.tables import print_doctor
 from tests.unit.cli_help import said

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.processes import gpu_holders
-from clusterddp.remote.system import proc
+from clusterddp.remote.system import procfs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,7 @@ def test_without_a_device_nothing_is_claimed(tmp_path: Path) -> None:
 
 def test_a_process_that_the_driver_lists_is_a_survivor(devices: str, listing: Callable[[int], None]) -> None:
     listing(os.getpid())
-    known = (os.getpid(), proc.start_ticks(os.getpid()) or 0)
+    known = (os.getpid(), procfs.start_ticks(os.getpid()) or 0)
     count, held, error = gpu_holders.look([known], devices)
     assert (count, [process.name for process in held], error) == (2, [known], "")
 

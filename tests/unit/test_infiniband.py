@@ -14,7 +14,7 @@ from tests.unit.evidence_made import cluster, health, seen, wrong
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.checks import Evidence
+    from clusterddp.checks.evidence import Evidence
 
 NAMES = ("gpu01", "gpu02", "gpu03")
 EMPTY = "0000:0000:0000:0000:0000:0000:0000:0000"

@@ -25,29 +25,24 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "clusterddp"
 REMOTE = SOURCE / "remote"
 
-# A room imports only from rows above its own; within a row, from what stands to its left.
-LAYERS = (
-    ("errors",),
-    ("remote",),
-    ("inventory", "facts", "discover"),
-    ("plan",),
-    ("project", "gitfiles", "hashes", "tree", "connection", "bundle", "handshake", "fanout"),
-    ("probe", "upload", "sync", "checks"),
-    ("launchers",),
-    ("logs", "known", "verdict", "notices", "runs", "stacks"),
-    ("cleanup", "wanted", "doctor", "preflight", "prepare", "join"),
-    ("run", "follow", "rehearsal", "together", "bench", "api", "lease", "latecomers"),
-    ("tasks", "terminal", "page"),
-    ("cli",),
-)
-FACES = {"__init__", "__main__"}  # of the package: they pass on what the rooms hold
+# A room imports only from rooms above its own, and a room of `remote/` likewise. Of `remote/` the operator's side
+# imports `remote.shared` alone.
+OPERATOR = (
+    "errors", "remote.shared", "text", "inventory", "project", "discover", "logs", "hosts", "facts", "sync", "runs",
+    "checks", "probe", "launch", "doctor", "api", "tasks", "cli",
+)  # fmt: skip
+HOSTS = (
+    "system", "shared", "spool", "rendezvous", "worker", "control", "helper", "logs", "processes", "sync", "cleanup",
+    "supervisor", "probes", "builtin",
+)  # fmt: skip
+FACES = {"__init__", "__main__"}  # of a package: they pass on what the rooms hold
 
-# A library → the only rooms that may import it. A type checker may know its names elsewhere.
+# A library → the only rooms, or files of one, that may import it. A type checker may know its names elsewhere.
 DOORS = {
     "rich": {"cli/tables"},
-    "fabric": {"connection"},
-    "invoke": {"connection"},
-    "paramiko": {"connection"},
+    "fabric": {"hosts/ssh"},
+    "invoke": {"hosts/ssh"},
+    "paramiko": {"hosts/ssh"},
     "yaml": {"inventory"},
     "click": {"cli"},
     "tomllib": {"project"},
@@ -56,14 +51,17 @@ DOORS = {
 }
 # Values in, values out: rooms, or files of one.
 PURE = (
-    "plan",
-    "known",
-    "verdict",
-    "runs",
-    "stacks",
+    "launch/plan",
+    "runs/known_messages",
+    "runs/verdict",
+    "runs/notices",
+    "runs/view",
+    "runs/stacks",
     "facts",
     "checks",
-    "page",
+    "text",
+    "doctor/report_html",
+    "doctor/explain",
     *(f"discover/{part}" for part in ("message", "outcome", "announcer", "seeker")),
 )
 HARMLESS = {
@@ -116,6 +114,12 @@ def for_type_checkers(path: Path) -> set[int]:
     return {line for node in named for line in range(node.lineno, (node.body[-1].end_lineno or 0) + 1)}
 
 
+@functools.cache
+def is_module(name: str) -> bool:
+    place = ROOT.joinpath(*name.split("."))
+    return place.is_dir() or place.with_suffix(".py").is_file()
+
+
 def imports(path: Path) -> Iterator[tuple[int, int, str]]:
     """Line, level and absolute name of each import, those in functions and for type checkers too."""
     for node in ast.walk(parsed(path)):
@@ -125,36 +129,67 @@ def imports(path: Path) -> Iterator[tuple[int, int, str]]:
             parts = ("clusterddp", *path.relative_to(SOURCE).parts[:-1])
             base = parts[: len(parts) - node.level + 1] if node.level else ()
             module = ".".join((*base, *([node.module] if node.module else [])))
-            if module == "clusterddp":
-                yield from ((node.lineno, node.level, f"clusterddp.{alias.name}") for alias in node.names)
-            else:
-                yield node.lineno, node.level, module
+            for alias in node.names:
+                inside = f"{module}.{alias.name}"
+                yield node.lineno, node.level, inside if is_module(inside) else module
 
 
-def room(path: Path) -> str:
-    return path.relative_to(SOURCE).with_suffix("").parts[0]
+def room(module: str) -> str:
+    """``remote.shared`` of ``clusterddp.remote.shared.frames``; ``hosts`` of ``clusterddp.hosts.ssh``."""
+    parts = module.split(".")[1:]
+    return ".".join(parts[: 2 if parts[0] == "remote" else 1]) if parts else ""
 
 
-def rooms() -> set[str]:
-    return {room(path) for path in sources()}
+def dotted(path: Path) -> str:
+    return ".".join(("clusterddp", *path.relative_to(SOURCE).with_suffix("").parts))
+
+
+def arrows() -> Iterator[tuple[str, str, str]]:
+    """(room, room that it imports, where) for each import of ours that leaves its room."""
+    for path in sources():
+        own = room(dotted(path))
+        for line, _, module in imports(path):
+            if module.startswith("clusterddp.") and room(module) != own:
+                yield own, room(module), f"{shown(path)}:{line} imports {module}"
 
 
 def test_every_room_has_its_place_in_the_table() -> None:
-    listed = [name for row in LAYERS for name in row]
-    assert len(listed) == len(set(listed))
-    assert set(listed) == rooms() - FACES
+    listed = {*OPERATOR, *(f"remote.{name}" for name in HOSTS)}
+    faces = {face if not inside else f"{inside}.{face}" for face in FACES for inside in ("", "remote")}
+    assert {room(dotted(path)) for path in sources()} - faces == listed
 
 
-def test_a_room_imports_only_from_above_or_from_its_left() -> None:
-    order = {name: place for place, name in enumerate(name for row in LAYERS for name in row)}
-    wrong = []
-    for path in sources():
-        own = room(path)
-        for line, _, module in imports(path):
-            other = module.split(".")[1] if module.startswith("clusterddp.") else ""
-            if own not in FACES and other in order and other != own and order[other] > order[own]:
-                wrong.append(f"{shown(path)}:{line} imports {module}")
+@pytest.mark.parametrize(("order", "prefix"), [(OPERATOR, ""), (HOSTS, "remote.")], ids=["operator", "hosts"])
+def test_a_room_imports_only_from_above(order: tuple[str, ...], prefix: str) -> None:
+    place = {prefix + name: number for number, name in enumerate(order)}
+    wrong = [where for own, other, where in arrows() if own in place and other in place and place[other] > place[own]]
     assert wrong == []
+
+
+def test_the_operators_side_imports_of_remote_what_is_shared_alone() -> None:
+    outside = [where for own, other, where in arrows() if not own.startswith("remote") and other.startswith("remote.")]
+    assert [where for where in outside if "clusterddp.remote.shared" not in where] == []
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    names = {
+        dotted(path).removesuffix(".__init__"): path
+        for path in sources()
+        if path.parent != SOURCE or path.stem not in FACES
+    }
+    graph = {
+        name: {found for _, _, module in imports(path) if (found := module) in names and found != name}
+        for name, path in names.items()
+    }
+    while leaves := {name for name, below in graph.items() if not below & set(graph)}:
+        graph = {name: below for name, below in graph.items() if name not in leaves}
+    assert sorted(graph) == []  # what is left imports itself, or something that does
+
+
+def in_room(path: Path, names: set[str]) -> bool:
+    """Whether a file stands in one of these rooms, folders or files, named as below ``clusterddp/``."""
+    own = path.relative_to(SOURCE).with_suffix("").as_posix()
+    return any(own == name or own.startswith(f"{name}/") for name in names)
 
 
 def test_a_library_has_one_door() -> None:
@@ -164,14 +199,14 @@ def test_a_library_has_one_door() -> None:
         for line, level, module in imports(path)
         if not level
         if line not in for_type_checkers(path)
-        if room(path) not in DOORS.get(module.split(".")[0], {room(path)})
+        if module.split(".")[0] in DOORS and not in_room(path, DOORS[module.split(".")[0]])
     ]
     assert wrong == []
 
 
 @pytest.mark.parametrize("name", PURE)
 def test_a_pure_room_can_do_no_input_or_output(name: str) -> None:
-    files = [path for path in sources() if name in {room(path), path.relative_to(SOURCE).with_suffix("").as_posix()}]
+    files = [path for path in sources() if in_room(path, {name})]
     assert files
     used = {
         module.split(".")[0]

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from clusterddp.checks import Diagnosis, judge, select
+from clusterddp.checks.engine import judge, select
+from clusterddp.checks.model import Diagnosis
 from clusterddp.doctor.report_html import MOST_DRAWN, page
 from clusterddp.errors import UnreachableError
 from clusterddp.facts import Bench, Pair, Speed

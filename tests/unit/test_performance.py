@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.checks import CheckResult, Evidence, RunSeen, judge, select
+from clusterddp.checks.engine import judge, select
+from clusterddp.checks.evidence import Evidence, RunSeen
 from clusterddp.facts import AllReduce, Bench, Gemm, Lateness, Measured, Owner, Speed, Together
 from tests.unit.evidence_made import cluster, failure, seen
 from tests.unit.facts_made import gpus
+
+if TYPE_CHECKING:
+    from clusterddp.checks.model import CheckResult
 
 NAMES = ("gpu01", "gpu02", "gpu03")
 

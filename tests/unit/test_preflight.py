@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from clusterddp.checks import TABLE, CheckResult, NetworkSeen, judge
+from clusterddp.checks.catalog import TABLE
+from clusterddp.checks.engine import judge
+from clusterddp.checks.evidence import NetworkSeen
+from clusterddp.checks.model import CheckResult
 from clusterddp.errors import HelperError, HostsError, PlanError, UsageError
-from clusterddp.hosts.client import Host, Outcome
+from clusterddp.hosts.fanout import Outcome
 from clusterddp.launch import preflight
 from clusterddp.launch.options import RunOptions
 from clusterddp.probe import evidence
 from tests.unit.evidence_made import address, failure, health, seen
 from tests.unit.facts_made import gpus, interface
+
+if TYPE_CHECKING:
+    from clusterddp.hosts.client import Host
 
 
 class MadeHost:

@@ -156,9 +156,9 @@ class TestSpool:
         assert spool.events()[-1]["event"] == "ended"
 
     def test_a_recorded_supervisor_counts_only_while_it_is_the_same_process(self, spool: Spool) -> None:
-        from clusterddp.remote.system import proc  # noqa: PLC0415 - beside its use
+        from clusterddp.remote.system import procfs  # noqa: PLC0415 - beside its use
 
-        record = {"pid": os.getpid(), "start_ticks": proc.start_ticks(os.getpid()), "boot": proc.boot_identity()}
+        record = {"pid": os.getpid(), "start_ticks": procfs.start_ticks(os.getpid()), "boot": procfs.boot_identity()}
         for changed, expected in (({}, os.getpid()), ({"start_ticks": 1}, None), ({"boot": "another"}, None)):
             write_json(spool.path("supervisor.json"), {**record, **changed})
             assert spool.supervisor() == expected

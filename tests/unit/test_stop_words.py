@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.cli.commands.stop import report
-from clusterddp.runs.run import Proof, Survivor
+from clusterddp.cli.output import report
+from clusterddp.runs.proof import Proof, Survivor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.checks import TABLE
+from clusterddp.checks.catalog import TABLE
 from clusterddp.facts import TorchFacts
 from tests.unit.evidence_made import cluster, seen, wrong
 

@@ -10,7 +10,8 @@ import pytest
 from clusterddp.errors import SyncError, UsageError
 from clusterddp.project import find
 from clusterddp.sync import files as tree_module
-from clusterddp.sync.files import parse_size, scan
+from clusterddp.sync.files import scan
+from clusterddp.text.units import parse_size
 from tests.unit.sync_help import project_at, tree_of, write
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.shared.failures import ENDED, LOST_PEER, OWN
-from clusterddp.remote.spool.layout import FAIL_FAST_REASON, LEASE, TIME_LIMIT
+from clusterddp.remote.shared.failures import ENDED, FAIL_FAST_REASON, LEASE, LOST_PEER, OWN, TIME_LIMIT
 from clusterddp.runs.verdict import Verdict, judge, recovered
 from tests.unit.runs_told import Told
 

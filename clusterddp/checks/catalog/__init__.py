@@ -1,1 +1,50 @@
-"""The doctor's checks, a file a subject. Each is one entry; `checks.engine` runs them."""
+"""The doctor's checks, a file a subject; ``TABLE`` is all of them, in the order of the screen.
+
+To add one: an entry in a file of its category, a row in docs/checks.md, a test. What a check names in ``after``
+stands before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.catalog import (
+    collectives,
+    connectivity,
+    environment,
+    gpu_health,
+    gpu_links,
+    gpu_trial,
+    gpus,
+    infiniband,
+    library_defaults,
+    machine,
+    network,
+    network_quality,
+    performance,
+    rehearsal,
+    software,
+    storage,
+)
+
+if TYPE_CHECKING:
+    from clusterddp.checks.model import Check
+
+TABLE: tuple[Check, ...] = (
+    *connectivity.CHECKS,
+    *software.CHECKS,
+    *environment.CHECKS,
+    *gpus.CHECKS,
+    *gpu_health.CHECKS,
+    *gpu_links.CHECKS,
+    *gpu_trial.CHECKS,
+    *machine.CHECKS,
+    *network.CHECKS,
+    *network_quality.CHECKS,
+    *infiniband.CHECKS,
+    *library_defaults.CHECKS,
+    *storage.CHECKS,
+    *rehearsal.CHECKS,
+    *performance.CHECKS,
+    *collectives.CHECKS,
+)

@@ -17,7 +17,8 @@ from clusterddp.facts.bench_results import FAR_LOWER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from clusterddp.checks.model import Evidence, Verdict
+    from clusterddp.checks.evidence import Evidence
+    from clusterddp.checks.model import Verdict
     from clusterddp.facts import Bench, Gemm, Lateness, Together
 
 _OF_THE_PAIRS = 0.02  # of what pairs of hosts reach; gloo on two busy cores comes down to 0.1

@@ -10,7 +10,7 @@ from clusterddp.errors import HelperError, HostKeyError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from clusterddp.checks.model import Evidence
+    from clusterddp.checks.evidence import Evidence
     from clusterddp.errors import ClusterddpError
 
 CATEGORY = "SSH"

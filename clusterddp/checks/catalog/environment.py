@@ -12,7 +12,7 @@ from clusterddp.text.folding import few
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from clusterddp.checks.model import Evidence
+    from clusterddp.checks.evidence import Evidence
     from clusterddp.facts import Facts, Health
     from clusterddp.inventory import HostEntry
 

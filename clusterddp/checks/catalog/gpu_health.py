@@ -15,7 +15,7 @@ from clusterddp.text.folding import collapsed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from clusterddp.checks.model import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, Seen
     from clusterddp.facts import Card, GpuHealth, Xid
 
     Judge = Callable[[Seen, GpuHealth], Iterable[Finding]]

@@ -13,7 +13,7 @@ from clusterddp.checks.model import Check, Finding, fail, unknown, warn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from clusterddp.checks.model import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, Seen
     from clusterddp.facts import Card, GpuHealth
 
 

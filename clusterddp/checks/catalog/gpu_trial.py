@@ -15,7 +15,7 @@ from clusterddp.text.folding import few
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from clusterddp.checks.model import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, Seen
     from clusterddp.facts import GpuHealth, Trial
 
 _ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")

@@ -17,7 +17,7 @@ from clusterddp.text.folding import few
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from clusterddp.checks.model import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, Seen
     from clusterddp.facts import Facts, Gpu, Owner
     from clusterddp.inventory import HostEntry
 

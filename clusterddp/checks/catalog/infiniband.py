@@ -13,7 +13,7 @@ from clusterddp.checks.model import Check, Finding, odd_ones, warn
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clusterddp.checks.model import Evidence
+    from clusterddp.checks.evidence import Evidence
 
 _ACTIVE = "ACTIVE"
 _MEANINGS = {"INIT": "no subnet manager has set it up", "DOWN": "no link"}

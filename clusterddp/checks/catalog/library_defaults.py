@@ -14,7 +14,7 @@ from clusterddp.facts import NCCL, gloo_cards, is_virtual, nccl_cards
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clusterddp.checks.model import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, Seen
     from clusterddp.facts import Facts
 
 _PINNED = "(runs of clusterddp pin it)"

@@ -10,7 +10,7 @@ from clusterddp.facts import workers
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clusterddp.checks.model import Evidence
+    from clusterddp.checks.evidence import Evidence
     from clusterddp.facts import Facts, Health
     from clusterddp.inventory import HostEntry
 

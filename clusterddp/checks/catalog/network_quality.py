@@ -15,7 +15,7 @@ from clusterddp.text.folding import collapsed, few
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from clusterddp.checks.model import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, Seen
     from clusterddp.facts import Pair
 
 _LEAST_RESENT, _LOSSY = 5, 0.01  # segments sent again on all ways of a host, and their share, that are no accident

@@ -15,7 +15,7 @@ from clusterddp.facts import slowness
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clusterddp.checks.model import Evidence
+    from clusterddp.checks.evidence import Evidence
     from clusterddp.facts import SlowHost, Speed
 
 CATEGORY = "Performance"

@@ -14,7 +14,7 @@ from clusterddp.text.folding import collapsed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clusterddp.checks.model import Evidence, RehearsalSeen
+    from clusterddp.checks.evidence import Evidence, RehearsalSeen
 
 CATEGORY = "Rehearsal"
 STAGES = ("rendezvous", "import torch", "process group", "all-reduce", "barrier")  # as the program tells them

@@ -9,7 +9,8 @@ from clusterddp.checks.model import Check, Finding, fail, for_facts, odd_ones, u
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from clusterddp.checks.model import Evidence, Verdict
+    from clusterddp.checks.evidence import Evidence
+    from clusterddp.checks.model import Verdict
     from clusterddp.facts import Facts
     from clusterddp.inventory import HostEntry
 

@@ -12,7 +12,7 @@ from clusterddp.text.folding import few
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clusterddp.checks.model import Evidence
+    from clusterddp.checks.evidence import Evidence
     from clusterddp.facts import Folder, Health
     from clusterddp.inventory import HostEntry
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from clusterddp.cli.main import say
 from clusterddp.cli.options import DURATION, Number
+from clusterddp.cli.output import say
 from clusterddp.errors import UsageError
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import click
 
 from clusterddp import __version__
 from clusterddp.cli import words
-from clusterddp.cli.main import say
 from clusterddp.cli.options import cluster_options
+from clusterddp.cli.output import say
 from clusterddp.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
-    from clusterddp.checks import Diagnosis
+    from clusterddp.checks.model import Diagnosis
 
 
 @click.command("doctor")
@@ -61,7 +61,7 @@ def command(
         return _explain(explain, as_json=as_json)
     if html and not html.parent.is_dir():
         raise UsageError(f"--html {html}: there is no folder {html.parent}", remedy="make it, or name another")
-    from clusterddp.checks import select  # noqa: PLC0415 - start-up
+    from clusterddp.checks.engine import select  # noqa: PLC0415 - start-up
 
     names = words.names(only), words.names(skip)
     checks = select(*names, bench=bench or listing)
@@ -99,7 +99,7 @@ def _write_page(found: Diagnosis, path: Path) -> None:
 
 
 def _explain(path: Path, *, as_json: bool) -> int:
-    from clusterddp.probe.evidence import explain  # noqa: PLC0415 - start-up
+    from clusterddp.doctor.explain import explain  # noqa: PLC0415 - start-up
 
     with path.open(encoding="utf-8", errors="replace") as lines:
         found = explain(lines)

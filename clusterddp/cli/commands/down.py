@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.commands.stop import report
-from clusterddp.cli.main import say
 from clusterddp.cli.options import cluster_options
+from clusterddp.cli.output import report, say
 from clusterddp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def _named(view: RunView) -> str:
 
 def say_cleaned(host: Cleaned) -> None:
     """What was removed on a host, and what is left there; a line each."""
-    from clusterddp.sync.files import human_size  # noqa: PLC0415 - start-up
+    from clusterddp.text.units import human_size  # noqa: PLC0415 - start-up
 
     if host.error:
         say(f"{host.error}; `clusterddp down` again finishes the work")

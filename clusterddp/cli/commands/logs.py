@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clusterddp.cli.main import say, takes_more
 from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options
+from clusterddp.cli.output import say, writer
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from clusterddp.logs import Event, Places, Renderer, Selection
     from clusterddp.runs.run import Run
@@ -182,31 +181,3 @@ def on_hosts(parts: list[Run], pattern: str, names: set[str]) -> tuple[str, ...]
     if not found:
         raise RunError(f"run {parts[0].id} has no part on {pattern}", remedy=f"its hosts: {', '.join(known)}")
     return found
-
-
-@contextlib.contextmanager
-def writer(renderer: Renderer) -> Iterator[Callable[[list[Event]], None]]:
-    """What draws batches of events on stdout; what is half drawn is cleared at the end."""
-    from clusterddp import logs  # noqa: PLC0415 - start-up
-
-    output = sys.stdout.buffer
-
-    def show(events: list[Event]) -> None:
-        logs.show(events, renderer, output, say)
-
-    try:
-        yield show
-    except BaseException:
-        if takes_more(output):  # else Ctrl-C would wait for a reader who has paused
-            output.write(renderer.hide())
-            output.flush()
-        raise
-    output.write(renderer.hide())
-    output.flush()
-
-
-def selection_for(renderer: Renderer, shown: tuple[int, ...] | None) -> Selection:
-    """What an attached ``run`` shows: everything from the start, as it comes."""
-    from clusterddp.logs import Selection  # noqa: PLC0415 - start-up
-
-    return Selection(follow=True, ranks=shown, partials=renderer.partials, timed=renderer.timed)

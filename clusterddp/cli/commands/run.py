@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clusterddp.cli import words
-from clusterddp.cli.main import say
 from clusterddp.cli.options import DURATION, NODES, RANKS, SIZE, Checked, Duration, Number, cluster_options, setting
+from clusterddp.cli.output import say
 from clusterddp.errors import UsageError
-from clusterddp.launch.options import GRACE
+from clusterddp.runs.run import GRACE
 
 if TYPE_CHECKING:
     from clusterddp.api import Cluster
@@ -160,7 +160,7 @@ def _checks(text: str | None) -> tuple[str, ...]:
     """Names of checks; a wrong one is told before any host is reached."""
     if not text:
         return ()
-    from clusterddp.checks import select  # noqa: PLC0415 - start-up
+    from clusterddp.checks.engine import select  # noqa: PLC0415 - start-up
 
     names = words.names(text)
     select(skip=names)

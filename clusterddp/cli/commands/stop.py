@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.main import say
 from clusterddp.cli.options import DURATION, cluster_options, setting
+from clusterddp.cli.output import report
 from clusterddp.errors import RunError
-from clusterddp.launch.options import GRACE
+from clusterddp.runs.run import GRACE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.api import Cluster, Proof, Run
+    from clusterddp.api import Cluster, Run
 
 
 @click.command("stop")
@@ -39,13 +39,3 @@ def _chosen(cluster: Cluster, references: tuple[str, ...], *, everything: bool) 
     if not live:
         raise RunError("no run of this project is live on these hosts")
     return [cluster.attach(view) for view in live]
-
-
-def report(run: str, proofs: list[Proof]) -> int:
-    """Say each host's proof; 0 if every host is proved empty, else 1."""
-    for proof in proofs:
-        if proof.error:
-            say(f"{run}: {proof.error}; `clusterddp stop {run}` again finishes the work")
-        else:
-            say(f"{run}: {proof.host}: {proof.words}")
-    return 0 if all(proof.proved_empty for proof in proofs) else 1

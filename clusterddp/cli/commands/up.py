@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.main import say
 from clusterddp.cli.options import setting
+from clusterddp.cli.output import say
 from clusterddp.errors import ClusterddpError, HostKeyError, HostsError, InventoryError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.main import say
 from clusterddp.cli.options import cluster_options
+from clusterddp.cli.output import say
 from clusterddp.errors import ClusterddpError, HostsError, RunError, UnreachableError
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from collections import deque
 from typing import Any, Deque, Dict, List
 
 from ..shared.frames import PROTOCOL, Decoder, Frame, ProtocolError, encode
-from ..system import proc
+from ..system import prctl, procfs
 from ..system.bootstrap import Refused, home_folder, state_folder
-from ..system.reap import exit_code
+from ..system.wait_status import exit_code
 from . import operations
 from .request import Request
 
@@ -240,7 +240,7 @@ def hello(state: str) -> Dict[str, Any]:
         "home": home_folder(),
         "uid": os.getuid(),
         "pid": os.getpid(),
-        "boot": proc.boot_identity(),
+        "boot": procfs.boot_identity(),
         "time_ns": time.time_ns(),
     }
 
@@ -249,7 +249,7 @@ def run_child(operation: Any, request: Request, state: str, parent: int) -> None
     """The forked child's whole life: detach from the connection, run the operation, answer, leave."""
     status = 1
     try:
-        proc.set_pdeathsig(signal.SIGKILL)
+        prctl.set_pdeathsig(signal.SIGKILL)
         if os.getppid() != parent:  # it died before the kernel knew
             os._exit(1)
         null = os.open(os.devnull, os.O_RDONLY)

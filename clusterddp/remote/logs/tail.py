@@ -30,8 +30,7 @@ from ..shared.frames import MAX_BODY
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
 from ..system.inotify import Watch
-from .files import Chunk, Grep, LogFile
-from .logset import LogSet
+from .files import Chunk, Grep, LogFile, LogSet
 
 IDLE = 0.1  # seconds between looks when nothing wakes us
 GATHER = 0.01  # seconds between two looks at slow output: fewer, fuller frames

@@ -61,7 +61,7 @@ def facts(request: Request) -> Dict[str, Any]:
 
 def _telling(env: Dict[str, str]) -> Dict[str, str]:
     """The variables that torchrun, NCCL and gloo heed: none of them holds a secret."""
-    from ..supervisor.start import STALE, STALE_PREFIXES
+    from ..shared.node_env import STALE, STALE_PREFIXES
 
     names = [name for name in env if name in STALE or name.startswith((*STALE_PREFIXES, "NCCL_", "GLOO_", "TP_"))]
     return {name: env[name][:1000] for name in sorted(names)}

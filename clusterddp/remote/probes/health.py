@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from ..helper.request import Request
 from ..sync.record import changed
-from ..system.proc import LISTENING, ports
+from ..system.procfs import LISTENING, ports
 from . import cgroups, infiniband
 from .filesystems import extension_locks, folder, no_folder, written
 from .login_shell import LoginShell

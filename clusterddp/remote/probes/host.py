@@ -12,7 +12,7 @@ import sys
 from typing import Any, Dict, Optional
 
 from ..system.bootstrap import home_folder
-from ..system.proc import boot_identity
+from ..system.procfs import boot_identity
 from .cgroups import memory_limits
 
 _LOGIND = "/etc/systemd/logind.conf"

@@ -9,7 +9,7 @@ import re
 import time
 from typing import Iterable, List, NamedTuple, Optional, Tuple
 
-from ..system import nvidia_smi, proc
+from ..system import nvidia_smi, procfs
 from .terminate import Process
 
 PATIENCE = 5.0  # seconds for the driver to let go of a killed process
@@ -41,7 +41,7 @@ def look(known: Iterable[Tuple[int, int]], devices: str = "/dev") -> Held:
             return Held(count, [], "its GPUs: " + told["nvidia_error"])
         listed = {pid for gpu in told["gpus"] for pid in gpu["processes"]}
         # A number that is nobody's, or somebody else's by now, is another's: a container sees the host's numbers.
-        held = [name for name in known if name[0] in listed and proc.start_ticks(name[0]) == name[1]]
+        held = [name for name in known if name[0] in listed and procfs.start_ticks(name[0]) == name[1]]
         if not held or time.monotonic() > deadline:
             return Held(count, [Process(pid, ticks, "ended, but holds a GPU") for pid, ticks in held], "")
         time.sleep(LOOK)

@@ -3,8 +3,7 @@
 from typing import Any, Dict, List
 
 from ..helper.request import Request
-from ..spool.layout import Spool, all_spools
-from ..supervisor.status import node_state
+from ..spool.layout import Spool, all_spools, node_state
 from ..system import procfs
 from . import terminate
 from .ownership import Kin

@@ -17,7 +17,7 @@ import os
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from ..spool.layout import Spool, all_spools
-from ..system import proc, procfs
+from ..system import procfs
 from ..system.bootstrap import read_json
 from ..system.procfs import Seen
 from .roster import read_roll
@@ -38,7 +38,7 @@ class Kin:
         self.mine = (spools[0].run, spools[0].host)
         self.supervisor = supervisor
         known = [record for record in (read_json(spool.path("supervisor.json")) for spool in spools) if record]
-        records = [record for record in known if record["boot"] == proc.boot_identity()]
+        records = [record for record in known if record["boot"] == procfs.boot_identity()]
         self.rebooted = bool(known) and not records and not any(spool.alive() for spool in spools)
         here = spools if records else []  # of an earlier boot nothing lives
         self.born = min((int(record["start_ticks"]) for record in records), default=0)
@@ -119,4 +119,4 @@ class Kin:
 
 
 def _lives(name: Tuple[int, int]) -> bool:
-    return proc.start_ticks(name[0]) == name[1]
+    return procfs.start_ticks(name[0]) == name[1]

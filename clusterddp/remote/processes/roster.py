@@ -13,7 +13,7 @@ import time
 from typing import List, NamedTuple, Optional, Tuple
 
 from ..spool.layout import Spool
-from ..system import proc, procfs
+from ..system import procfs
 from ..system.bootstrap import read_json
 
 NAME = "roll.json"
@@ -55,8 +55,8 @@ class Roll:
         members = [among[pid] for pid in sorted(procfs.below([own], among, barred)) if pid in among]
         parent = among[own].parent
         value = {
-            "boot": proc.boot_identity(),
-            "adopter": [parent, proc.start_ticks(parent) or 0],
+            "boot": procfs.boot_identity(),
+            "adopter": [parent, procfs.start_ticks(parent) or 0],
             "members": [[seen.pid, seen.ticks, seen.session] for seen in members if seen.pid != own],
         }
         if value != self._written and self._write(json.dumps(value).encode()):
@@ -78,7 +78,7 @@ class Roll:
 def read_roll(spool: Spool) -> Optional[RollRecord]:
     """The spool's roll, or None if there is none of this boot."""
     value = read_json(spool.path(NAME))
-    if not value or value["boot"] != proc.boot_identity():
+    if not value or value["boot"] != procfs.boot_identity():
         return None
     members = [(int(pid), int(ticks), int(session)) for pid, ticks, session in value["members"]]
     return RollRecord(members, (int(value["adopter"][0]), int(value["adopter"][1])))

@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Optional
 
 from ..helper.request import Request
 from ..spool.layout import Spool
-from ..system import proc
+from ..system import procfs
 
 PATIENCE = 3.0  # seconds for a worker's first word, and for py-spy
 QUIET = 0.2  # seconds without more after which a dump is whole
@@ -119,16 +119,16 @@ def _signalled(worker: Worker) -> bool:
     """Send the signal where it does no harm: only to who catches it and has the file of this very spool open."""
     if worker.found["state"] in ("", "Z"):
         worker.give_up("it has just ended")
-    elif not proc.catches(worker.pid, proc.STACK_SIGNAL) or not _has_open(worker.pid, worker.path):
+    elif not procfs.catches(worker.pid, procfs.STACK_SIGNAL) or not _has_open(worker.pid, worker.path):
         worker.give_up("it runs no Python of ours, or has not begun")
     elif worker.found["state"] == "T":
         worker.give_up("it is stopped (SIGSTOP)")
-    elif _pending(worker.pid, proc.STACK_SIGNAL):
+    elif _pending(worker.pid, procfs.STACK_SIGNAL):
         worker.give_up("it has not answered an earlier question")
     else:
         worker.begin = worker.size = _begin(worker.path)
         try:
-            os.kill(worker.pid, proc.STACK_SIGNAL)
+            os.kill(worker.pid, procfs.STACK_SIGNAL)
         except OSError:
             worker.give_up("it has just ended")
             return False
@@ -187,7 +187,7 @@ def _pending(pid: int, number: int) -> bool:
 
 def state(pid: int) -> str:
     """The kernel's letter: R running, S sleeping, D uninterruptible, T stopped, Z ended; empty when it is gone."""
-    fields = proc.stat("/proc/%d" % pid)
+    fields = procfs.stat("/proc/%d" % pid)
     return fields[0] if fields else ""
 
 

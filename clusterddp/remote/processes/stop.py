@@ -8,8 +8,7 @@ import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from ..helper.request import Request
-from ..spool.layout import Spool, all_spools
-from ..supervisor.status import rebooted
+from ..spool.layout import Spool, all_spools, rebooted
 from ..system import procfs
 from ..system.bootstrap import Refused, clear_halves, read_json
 from . import gpu_holders, terminate

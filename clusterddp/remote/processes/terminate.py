@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from ..spool.layout import Spool
-from ..system import proc, procfs
+from ..system import procfs
 from ..system.procfs import Seen
 from .ownership import Kin
 
@@ -91,7 +91,7 @@ def kill(process: Process, killed: Optional[Set[Tuple[int, int]]] = None) -> Non
 
 def send(process: Process, number: int) -> bool:
     """Signal the process if it still is the same one; whether it took the signal."""
-    if proc.start_ticks(process.pid) != process.ticks:
+    if procfs.start_ticks(process.pid) != process.ticks:
         return False
     try:
         os.kill(process.pid, number)

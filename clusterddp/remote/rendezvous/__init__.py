@@ -8,9 +8,6 @@ Not here: what a round is (rendezvous/rounds.py), what torch wants of a handler 
 
 from typing import Any, Callable
 
-BACKEND = "clusterddp"  # the name behind --rdzv-backend
-OLDEST_TORCH = (2, 6)  # the first that looks for such entry points
-
 
 def creator() -> Callable[[Any], Any]:
     """What torch registers: called while torch is still being imported, so it imports nothing of torch's yet."""

@@ -26,7 +26,7 @@ from torch.distributed.elastic.rendezvous.utils import (  # type: ignore[import-
     parse_rendezvous_endpoint,
 )
 
-from . import BACKEND
+from ..shared.plan import BACKEND
 from .rounds import LEFT, Job, NoRound, Rounds
 
 ROUND = "CLUSTERDDP_ROUND"  # in the environment of shims, which record it

@@ -10,7 +10,7 @@ import socket
 import sys
 from typing import Any, List
 
-from ..system.proc import ESTABLISHED, ports
+from ..system.procfs import ESTABLISHED, ports
 
 
 def main(argv: List[str]) -> int:

@@ -17,6 +17,10 @@ import re
 import signal
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
+FAIL_FAST_REASON = "another host failed"
+LEASE = "the lease lapsed"  # begins the reason to stop of a run whose operator was not heard of any more
+TIME_LIMIT = "the time limit was reached"  # a reason to stop that has an exit code of its own
+
 OWN, LOST_PEER, ENDED = 1, 2, 3
 
 # How a worker ended, in a word.

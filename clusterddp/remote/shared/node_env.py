@@ -6,6 +6,13 @@ from ``PET_*``, so the argv stays identical on every host and everything particu
 
 from typing import Any, Dict, Mapping
 
+# Left over from another launcher or torchrun on this host, these would steer ours.
+STALE = {
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
+    "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "PYTHON_EXEC",
+}  # fmt: skip
+STALE_PREFIXES = ("PET_", "TORCHELASTIC_", "CLUSTERDDP_")
+
 STATIC = "static"  # a rendezvous backend: rank 0's agent has the store, ranks are told, nobody starts again
 JOIN_TIMEOUT = 300  # seconds an agent waits for the other nodes
 READ_TIMEOUT = 60  # seconds an agent waits for the store to answer

@@ -14,22 +14,16 @@ import os
 import time
 from typing import Any, Dict, Iterator, List, Optional
 
-from ..system import disk_space, proc
+from ..system import disk_space, procfs
 from ..system.bootstrap import private_folder, read_json, write_json, write_private
-from ..worker.environment import program
 from .events import append_event, read_events
 
 FORMAT = 1  # of the spool; newer code reads all older ones
 FOLDERS = ("logs", "errors", "stacks", "hook", "torch")
-AGENT_LOG = "agent.out"
 PROGRAM = "program"  # a program of ours that the run starts in place of a script, and its working folder
 RECORDS = ("stop.json", "exit.json")  # they are written on a full disk too
 RECORD_ROOM = 16 << 10  # bytes of each
 LOCK_PATIENCE = 0.5  # seconds: who asks whether the lock is held has it himself for a moment
-FAIL_FAST_REASON = "another host failed"
-LEASE = "the lease lapsed"  # begins the reason to stop of a run whose operator was not heard of any more
-TIME_LIMIT = "the time limit was reached"  # a reason to stop that has an exit code of its own
-PORT_TO_COME = "{port}"  # in a plan's --rdzv-endpoint, until the port of the store is known
 
 
 class Spool:
@@ -97,15 +91,15 @@ class Spool:
     def write_supervisor(self) -> None:
         """Record this process as the node's supervisor."""
         pid = os.getpid()
-        record = {"pid": pid, "start_ticks": proc.start_ticks(pid), "boot": proc.boot_identity()}
+        record = {"pid": pid, "start_ticks": procfs.start_ticks(pid), "boot": procfs.boot_identity()}
         write_json(self.path("supervisor.json"), record)
 
     def supervisor(self) -> Optional[int]:
         """The pid of the live supervisor, or None: pid, start time and boot must all be the recorded ones."""
         record = read_json(self.path("supervisor.json"))
-        if not record or record["boot"] != proc.boot_identity():
+        if not record or record["boot"] != procfs.boot_identity():
             return None
-        return record["pid"] if proc.start_ticks(record["pid"]) == record["start_ticks"] else None
+        return record["pid"] if procfs.start_ticks(record["pid"]) == record["start_ticks"] else None
 
     def alive(self) -> bool:
         """Whether a supervisor holds the lock."""
@@ -219,11 +213,6 @@ def create(spool: Spool, plan: Dict[str, Any], code: bytes) -> bool:
     return True
 
 
-def write_worker(spool: Spool, interpreter: str) -> None:
-    """Write the program torchrun starts for each worker: the shim, by the interpreter the worker itself has."""
-    write_private(spool.path("worker"), program(interpreter, spool.path("remote.pyz"), spool.folder).encode(), 0o700)
-
-
 def all_spools(state: str, run: str = "") -> Iterator[Spool]:
     """Every spool on this host, or of one run; a home shared by hosts shows other hosts' too."""
     runs = os.path.join(state, "runs")
@@ -246,3 +235,29 @@ def _member(code: bytes, name: str) -> bytes:
 
     with zipfile.ZipFile(io.BytesIO(code)) as archive:
         return archive.read(name)
+
+
+def node_state(
+    spool: Spool, exit_record: Optional[Dict[str, Any]], events: List[Dict[str, Any]], *, alive: bool
+) -> str:
+    """The node's state in the contract's words; a dead supervisor without a record is ``lost``."""
+    if exit_record and not (exit_record.get("pending") and alive):
+        return str(exit_record["state"])
+    if exit_record or (alive and spool.plan().get("standby")):
+        return "queued"  # between two attempts, or a spare
+    if not alive:
+        record = read_json(spool.path("supervisor.json"))
+        return "lost" if record or _old(spool) else "starting"
+    started = any(event["event"] == "worker_started" for event in events)
+    return "running" if started else "starting"
+
+
+def rebooted(spool: Spool) -> bool:
+    """Whether this machine was started anew since the node's supervisor was."""
+    record = read_json(spool.path("supervisor.json"))
+    return bool(record) and record["boot"] != procfs.boot_identity()
+
+
+def _old(spool: Spool) -> bool:
+    """A start takes seconds; a spool without a supervisor after a minute is a start that was cut short."""
+    return time.time() - os.stat(spool.folder).st_mtime > 60

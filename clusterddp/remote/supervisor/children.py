@@ -13,9 +13,10 @@ from ..processes import terminate
 from ..processes.ownership import Kin
 from ..processes.roster import Roll
 from ..shared.node_env import STATIC
-from ..spool.layout import AGENT_LOG, PORT_TO_COME, Spool
-from ..system import proc, procfs
-from ..system.reap import exit_code, reap
+from ..shared.plan import AGENT_LOG, PORT_TO_COME
+from ..spool.layout import Spool
+from ..system import prctl, procfs
+from ..system.wait_status import exit_code, reap
 
 
 class Children:
@@ -100,7 +101,7 @@ class Children:
 
     def prepare_child(self) -> None:
         """In the child: die with the supervisor; the user's umask, and signals as a shell would leave them."""
-        proc.set_pdeathsig(signal.SIGKILL)
+        prctl.set_pdeathsig(signal.SIGKILL)
         os.setpgid(0, 0)
         os.umask(self.umask)
         for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGHUP, signal.SIGTERM):

@@ -26,8 +26,9 @@ from ..logs.time_index import IndexWriter
 from ..processes import terminate as sweep
 from ..rendezvous.store import clients
 from ..shared import failures
-from ..spool.layout import FAIL_FAST_REASON, Spool
-from ..system import proc
+from ..shared.failures import FAIL_FAST_REASON
+from ..spool.layout import Spool
+from ..system import prctl
 from .children import Children
 from .next_attempt import STANDBY
 from .relaunch import Relaunching, may_follow
@@ -308,7 +309,7 @@ def main(argv: List[str]) -> int:
             spool.write_exit("stopped", 143, order["reason"], agent_exit=None, survivors=[])
         sys.stdout.write("the run was stopped meanwhile\n")
         return 1
-    proc.set_subreaper()
+    prctl.set_subreaper()
     spool.write_supervisor()
     store, listener = (None if word == "-" else int(word) for word in argv[1:3])
     supervisor = Supervisor(spool, environment, store, listener)

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set
 
 from ..control.membership import ENDED
 from ..shared.node_env import STATIC
-from ..spool.layout import PORT_TO_COME
+from ..shared.plan import PORT_TO_COME
 
 STANDBY = "standby"  # a node's word: it waits to be used
 BACKOFF_LIMIT = 60.0  # seconds between attempts at most

@@ -13,14 +13,35 @@ from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional
 from ..control.leader import Control
 from ..control.membership import Peers
 from ..shared.node_env import spool_environment
-from ..spool.layout import Spool, create, write_worker
+from ..spool.layout import Spool, create
 from ..system.bootstrap import write_json, write_private
+from ..system.ports import bind_ports
+from ..worker.environment import write_worker
 from .next_attempt import STANDBY, backoff, decide, next_plan
-from .start import bind_ports
 from .stop_conditions import Orders
 
 if TYPE_CHECKING:
-    from .main import Supervisor
+    from typing import Protocol
+
+    from ..control.voice import Voice
+    from .children import Children
+
+    class Node(Protocol):
+        """What is needed of this node's supervisor."""
+
+        place: int
+        plan: Dict[str, Any]
+        spool: Spool
+        voice: Voice
+        children: Children
+        order: Optional[Dict[str, Any]]
+
+        def turn(self, timeout: float) -> None:
+            """One turn of its loop."""
+
+        def tell(self, state: str, **fields: Any) -> None:
+            """Its new word on itself, to all."""
+
 
 TICK = 0.1  # seconds between looks
 ALONE = "no majority of the hosts reach each other; it waits for an operator"
@@ -56,7 +77,7 @@ class Relaunching:
         elif message["kind"] == "over":
             self.over = str(message["reason"])
 
-    def wait(self, node: "Supervisor") -> Optional[Next]:
+    def wait(self, node: "Node") -> Optional[Next]:
         """What follows the attempt that has ended here; None if nothing does, and then that is on record."""
         while may_follow(node.plan, node.order):
             node.turn(TICK)
@@ -81,7 +102,7 @@ class Relaunching:
                 node.tell(STANDBY)
         return None
 
-    def _decide(self, node: "Supervisor") -> None:
+    def _decide(self, node: "Node") -> None:
         now = time.monotonic()
         lost = set(self.peers.lost(now, self.orders.limits.lost)) | self.peers.left
         decision = decide(node.plan, self.peers.told, {node.place, *self.control.connected}, lost)
@@ -101,7 +122,7 @@ class Relaunching:
             self.next = {"attempt": node.plan["attempt"] + 1, "places": decision.places, "store": store}
             self.control.say("attempt", **self.next)
 
-    def _end(self, node: "Supervisor", reason: str) -> None:
+    def _end(self, node: "Node", reason: str) -> None:
         """Nothing follows: the exit record of the last attempt is the run's."""
         if node.plan["standby"] and not node.spool.exit_record():
             node.spool.write_exit("succeeded", 0, "it was not needed", agent_exit=None, survivors=[])
@@ -111,7 +132,7 @@ class Relaunching:
         node.spool.drop_secrets()
         write_json(node.spool.path("exit.json"), dict(record, final=reason))
 
-    def _begin(self, node: "Supervisor", message: Dict[str, Any]) -> Next:
+    def _begin(self, node: "Node", message: Dict[str, Any]) -> Next:
         """Make this node's spool of the next attempt, ours from the first moment."""
         old, attempt = node.spool, int(message["attempt"])
         plan = next_plan(node.plan, attempt, message["places"], int(message["store"]["place"]))

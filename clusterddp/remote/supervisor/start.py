@@ -17,19 +17,15 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from ..cleanup import retention
 from ..control.membership import boot_clock
 from ..helper.request import Request
-from ..rendezvous import BACKEND
-from ..shared.node_env import spool_environment
-from ..spool.layout import PROGRAM, Spool, all_spools, create, write_worker
+from ..shared.node_env import STALE, STALE_PREFIXES, spool_environment
+from ..shared.plan import BACKEND
+from ..spool.layout import PROGRAM, Spool, all_spools, create
 from ..sync.apply import confirm
 from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
+from ..system.ports import bind_ports
 from ..system.setup_env import setup_environment
+from ..worker.environment import write_worker
 
-# Left over from another launcher or torchrun on this host, these would steer ours.
-STALE = {
-    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
-    "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "PYTHON_EXEC",
-}  # fmt: skip
-STALE_PREFIXES = ("PET_", "TORCHELASTIC_", "CLUSTERDDP_")
 OTHER_START = 10.0  # seconds that another start of the same node gets to bring its supervisor up
 
 
@@ -172,41 +168,6 @@ def agent_environment(plan: Dict[str, Any], spool: Spool) -> Dict[str, str]:
     if plan["rdzv_backend"] == BACKEND:  # torch finds the plugin there
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (spool.path("remote.pyz"), user)))
     return environment
-
-
-def bind_ports(ports: Sequence[int], wanted: int, address: str) -> List[socket.socket]:
-    """Listen on the first free ports of a range, so that nobody takes them between a test and their use.
-
-    Raises:
-        Refused: the range has too few free ports.
-    """
-    first, last = ports
-    bound: List[socket.socket] = []
-    for port in range(first, last + 1):
-        if len(bound) == wanted:
-            return bound
-        listener = _listen(port, ipv6=":" in address)
-        bound += [listener] if listener else []
-    if len(bound) == wanted:
-        return bound
-    for listener in bound:
-        listener.close()
-    raise Refused(
-        "no free port in %d-%d for the rendezvous (%d are needed)" % (first, last, wanted),
-        "free one, or set clusterddp_ports to another range",
-    )
-
-
-def _listen(port: int, *, ipv6: bool) -> Optional[socket.socket]:
-    listener = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(("::" if ipv6 else "", port))
-        listener.listen(1024)
-    except OSError:  # taken
-        listener.close()
-        return None
-    return listener
 
 
 def spawn(spool: Spool, environment: Dict[str, str], listeners: Sequence[Optional[socket.socket]]) -> bytes:

@@ -2,15 +2,14 @@
 
 import os
 import signal
-import time
 from typing import Any, Dict, List, Optional
 
 from ..helper.request import Request
 from ..logs.time_index import last_growth
 from ..processes import terminate
 from ..rendezvous.store import clients
-from ..spool.layout import AGENT_LOG, Spool, all_spools
-from ..system import proc
+from ..shared.plan import AGENT_LOG
+from ..spool.layout import Spool, all_spools, node_state, rebooted
 from ..system.bootstrap import read_json
 
 LAST_BYTES = 8000  # of a worker's stderr, for the verdict's texts; C++ prints long stacks behind a message
@@ -95,32 +94,6 @@ def evidence(spool: Spool, events: Optional[List[Dict[str, Any]]] = None) -> Dic
 
 def _restarted(events: List[Dict[str, Any]]) -> bool:
     return any(event["event"] == "worker_started" and event["start"] for event in events)
-
-
-def node_state(
-    spool: Spool, exit_record: Optional[Dict[str, Any]], events: List[Dict[str, Any]], *, alive: bool
-) -> str:
-    """The node's state in the contract's words; a dead supervisor without a record is ``lost``."""
-    if exit_record and not (exit_record.get("pending") and alive):
-        return str(exit_record["state"])
-    if exit_record or (alive and spool.plan().get("standby")):
-        return "queued"  # between two attempts, or a spare
-    if not alive:
-        record = read_json(spool.path("supervisor.json"))
-        return "lost" if record or _old(spool) else "starting"
-    started = any(event["event"] == "worker_started" for event in events)
-    return "running" if started else "starting"
-
-
-def rebooted(spool: Spool) -> bool:
-    """Whether this machine was started anew since the node's supervisor was."""
-    record = read_json(spool.path("supervisor.json"))
-    return bool(record) and record["boot"] != proc.boot_identity()
-
-
-def _old(spool: Spool) -> bool:
-    """A start takes seconds; a spool without a supervisor after a minute is a start that was cut short."""
-    return time.time() - os.stat(spool.folder).st_mtime > 60
 
 
 def _error(path: str) -> Optional[Dict[str, Any]]:

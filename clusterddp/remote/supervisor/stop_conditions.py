@@ -9,7 +9,8 @@ from typing import Any, Dict, NamedTuple, Optional
 
 from ..control.leader import Control
 from ..control.membership import Peers
-from ..spool.layout import LEASE, TIME_LIMIT, Spool
+from ..shared.failures import LEASE, TIME_LIMIT
+from ..spool.layout import Spool
 from .children import Children
 
 COMMIT_LIMIT = 60.0  # seconds within which the operator must say that all nodes are ready

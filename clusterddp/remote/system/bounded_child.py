@@ -13,7 +13,7 @@ import subprocess
 import time
 from typing import Dict, List, NamedTuple, Optional
 
-from .proc import set_pdeathsig
+from .prctl import set_pdeathsig
 
 ANSWER_LIMIT = 1 << 24  # bytes
 OUTPUT_TAIL = 4096  # bytes of a child's output worth keeping for a message

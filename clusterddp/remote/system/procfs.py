@@ -5,10 +5,13 @@ Not here: whose they are (processes/ownership.py), how they are ended (processes
 
 import os
 import pwd
+import signal
 from typing import Container, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
-from .proc import stat
-
+# A worker's hook prints all stacks on it; send it only where catches() says so. The operator's machine may have no
+# real-time signals and imports this all the same.
+STACK_SIGNAL = getattr(signal, "SIGRTMIN", 34) + 7
+ESTABLISHED, LISTENING = "01", "0A"  # in /proc/net/tcp
 RUN, HOST = b"CLUSTERDDP_RUN_ID=", b"CLUSTERDDP_HOST="
 DEAD = ("Z", "X")
 
@@ -189,3 +192,60 @@ def _living_thread(place: str) -> Tuple[str, str]:
         if fields and fields[0] not in DEAD:
             return "%s/task/%s" % (place, thread), fields[0]
     return "", ""
+
+
+def start_ticks(pid: int) -> Optional[int]:
+    """When a process started, in clock ticks since boot; None when it is gone or hidden.
+
+    With the pid it names one process for ever: a reused pid has other ticks.
+    """
+    fields = stat("/proc/%d" % pid)
+    return int(fields[19]) if len(fields) > 19 else None
+
+
+def stat(place: str) -> List[str]:
+    """What the kernel tells of a process or thread after its name: state, parent, …; empty when it is gone."""
+    try:
+        with open(place + "/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].decode().split()  # the name may hold anything
+    except OSError:
+        return []
+
+
+def ports(state: str, tables: Iterable[str] = ("/proc/net/tcp", "/proc/net/tcp6")) -> List[int]:
+    """This host's ports of all TCP sockets in a state (``LISTENING``, ``ESTABLISHED``), one for each socket."""
+    found: List[int] = []
+    for table in tables:
+        try:
+            with open(table, encoding="ascii") as lines:
+                rows = [line.split() for line in lines][1:]
+        except OSError:  # no IPv6 on this host
+            continue
+        found += [int(row[1].rpartition(":")[2], 16) for row in rows if len(row) > 3 and row[3] == state]
+    return found
+
+
+def boot_identity() -> str:
+    """A string that changes when the host, or the container this process is in, was started anew."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+    except OSError:
+        boot = "unknown"
+    try:
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        namespace = 0
+    return "%s:%d:%d" % (boot, namespace, start_ticks(1) or 0)
+
+
+def catches(pid: int, sig: int) -> bool:
+    """Whether a process has a handler of its own for ``sig``: only then is it safe to send."""
+    try:
+        with open("/proc/%d/status" % pid) as file:
+            for line in file:
+                if line.startswith("SigCgt:"):
+                    return bool(int(line.split()[1], 16) >> (sig - 1) & 1)
+    except (OSError, ValueError, IndexError):
+        pass  # gone or hidden: nothing to send to
+    return False

@@ -7,6 +7,9 @@ import os
 import shlex
 from typing import Any, Dict
 
+from ..spool.layout import Spool
+from ..system.bootstrap import write_private
+
 # The names recorded at a start; the rest of the environment is never written anywhere.
 RECORDED = (
     ("round", "CLUSTERDDP_ROUND"),
@@ -99,3 +102,8 @@ def wrong_size(plan: Dict[str, Any], record: Dict[str, Any]) -> str:
     if planned is None or workers is None or workers == planned:
         return ""
     return "this round has %s workers in place of %s; do the clocks of the hosts differ?" % (workers, planned)
+
+
+def write_worker(spool: Spool, interpreter: str) -> None:
+    """Write the program torchrun starts for each worker: the shim, by the interpreter the worker itself has."""
+    write_private(spool.path("worker"), program(interpreter, spool.path("remote.pyz"), spool.folder).encode(), 0o700)

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from ..spool.events import append_event
-from ..system import disk_space, proc
+from ..system import disk_space, prctl
 from .environment import given_environment, recorded, worker_environment, wrong_size
 from .oom import Kills
 
@@ -98,7 +98,7 @@ def refuse(worker: Worker, err: int, reason: str) -> int:
 
 def _follow_agent(spool: str) -> bool:
     """Hear of the agent's death from the kernel; False if it died before that."""
-    proc.set_pdeathsig(AGENT_DIED)
+    prctl.set_pdeathsig(AGENT_DIED)
     try:
         supervisor = int(_read_json(spool, "supervisor.json")["pid"])
     except (OSError, ValueError, KeyError):
@@ -179,10 +179,10 @@ def run(worker: Worker, out: int, err: int) -> int:
 def _child(worker: Worker, parent: int, released: int, out: int, err: int) -> NoReturn:
     try:
         os.setpgid(0, 0)
-        proc.set_pdeathsig(signal.SIGKILL)
+        prctl.set_pdeathsig(signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(CANNOT_EXEC)  # the shim died in between; nobody wants this worker
-        proc.set_oom_score_adj(OOM_SCORE)
+        prctl.set_oom_score_adj(OOM_SCORE)
         os.read(released, 1)
         os.dup2(out, 1)
         os.dup2(err, 2)
@@ -280,7 +280,7 @@ def _die_like(status: int) -> int:
     if not os.WIFSIGNALED(status):
         return os.WEXITSTATUS(status)
     number = os.WTERMSIG(status)
-    proc.forbid_core_dump()
+    prctl.forbid_core_dump()
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])

@@ -1,0 +1,65 @@
+"""What commands print besides tables: our lines on stderr, job output on stdout, the proofs of a stop."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import sys
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from clusterddp.api import Proof
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from clusterddp.logs import Event, Renderer, Selection
+
+
+@contextlib.contextmanager
+def writer(renderer: Renderer) -> Iterator[Callable[[list[Event]], None]]:
+    """What draws batches of events on stdout; what is half drawn is cleared at the end."""
+    from clusterddp import logs  # noqa: PLC0415 - start-up
+
+    output = sys.stdout.buffer
+
+    def show(events: list[Event]) -> None:
+        logs.show(events, renderer, output, say)
+
+    try:
+        yield show
+    except BaseException:
+        if takes_more(output):  # else Ctrl-C would wait for a reader who has paused
+            output.write(renderer.hide())
+            output.flush()
+        raise
+    output.write(renderer.hide())
+    output.flush()
+
+
+def selection_for(renderer: Renderer, shown: tuple[int, ...] | None) -> Selection:
+    """What an attached ``run`` shows: everything from the start, as it comes."""
+    from clusterddp.logs import Selection  # noqa: PLC0415 - start-up
+
+    return Selection(follow=True, ranks=shown, partials=renderer.partials, timed=renderer.timed)
+
+
+def report(run: str, proofs: list[Proof]) -> int:
+    """Say each host's proof; 0 if every host is proved empty, else 1."""
+    for proof in proofs:
+        if proof.error:
+            say(f"{run}: {proof.error}; `clusterddp stop {run}` again finishes the work")
+        else:
+            say(f"{run}: {proof.host}: {proof.words}")
+    return 0 if all(proof.proved_empty for proof in proofs) else 1
+
+
+def say(line: str) -> None:
+    """One stderr line of ours."""
+    sys.stderr.write(f"clusterddp: {line}\n")
+    sys.stderr.flush()
+
+
+def takes_more(output: IO[bytes]) -> bool:
+    """Whether a write does not wait: a terminal or a pager may be paused. Files always take more."""
+    return bool(select.select([], [output], [], 0)[1])

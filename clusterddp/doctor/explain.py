@@ -1,0 +1,53 @@
+"""`doctor --explain LOGFILE`: known messages found in a log, with the checks that prove the cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.runs.known_messages import TABLE as MESSAGES
+from clusterddp.runs.known_messages import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clusterddp.runs.known_messages import Known
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explained:
+    """A known message in a log: how often it is there, and its first line (number from 1, text)."""
+
+    known: Known
+    count: int
+    line: int
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``doctor --explain --json`` prints it."""
+        row = self.known
+        return {
+            "name": row.name,
+            "check": row.check or None,
+            "message": row.cause,
+            "fix": row.remedy,
+            "count": self.count,
+            "line": self.line,
+            "text": self.text,
+        }
+
+
+def explain(lines: Iterable[str]) -> list[Explained]:
+    """The known messages in a log, in the order of their first lines."""
+    first: dict[str, tuple[int, str]] = {}
+    counts: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        row = find(line)
+        if row:
+            first.setdefault(row.name, (number, line.strip()[:300]))
+            counts[row.name] = counts.get(row.name, 0) + 1
+    rows = {row.name: row for row in MESSAGES}
+    return [
+        Explained(known=rows[name], count=counts[name], line=number, text=text)
+        for name, (number, text) in first.items()
+    ]

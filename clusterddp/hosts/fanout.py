@@ -1,0 +1,72 @@
+"""The same work on many hosts at once, from a bounded pool; each host's outcome is a value or its error."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from clusterddp.errors import ClusterddpError, HostsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+T = TypeVar("T")
+POOL = 48  # hosts worked on at once
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome(Generic[T]):
+    """What one of many gave: a value or an error, never both."""
+
+    name: str
+    value: T | None = None
+    error: ClusterddpError | None = None
+
+    def get(self) -> T:
+        """The value; raises the error if there is one."""
+        if self.error:
+            raise self.error
+        return self.value  # type: ignore[return-value]
+
+    @property
+    def words(self) -> str:
+        """The error without its host's name, for who tells that beside it; empty where there is none."""
+        return str(self.error).removeprefix(f"{self.name}: ") if self.error else ""
+
+
+def each(items: Iterable[Any], work: Callable[[Any], T]) -> list[Outcome[T]]:
+    """Do ``work`` on every item (each has a ``name``) in a bounded pool; outcomes in the items' order.
+
+    Only ClusterddpErrors become outcomes: anything else is a bug and is raised.
+    """
+
+    def one(item: Any) -> Outcome[T]:
+        try:
+            return Outcome(name=item.name, value=work(item))
+        except ClusterddpError as error:
+            return Outcome(name=item.name, error=error)
+
+    todo = list(items)
+    if not todo:
+        return []
+    pool = ThreadPoolExecutor(max_workers=min(POOL, len(todo)))
+    try:
+        return list(pool.map(one, todo))
+    finally:  # map has waited for all; after Ctrl-C nobody waits for a host that may never answer
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def values(outcomes: Iterable[Outcome[T]]) -> list[T]:
+    """Every outcome's value.
+
+    Raises:
+        HostsError: some failed; names them all.
+    """
+    outcomes = list(outcomes)
+    errors = [outcome.error for outcome in outcomes if outcome.error]
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise HostsError(errors)
+    return [outcome.get() for outcome in outcomes]

@@ -1,0 +1,65 @@
+"""What a host answered to a stop: nothing is left, or who is, or that it may not look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Survivor(NamedTuple):
+    """A process that a stop could not end."""
+
+    pid: int
+    command: str
+    state: str = ""  # the kernel's letter; D: a sleep that no signal ends
+    user: str = ""  # whose rights it has, if not those of the connection's user
+
+    def __str__(self) -> str:
+        notes = ["in a sleep that no signal ends"] if self.state == "D" else []
+        notes += [f"of user {self.user}"] if self.user else []
+        return f"{self.pid} ({'; '.join([self.command, *notes])})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """What a stop found on one host.
+
+    Attributes:
+        host: The host.
+        found: How many processes of the run there were.
+        killed: How many of them SIGTERM and the grace did not end, but SIGKILL.
+        survivors: Those that are still there.
+        unknown: What could not be looked at, a line each; then nothing is proved.
+        gpus: How many NVIDIA GPUs were asked whether they are held; None: the host has none, nothing is claimed.
+        error: Why the host could not be asked at all.
+    """
+
+    host: str
+    found: int = 0
+    killed: int = 0
+    survivors: tuple[Survivor, ...] = ()
+    unknown: tuple[str, ...] = ()
+    gpus: int | None = None
+    error: str = ""
+
+    @property
+    def proved_empty(self) -> bool:
+        """Whether it is certain that nothing of the run is left on the host."""
+        return not (self.survivors or self.unknown or self.error)
+
+    @property
+    def words(self) -> str:
+        """The same in one line."""
+        if self.error:
+            return self.error
+        ended = self.found - len(self.survivors)
+        line = f"{ended} process{'' if ended == 1 else 'es'} ended"
+        if self.killed:
+            line += f" ({self.killed} by SIGKILL)"
+        if self.survivors:
+            line += f", still there: {', '.join(map(str, self.survivors))}"
+        if self.unknown:
+            line += f", not proved: {'; '.join(self.unknown)}"
+        if not self.proved_empty:
+            return line
+        return f"{line}, {'' if self.gpus is None else 'no GPU held, '}proved empty"
