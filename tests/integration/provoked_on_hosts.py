@@ -1,7 +1,8 @@
 """What a job by hand prints where the doctor names a fault: `python -m tests.integration.provoked_on_hosts [NAME…]`.
 
 Real torchrun with gloo on two lab hosts, as a user would start it without us. Writes tests/data/symptoms/NAME.txt,
-which the symptoms of the doctor's checks are tested against (tests/unit/test_symptoms.py). Takes root and minutes.
+which the symptoms of the doctor's checks are tested against (tests/unit/checks/test_symptoms.py). Takes root and
+minutes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The doctor on real hosts: all is well, a fault is put in and named with its host alone, taken out, all is well.
 
-Judgements over made facts: tests/unit/test_checks.py.
+Judgements over made facts: tests/unit/checks/test_engine.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The doctor on real hosts with made GPUs: all is well, a GPU falls ill and is named with its host alone, and recovers.
 
 The hosts are real, the GPUs are not: what their driver prints is made (tests/integration/gpus_made.py). On a machine
-with GPUs: tests/gpu. Judgements over made values: tests/unit/test_checks_gpus.py.
+with GPUs: tests/gpu. Judgements over made values: tests/unit/checks/test_checks_gpus.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The doctor's sight of a host's limits, login, packages, folders and SSH: faults on real hosts, in and out again.
 
-Other faults and the pattern: test_doctor.py. Judgements over made facts: tests/unit/test_checks_host.py.
+Other faults and the pattern: test_doctor.py. Judgements over made facts: tests/unit/checks/test_checks_host.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The doctor's sight of the network on real hosts: what happens to packets, and what a job by hand would choose.
 
-Ways that are shut, names and ports: test_doctor.py. Judgements over made facts: tests/unit/test_checks_paths.py.
+Ways that are shut, names and ports: test_doctor.py. Judgements over made facts:
+tests/unit/checks/test_network_quality.py.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from clusterddp.checks.engine import judge, select
 from clusterddp.checks.model import Diagnosis
 from clusterddp.doctor.report_html import page
 from tests.integration.cli import User
+from tests.unit.doctor.test_report_html import Reader, pairs
 from tests.unit.evidence_made import cluster
-from tests.unit.test_page import Reader, pairs
 
 if TYPE_CHECKING:
     from pathlib import Path

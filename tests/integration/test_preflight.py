@@ -1,6 +1,6 @@
 """The checks before a run, on real hosts: what would hang is refused with its cause; a smaller run takes who passes.
 
-Which checks those are, and judgements over made facts: tests/unit/test_preflight.py.
+Which checks those are, and judgements over made facts: tests/unit/launch/test_preflight.py.
 """
 
 from __future__ import annotations

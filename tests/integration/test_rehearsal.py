@@ -1,6 +1,6 @@
 """The doctor's rehearsal on real hosts: a job over all of them that leaves nothing, and how far it came with a fault.
 
-Judgements over made values: tests/unit/test_checks_rehearsal.py.
+Judgements over made values: tests/unit/checks/test_rehearsal.py.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from clusterddp.remote.shared.failures import last_error_line
 from clusterddp.runs.known_messages import TABLE, find
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TEXTS = sorted((ROOT / "tests" / "data" / "known").glob("*.txt"))
 PAGE = ROOT / "docs" / "known-messages.md"
 NAMES = [row.name for row in TABLE]

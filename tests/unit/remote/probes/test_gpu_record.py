@@ -11,7 +11,7 @@ import pytest
 from clusterddp.remote.probes import nvidia_smi_xml
 from clusterddp.remote.system import nvidia_smi
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 RECORD = ROOT / "tests" / "gpu" / "record.sh"
 BASE = ROOT / "tests" / "data" / "nvidia-smi" / "two-h100-550.54.15"
 SMI = f"""#!/bin/sh

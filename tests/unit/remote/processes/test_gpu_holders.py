@@ -14,7 +14,7 @@ from clusterddp.remote.system import procfs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RECORDED = Path(__file__).parents[1] / "data" / "nvidia-smi" / "four-a100.csv"
+RECORDED = Path(__file__).parents[3] / "data" / "nvidia-smi" / "four-a100.csv"
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
 
 

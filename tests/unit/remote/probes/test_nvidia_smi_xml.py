@@ -11,7 +11,7 @@ from clusterddp.facts import GpuHealth
 from clusterddp.remote.probes import nvidia_smi_xml, xids
 from tests.unit.facts_made import gpu_health_json
 
-DATA = Path(__file__).parents[1] / "data" / "nvidia-smi"
+DATA = Path(__file__).parents[3] / "data" / "nvidia-smi"
 H100 = (DATA / "two-h100-550.54.15.xml").read_text()
 TWO = "GPU-33333333-aaaa-bbbb-cccc-00000000000{}"
 

@@ -8,7 +8,7 @@ import pytest
 
 from clusterddp.launch.plan import LaunchOptions, make_plan
 from clusterddp.remote.supervisor.next_attempt import Decision, decide, next_plan
-from tests.unit.test_plan import node
+from tests.unit.launch.test_plan import node
 
 
 def plan(count: int, *, elastic: tuple[int, int] | None = None, backend: str = "clusterddp") -> dict[str, Any]:

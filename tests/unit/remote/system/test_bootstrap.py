@@ -194,7 +194,7 @@ class TestLock:
         )
         with subprocess.Popen(
             [sys.executable, "-c", program, spool.folder],
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[4],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

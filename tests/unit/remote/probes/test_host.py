@@ -15,7 +15,7 @@ from clusterddp.remote.shared import interfaces
 from clusterddp.remote.system import nvidia_smi
 from tests.unit.operation import run_operation
 
-ANSWERS = Path(__file__).parent.parent / "data" / "nvidia-smi"
+ANSWERS = Path(__file__).parents[3] / "data" / "nvidia-smi"
 
 
 def write(path: Path, text: str) -> Path:

@@ -20,7 +20,7 @@ from clusterddp.text.folding import collapsed
 from tests.unit.anything import HOSTS, Anything
 from tests.unit.evidence_made import cluster, health, seen
 
-PAGE = Path(__file__).parents[2] / "docs" / "checks.md"
+PAGE = Path(__file__).parents[3] / "docs" / "checks.md"
 NAMES = [check.name for check in TABLE]
 
 

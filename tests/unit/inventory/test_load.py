@@ -12,7 +12,7 @@ from clusterddp.errors import InventoryError
 from clusterddp.inventory import Inventory, built_in, load
 from clusterddp.inventory.load import _LOCAL
 
-INVENTORIES = Path(__file__).parents[2] / "inventories"
+INVENTORIES = Path(__file__).parents[3] / "inventories"
 
 
 @pytest.fixture

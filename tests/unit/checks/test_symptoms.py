@@ -11,7 +11,7 @@ from clusterddp.checks.catalog import TABLE
 from clusterddp.facts import TorchFacts
 from tests.unit.evidence_made import cluster, seen, wrong
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 # (check, words of its symptom, where they were really said)
 SAID = [
     ("setup", "cannot open shared object file", "known/library-missing"),
