@@ -47,7 +47,7 @@ def flood(request: Request) -> Any:
 
 def hold(request: Request) -> Any:
     """Says its pid and its child's, then never ends."""
-    from clusterddp_remote.system.proc import set_pdeathsig  # type: ignore[import-not-found]  # noqa: PLC0415
+    from clusterddp_remote.system.prctl import set_pdeathsig  # type: ignore[import-not-found]  # noqa: PLC0415
 
     ready, tell = os.pipe()
     child = os.fork()

@@ -42,8 +42,8 @@ def with_test_operations() -> Bundle:
     with zipfile.ZipFile(io.BytesIO(bundle().code)) as source, zipfile.ZipFile(buffer, "w") as target:
         for name in source.namelist():
             text = source.read(name)
-            if name == f"{PACKAGE}/ops.py":
-                text += b"\nfrom .helper_ops import TABLE as _MORE\nTABLE.update(_MORE)\n"
+            if name == f"{PACKAGE}/helper/operations.py":
+                text += b"\nfrom ..helper_ops import TABLE as _MORE\nTABLE.update(_MORE)\n"
             target.writestr(name, text)
         target.writestr(f"{PACKAGE}/helper_ops.py", (Path(__file__).parent / "helper_ops.py").read_bytes())
     code = buffer.getvalue()

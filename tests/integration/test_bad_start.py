@@ -36,10 +36,10 @@ HELD = "test ! -e ~/w/train.py || { touch /tmp/held; while :; do sleep 0.05; don
 IMPATIENT = """
 import sys
 from pathlib import Path
-from clusterddp import bundle, fanout
+from clusterddp.hosts import client, zipapp
 from clusterddp.cli.main import main
-fanout.QUIET, fanout.DEAD = 1.0, 4.0
-bundle.REMOTE = Path(sys.argv.pop(1))
+client.QUIET, client.DEAD = 1.0, 4.0
+zipapp.REMOTE = Path(sys.argv.pop(1))
 main()
 """
 COMMIT_LIMIT, SHORT_LIMIT = "COMMIT_LIMIT = 60.0", "COMMIT_LIMIT = 8.0"
@@ -50,7 +50,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The remote code with a short limit for the commit."""
     copy = tmp_path_factory.mktemp("code") / "remote"
     shutil.copytree(Path(clusterddp.__file__).parent / "remote", copy, ignore=shutil.ignore_patterns("__pycache__"))
-    orders = copy / "orders.py"
+    orders = copy / "supervisor" / "stop_conditions.py"
     text = orders.read_text()
     assert COMMIT_LIMIT in text
     orders.write_text(text.replace(COMMIT_LIMIT, SHORT_LIMIT))

@@ -162,7 +162,7 @@ class TestHelpers:
 
 def version(text: str) -> Bundle:
     """Another version of the helper."""
-    return with_constant("prune", "PATIENCE = 2.0", f"PATIENCE = {text}")
+    return with_constant("cleanup/retention", "PATIENCE = 2.0", f"PATIENCE = {text}")
 
 
 class TestPurge:

@@ -35,13 +35,13 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ho
 
 NAMES = ("one", "two", "three")
 IMPATIENT = (
-    ("orders", "LIMITS = Limits(lost=60.0, fence=120.0", "LIMITS = Limits(lost=6.0, fence=12.0"),
-    ("orders", "LIMITS_RELAUNCH = Limits(lost=20.0, fence=12.0", "LIMITS_RELAUNCH = Limits(lost=4.0, fence=2.0"),
-    ("control", "SILENCE = 6.0", "SILENCE = 1.5"),
-    ("control", "PATIENCE = 2.5", "PATIENCE = 1.0"),
-    ("control", "BEAT = 1.0", "BEAT = 0.3"),
-    ("control", "DIAL_LIMIT = 2.0", "DIAL_LIMIT = 0.5"),
-    ("voice", "TELL = 5.0", "TELL = 0.5"),
+    ("supervisor/stop_conditions", "LIMITS = Limits(lost=60.0, fence=120.0", "LIMITS = Limits(lost=6.0, fence=12.0"),
+    ("supervisor/stop_conditions", "LIMITS_RELAUNCH = Limits(lost=20.0, fence=12.0", "LIMITS_RELAUNCH = Limits(lost=4.0, fence=2.0"),
+    ("control/leader", "SILENCE = 6.0", "SILENCE = 1.5"),
+    ("control/leader", "PATIENCE = 2.5", "PATIENCE = 1.0"),
+    ("control/leader", "BEAT = 1.0", "BEAT = 0.3"),
+    ("control/leader", "DIAL_LIMIT = 2.0", "DIAL_LIMIT = 0.5"),
+    ("control/voice", "TELL = 5.0", "TELL = 0.5"),
 )
 # The agent of a first attempt waits; that of a later one ends well.
 AGAIN = """

@@ -174,7 +174,7 @@ def test_a_killed_supervisor_is_lost_and_its_workers_are_gone(hosts: list[Host],
 
 def test_a_torch_that_cannot_be_taken_apart_gets_its_store_the_plain_way(folder: Path) -> None:
     broken = with_constant(
-        "store", 'importlib.import_module("torch._C")._c10d_init()', "signal.raise_signal(signal.SIGABRT)"
+        "rendezvous/store", 'importlib.import_module("torch._C")._c10d_init()', "signal.raise_signal(signal.SIGABRT)"
     )
     connector = Connector()
     with contextlib.closing(connector), Host.open(entry(folder / "state", "three"), connector, broken) as host:

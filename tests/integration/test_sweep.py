@@ -290,7 +290,7 @@ class TestAnotherNamespace:
             assert told["exit"]["killed"] == len(WAYS)
 
     def test_without_its_word_nothing_is_proved(self, inside: Host, folder: Path) -> None:
-        hasty = with_constant("stop", "SLACK = 20.0", "SLACK = 0.5")
+        hasty = with_constant("processes/stop", "SLACK = 20.0", "SLACK = 0.5")
         outside = Host.open(entry(folder / "state"), Shell("/bin/sh"), hasty)
         with running(inside, folder, EVERY_WAY) as node, outside as host:
             node.pids(*WAYS)
