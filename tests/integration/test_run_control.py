@@ -36,7 +36,11 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ho
 NAMES = ("one", "two", "three")
 IMPATIENT = (
     ("supervisor/stop_conditions", "LIMITS = Limits(lost=60.0, fence=120.0", "LIMITS = Limits(lost=6.0, fence=12.0"),
-    ("supervisor/stop_conditions", "LIMITS_RELAUNCH = Limits(lost=20.0, fence=12.0", "LIMITS_RELAUNCH = Limits(lost=4.0, fence=2.0"),
+    (
+        "supervisor/stop_conditions",
+        "LIMITS_RELAUNCH = Limits(lost=20.0, fence=12.0",
+        "LIMITS_RELAUNCH = Limits(lost=4.0, fence=2.0",
+    ),
     ("control/leader", "SILENCE = 6.0", "SILENCE = 1.5"),
     ("control/leader", "PATIENCE = 2.5", "PATIENCE = 1.0"),
     ("control/leader", "BEAT = 1.0", "BEAT = 0.3"),
