@@ -96,7 +96,14 @@ class AuthenticationError(HostError):
 
 
 class HelperError(HostError):
-    """Our helper could not start, or an operation failed on the host."""
+    """Our helper could not start, or an operation failed on the host.
+
+    ``trace`` is the host's traceback where the operation raised what it did not expect: a bug of ours.
+    """
+
+    def __init__(self, host: str, message: str, *, remedy: str = "", trace: str = "") -> None:
+        super().__init__(host, message, remedy=remedy)
+        self.trace = trace
 
 
 class HostsError(ClusterddpError):

@@ -126,13 +126,14 @@ class Project:
         return records
 
     def write(self, name: str, data: bytes) -> Path:
-        """Write a file of ``.clusterddp/`` whole, 0600, under a temporary name first.
+        """Write a file of ``.clusterddp/``, or of a folder in it, whole, 0600, under a temporary name first.
 
         Raises:
             UsageError: the project folder cannot be written.
         """
         with self._writing():
             target = self._made() / name
+            target.parent.mkdir(mode=0o700, exist_ok=True)
             Path(_temporary(target.parent, data)).replace(target)
         return target
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import clusterddp
 from clusterddp.checks.catalog import TABLE
 from clusterddp.checks.engine import judge
+from clusterddp.crash import hide
 from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanError, UsageError
 from clusterddp.facts import assign_gpus, workers
 from clusterddp.hosts.fanout import values
@@ -256,7 +257,9 @@ def secret_values(plan: LaunchPlan) -> dict[str, str]:
     for name in sorted(names):
         if name not in os.environ:
             raise UsageError(f"--secret {name}: it is not set in this environment", remedy=f"export {name} first")
-    return {name: os.environ[name] for name in names}
+    found = {name: os.environ[name] for name in names}
+    hide(found.values())
+    return found
 
 
 def facts_of(hosts: Sequence[Host], *, fresh: bool, nproc: int | None = None) -> dict[str, Facts]:

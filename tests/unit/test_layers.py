@@ -28,8 +28,8 @@ REMOTE = SOURCE / "remote"
 # A room imports only from rooms above its own, and a room of `remote/` likewise. Of `remote/` the operator's side
 # imports `remote.shared` alone.
 OPERATOR = (
-    "errors", "remote.shared", "text", "inventory", "project", "discover", "logs", "hosts", "facts", "sync", "runs",
-    "checks", "probe", "launch", "doctor", "api", "tasks", "cli",
+    "errors", "remote.shared", "text", "inventory", "project", "crash", "discover", "logs", "hosts", "facts", "sync",
+    "runs", "checks", "probe", "launch", "doctor", "api", "tasks", "cli",
 )  # fmt: skip
 HOSTS = (
     "system", "shared", "spool", "rendezvous", "worker", "control", "helper", "logs", "processes", "sync", "cleanup",

@@ -1,0 +1,128 @@
+"""Crash files: what is written down of a bug of ours, for who mends it.
+
+One file a crash in the project's ``.clusterddp/crashes/``, 0600, the last KEPT of them: the versions, the command, our
+traceback and those that hosts have sent. Values of secrets are left out of all of it.
+
+Not here: which errors are bugs, what the user is told, and the exit code (cli/main.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import shlex
+import sys
+import traceback
+from datetime import datetime, timezone
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import HostsError
+from clusterddp.inventory.redact import HIDDEN, is_secret
+from clusterddp.project import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from clusterddp.project import Project
+
+FOLDER = "crashes"
+KEPT = 20  # files
+LIBRARIES = ("click", "fabric", "paramiko", "cryptography", "pyyaml", "rich")
+LEAST = 8  # letters of a value in our environment that is taken for a secret by its variable's name
+_PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")  # of an address
+_hidden: set[str] = set()
+
+
+def hide(values: Iterable[str]) -> None:
+    """Keep these values, of secrets, out of every crash file and every trace of this process."""
+    _hidden.update(value for value in values if value)
+
+
+def write_crash(
+    error: BaseException, *, during: str = "", argv: Sequence[str] | None = None, project: Project | None = None
+) -> Path | None:
+    """Write a crash file; its path, or None where it cannot be written. Raises nothing.
+
+    Args:
+        error: The exception; hosts' tracebacks are taken from it, its causes and its parts.
+        during: What was being done, a few words, such as a check's name.
+        argv: The command's words behind ``clusterddp``; None for this process's.
+        project: Whose ``.clusterddp``; None for the current folder's.
+    """
+    with contextlib.suppress(Exception):  # a second bug must not hide the first
+        text = crash_text(error, during=during, argv=argv)
+        now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%f")
+        path = (project or find()).write(f"{FOLDER}/{now}-{os.getpid()}.txt", text.encode(errors="replace"))
+        for old in sorted(path.parent.glob("*.txt"))[:-KEPT]:
+            old.unlink(missing_ok=True)
+        return path
+    return None
+
+
+def crash_text(error: BaseException, *, during: str = "", argv: Sequence[str] | None = None) -> str:
+    """A crash file's text; see ``write_crash`` for the arguments."""
+    facts = {
+        "clusterddp": _version("clusterddp"),
+        "during": during,
+        "command": shlex.join(["clusterddp", *_shown(sys.argv[1:] if argv is None else argv)]),
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "python": f"{platform.python_version()} on {platform.platform()}",
+        "libraries": ", ".join(f"{name} {_version(name)}" for name in LIBRARIES),
+    }
+    parts = ["".join(f"{name:<11}{value}\n" for name, value in facts.items() if value)]
+    parts.append("".join(traceback.format_exception(error)))
+    parts += [f"On {host}:\n{trace.rstrip()}\n" for host, trace in host_traces(error)]
+    return without_secrets("\n".join(parts))
+
+
+def host_traces(error: BaseException) -> Iterator[tuple[str, str]]:
+    """The tracebacks that hosts have sent with an error, its causes, or the errors it holds: (host, text)."""
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        one = todo.pop(0)
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if trace := getattr(one, "trace", ""):
+            yield getattr(one, "host", "a host"), trace
+        todo += [*(one.errors if isinstance(one, HostsError) else ()), one.__cause__, one.__context__]
+
+
+def without_secrets(text: str) -> str:
+    """The text with the values of secrets that this process knows left out."""
+    named = {value for name, value in os.environ.items() if len(value) >= LEAST and is_secret(name, value)}
+    written = {form for value in _hidden | named for form in (value, repr(value)[1:-1])}
+    for value in sorted(written, key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
+    return _PASSWORD.sub(rf"\1{HIDDEN}@", text)
+
+
+def _shown(words: Sequence[str]) -> Iterator[str]:
+    """A command's words without values that are secret by their name, and without any of ``--env``."""
+    before = ""
+    for word in words:
+        option = "--env=" if word.startswith("--env=") else ""
+        name, equals, value = word.removeprefix(option).partition("=")
+        if equals and (option or before == "--env" or _is_secret(name, value)):
+            yield f"{option}{name}={HIDDEN}"
+        elif before.startswith("-") and before != "--secret" and not word.startswith("-") and _is_secret(before, word):
+            yield HIDDEN
+        else:
+            yield word
+        before = word
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return is_secret(name.strip("-").replace("-", "_"), value)
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "?"
