@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from tests import login
 from tests.lab import Lab, why_not
 from tests.own_lab import own_lab
 
@@ -22,10 +22,8 @@ class MakeLab(Protocol):
 
 
 def pytest_configure() -> None:
-    """Let what the tests start hear signals: a background job of a shell ignores some, and children inherit that."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    """The tests' own process, and each of pytest-xdist's, begins as at a login."""
+    login.begin()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
