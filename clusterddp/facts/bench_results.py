@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts.fields import Fields
+from clusterddp.facts.fields import Fields, facts_of
 from clusterddp.facts.speeds import MAD, NOTABLE, Z, median
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Measured:
         """
         gemms, reduces, lateness = [], [], []
         for host, rank, line in sorted(lines, key=lambda one: one[1]):
-            fields = Fields(host, line)
+            fields = facts_of(host, line)
             if line.get("what") == "gemm":
                 gemms.append(_gemm(host, rank, fields))
             elif line.get("what") == "allreduce":

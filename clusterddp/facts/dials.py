@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from clusterddp.facts.fields import Fields
+from clusterddp.facts.fields import facts_of
 from clusterddp.facts.network import OK, Failure
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Dialled:
         Raises:
             HelperError: a field is missing or no value of its kind.
         """
-        fields = Fields(source, data)
+        fields = facts_of(source, data)
         return cls(
             source=source,
             target=target,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts.fields import Fields
+from clusterddp.facts.fields import Fields, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,7 +105,7 @@ class GpuHealth:
         Raises:
             HelperError: a field is missing or no value of its kind.
         """
-        fields = Fields(host, data)
+        fields = facts_of(host, data)
         return cls(
             cards=fields.each("cards", _card),
             error=fields.maybe_text("error"),

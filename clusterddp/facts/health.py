@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts.fields import Fields
+from clusterddp.facts.fields import Fields, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,7 +113,7 @@ class Health:
         Raises:
             HelperError: a field is missing or no value of its kind.
         """
-        fields = Fields(host, data)
+        fields = facts_of(host, data)
         owners = fields.mapping("owners", lambda one, key: _owner(one.part(key)))
         return cls(
             limits=fields.mapping("limits", _limit),

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts.fields import MOST, Fields
+from clusterddp.facts.fields import MOST, Fields, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,7 +131,7 @@ class Facts:
         Raises:
             HelperError: a field is missing or no value of its kind.
         """
-        fields = Fields(host, data)
+        fields = facts_of(host, data)
         pci = fields.part("pci_gpus")
         first, last = fields.pair("ephemeral_range")
         torch = fields.part("torch") if fields.given("torch") else None

@@ -14,7 +14,7 @@ import ipaddress
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.facts.fields import Fields
+from clusterddp.facts.fields import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -67,7 +67,7 @@ def elected(host: str, data: Any) -> Mapping[str, bool]:
     Raises:
         HelperError: it could not be asked, or its answer is damaged.
     """
-    fields = Fields(host, data)
+    fields = facts_of(host, data)
     if fields.given("error"):
         raise HelperError(host, fields.text("error"))
     return fields.mapping("matches", lambda one, key: one.flag(key))

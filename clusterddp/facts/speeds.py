@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts.fields import Fields
+from clusterddp.facts.fields import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,7 +48,7 @@ class Speed:
         Raises:
             HelperError: a field is missing or no value of its kind.
         """
-        fields = Fields(source, data)
+        fields = facts_of(source, data)
         if fields.given("error"):
             return cls(source=source, target=target, error=fields.text("error")[:200])
         return cls(source=source, target=target, size=fields.number("bytes"), ns=fields.number("ns"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
 from clusterddp.facts import Dialled, Facts, candidates, choose, dials, elected, loopback
-from clusterddp.facts.fields import Fields
+from clusterddp.facts.fields import facts_of
 from clusterddp.hosts.fanout import each, values
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def shared_folders(
 
     def look(host: Host) -> dict[str, tuple[str, ...]]:
         others = {name: nonce for name, nonce in nonces.items() if name != host.name}
-        told = Fields(host.name, ask(host, "marked", nonces=others))
+        told = facts_of(host.name, ask(host, "marked", nonces=others))
         found = told.mapping("folders", lambda one, key: one.texts(key))
         return {name: seen for name, seen in found.items() if name in left[host.name]}
 

@@ -10,18 +10,25 @@ A header holds ``id`` (request) and ``kind``:
     cancel  operator → helper   end the operation
     credit  both ways           n: so many more body bytes may be sent
 
+Decoding is strict and total: whatever the bytes, it gives frames or raises ProtocolError. What a header's other
+fields must be is checked by who reads them (fields.py).
+
 Not here: who sends what when (helper/loop.py, clusterddp/hosts/client.py).
 """
 
 import json
+import math
 import struct
-from typing import Any, Dict, Iterator, NamedTuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 PROTOCOL = 1
 MAGIC = b"CLUSTERDDP/"
 MAX_FRAME = 64 * 1024
 MAX_BODY = 60 * 1024  # leaves the header room within MAX_FRAME
 CREDIT = 1024 * 1024  # body bytes in flight per stream before the reader has to grant more
+MAX_DEPTH = 32  # objects and lists within each other
+MAX_DIGITS = 20  # of a whole number: 64 bits
+MAX_ID = (1 << 53) - 1
 
 Header = Dict[str, Any]
 
@@ -51,16 +58,21 @@ def encode(header: Header, body: bytes = b"") -> bytes:
 
 
 class Decoder:
-    """Turns bytes as they come into frames."""
+    """Turns bytes as they come into frames.
 
-    def __init__(self) -> None:
+    Args:
+        limit: Bytes of the largest frame that is taken; may be changed later (a stranger gets less).
+    """
+
+    def __init__(self, limit: int = MAX_FRAME) -> None:
+        self.limit = limit
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Take more bytes, yield every frame now complete.
 
         Raises:
-            ProtocolError: the bytes are no frame.
+            ProtocolError: the bytes are no frame; nothing after it can be read.
         """
         buffer = self._buffer
         buffer += data
@@ -68,8 +80,8 @@ class Decoder:
         try:
             while len(buffer) - start >= 4:
                 (size,) = struct.unpack_from(">I", buffer, start)
-                if size > MAX_FRAME:
-                    raise ProtocolError("frame of %d bytes is over %d" % (size, MAX_FRAME))
+                if size > self.limit:
+                    raise ProtocolError("frame of %d bytes is over %d" % (size, self.limit))
                 if len(buffer) - start - 4 < size:
                     break
                 payload = bytes(buffer[start + 4 : start + 4 + size])
@@ -83,13 +95,66 @@ def parse(payload: bytes) -> Frame:
     """A frame from its bytes after the length.
 
     Raises:
-        ProtocolError: no JSON object stands first.
+        ProtocolError: no JSON object stands first, or its ``id`` or ``kind`` is none.
     """
     head, _, body = payload.partition(b"\n")
     try:
-        header = json.loads(head)
+        header = parse_json(head)
     except ValueError as error:
-        raise ProtocolError("a frame's header is not JSON: %r" % head[:80]) from error
-    if not isinstance(header, dict):
+        raise ProtocolError("a frame's header is not JSON: %s: %r" % (error, head[:80])) from error
+    if type(header) is not dict:
         raise ProtocolError("a frame's header is not an object: %r" % head[:80])
+    kind, ident = header.get("kind"), header.get("id", 0)
+    if type(kind) is not str or type(ident) is not int or not 0 <= ident <= MAX_ID:
+        raise ProtocolError("a frame's header has no kind, or no id: %r" % head[:80])
     return Frame(header, body)
+
+
+def parse_json(text: bytes) -> Any:
+    """A JSON value from another machine: UTF-8, finite numbers, each key once, nested at most MAX_DEPTH deep.
+
+    Raises:
+        ValueError: it is none; nothing else is raised, whatever the bytes.
+    """
+    try:
+        value = _JSON.decode(text.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    if text.count(b"{") + text.count(b"[") > MAX_DEPTH:
+        _check_depth(value)
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level = _containers([value])
+    for _ in range(MAX_DEPTH):
+        level = [inner for one in level for inner in _containers(one.values() if type(one) is dict else one)]
+    if level:
+        raise ValueError("it is nested too deep")
+
+
+def _containers(values: Iterable[Any]) -> List[Any]:
+    return [value for value in values if type(value) in (dict, list)]
+
+
+def _object(pairs: List[Tuple[str, Any]]) -> Header:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _whole(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError("a number has too many digits")
+    return int(text)
+
+
+def _real(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("a number is not finite")
+    return value
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_object, parse_int=_whole, parse_float=_real, parse_constant=_real)

@@ -1,0 +1,135 @@
+"""Checked reading of JSON from another machine or a file: one field at a time, by exact type and range.
+
+    fields = Fields(parse_json(data))
+    Thing(name=fields.check("name", NAME.fullmatch, "a name"), port=fields.number("port", 65535))
+
+Whatever the value, reading gives what it says or raises one error. Not here: bytes to JSON (frames.py).
+"""
+
+from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
+
+T = TypeVar("T")
+
+MOST = 4096  # items of a list, characters of a text; more is no fact
+
+
+class DamagedError(ValueError):
+    """A field is not what it must be: which, what was wanted, what stands there."""
+
+
+class Fields:
+    """Typed access to one JSON object.
+
+    Args:
+        data: The object.
+        place: Where it stands, for errors: ``torch.``.
+        error: What is raised, made from one line of text.
+    """
+
+    def __init__(self, data: Any, place: str = "", error: Callable[[str], Exception] = DamagedError) -> None:
+        self._place, self._error = place, error
+        if type(data) is not dict:
+            raise self._wrong("", data, "an object")
+        self._data: Dict[str, Any] = data
+
+    def given(self, name: str) -> bool:
+        """Whether a field is there and not null."""
+        return self._data.get(name) is not None
+
+    def text(self, name: str) -> str:
+        """A text."""
+        value = self._data.get(name)
+        if not isinstance(value, str) or len(value) > MOST or "\0" in value:
+            raise self._wrong(name, value, "a text")
+        return value
+
+    def maybe_text(self, name: str) -> Optional[str]:
+        """A text, or None."""
+        return self.text(name) if self.given(name) else None
+
+    def maybe_path(self, name: str) -> Optional[str]:
+        """An absolute path, or None."""
+        value = self.maybe_text(name)
+        if value is not None and (not value.startswith("/") or "\n" in value):
+            raise self._wrong(name, value, "an absolute path")
+        return value
+
+    def number(self, name: str, most: int = (1 << 63) - 1) -> int:
+        """A whole number, at most ``most``."""
+        value = self._data.get(name)
+        if type(value) is not int or not 0 <= value <= most:
+            raise self._wrong(name, value, "a whole number up to %d" % most)
+        return value
+
+    def maybe_number(self, name: str) -> Optional[int]:
+        """A whole number, or None."""
+        return self.number(name) if self.given(name) else None
+
+    def flag(self, name: str) -> bool:
+        """True or false."""
+        value = self._data.get(name)
+        if not isinstance(value, bool):
+            raise self._wrong(name, value, "true or false")
+        return value
+
+    def part(self, name: str) -> "Fields":
+        """An object inside."""
+        return Fields(self._data.get(name), "%s%s." % (self._place, name), self._error)
+
+    def pair(self, name: str) -> Tuple[int, int]:
+        """Two whole numbers."""
+        numbers = self.numbers(name)
+        if len(numbers) != 2:
+            raise self._wrong(name, numbers, "two whole numbers")
+        return numbers[0], numbers[1]
+
+    def pairs(self, name: str) -> Tuple[Tuple[int, int], ...]:
+        """A list of pairs of whole numbers."""
+        return self._items(name, lambda one: one.pair("item"))
+
+    def maybe_numbers(self, name: str, count: int) -> Tuple[Optional[int], ...]:
+        """A list of so many whole numbers, each of which may be null."""
+        found = self._items(name, lambda one: one.maybe_number("item"))
+        if len(found) != count:
+            raise self._wrong(name, found, "%d whole numbers" % count)
+        return found
+
+    def numbers(self, name: str) -> Tuple[int, ...]:
+        """A list of whole numbers."""
+        return self._items(name, lambda one: one.number("item"))
+
+    def texts(self, name: str) -> Tuple[str, ...]:
+        """A list of texts."""
+        return self._items(name, lambda one: one.text("item"))
+
+    def each(self, name: str, read: Callable[["Fields"], T]) -> Tuple[T, ...]:
+        """Every object of a list, read."""
+        return self._items(name, lambda one: read(one.part("item")))
+
+    def mapping(self, name: str, read: Callable[["Fields", str], T]) -> Dict[str, T]:
+        """Every value of an object, read by its key."""
+        value = self._data.get(name)
+        if not isinstance(value, dict) or len(value) > MOST:
+            raise self._wrong(name, value, "an object")
+        inner = self.part(name)
+        return {str(key): read(inner, key) for key in value}
+
+    def check(self, name: str, meant: Callable[[str], object], what: str) -> str:
+        """A text for which ``meant`` gives something true and raises no ValueError."""
+        value = self.text(name)
+        try:
+            if meant(value):
+                return value
+        except ValueError:
+            pass  # as wrong as what gives nothing true
+        raise self._wrong(name, value, what)
+
+    def _items(self, name: str, read: Callable[["Fields"], T]) -> Tuple[T, ...]:
+        value = self._data.get(name)
+        if not isinstance(value, list) or len(value) > MOST:
+            raise self._wrong(name, value, "a list")
+        return tuple(read(Fields({"item": item}, "%s%s." % (self._place, name), self._error)) for item in value)
+
+    def _wrong(self, name: str, value: Any, wanted: str) -> Exception:
+        where = "%s%s" % (self._place, name or "answer")
+        return self._error("%s is not %s: %r" % (where, wanted, str(value)[:80]))
