@@ -14,6 +14,7 @@ import platform
 import re
 import shlex
 import sys
+import threading
 import traceback
 from datetime import datetime, timezone
 from importlib import metadata
@@ -21,12 +22,13 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import HostsError
 from clusterddp.inventory.redact import HIDDEN, is_secret
-from clusterddp.project import find
+from clusterddp.project import find, typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from clusterddp.errors import HostError
     from clusterddp.project import Project
 
 FOLDER = "crashes"
@@ -35,6 +37,8 @@ LIBRARIES = ("click", "fabric", "paramiko", "cryptography", "pyyaml", "rich")
 LEAST = 8  # letters of a value in our environment that is taken for a secret by its variable's name
 _PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")  # of an address
 _hidden: set[str] = set()
+_writing = threading.Lock()
+_written: dict[str, Path] = {}  # a host's traceback → its crash file
 
 
 def hide(values: Iterable[str]) -> None:
@@ -63,6 +67,20 @@ def write_crash(
     return None
 
 
+def crash_of_host(error: HostError) -> str:
+    """Write down a bug that a host told of: where, for its error's line. Empty where none was told, or none written.
+
+    The same traceback of many hosts is written once.
+    """
+    if not error.trace:
+        return ""
+    with _writing:
+        path = _written.get(error.trace) or write_crash(error)
+        if path:
+            _written[error.trace] = path
+    return f"please report it with {typed(path)}" if path else ""
+
+
 def crash_text(error: BaseException, *, during: str = "", argv: Sequence[str] | None = None) -> str:
     """A crash file's text; see ``write_crash`` for the arguments."""
     facts = {
@@ -74,7 +92,8 @@ def crash_text(error: BaseException, *, during: str = "", argv: Sequence[str] | 
         "libraries": ", ".join(f"{name} {_version(name)}" for name in LIBRARIES),
     }
     parts = ["".join(f"{name:<11}{value}\n" for name, value in facts.items() if value)]
-    parts.append("".join(traceback.format_exception(error)))
+    stack = [] if error.__traceback__ else ["Stack:\n", *traceback.format_stack()]  # told of, not raised here
+    parts.append("".join([*stack, *traceback.format_exception(error)]))
     parts += [f"On {host}:\n{trace.rstrip()}\n" for host, trace in host_traces(error)]
     return without_secrets("\n".join(parts))
 

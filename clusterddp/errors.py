@@ -66,11 +66,15 @@ class InventoryError(UsageError):
 
 
 class HostError(ClusterddpError):
-    """One host failed."""
+    """One host failed.
 
-    def __init__(self, host: str, message: str, *, remedy: str = "") -> None:
+    ``trace`` is the host's traceback where our code there raised what it did not expect: a bug of ours.
+    """
+
+    def __init__(self, host: str, message: str, *, remedy: str = "", trace: str = "") -> None:
         super().__init__(f"{host}: {message}", remedy=remedy)
         self.host = host
+        self.trace = trace
 
 
 class UnreachableError(HostError):
@@ -96,14 +100,7 @@ class AuthenticationError(HostError):
 
 
 class HelperError(HostError):
-    """Our helper could not start, or an operation failed on the host.
-
-    ``trace`` is the host's traceback where the operation raised what it did not expect: a bug of ours.
-    """
-
-    def __init__(self, host: str, message: str, *, remedy: str = "", trace: str = "") -> None:
-        super().__init__(host, message, remedy=remedy)
-        self.trace = trace
+    """Our helper could not start, or an operation failed on the host."""
 
 
 class HostsError(ClusterddpError):

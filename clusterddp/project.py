@@ -199,6 +199,12 @@ def find(start: Path | None = None, environ: Mapping[str, str] | None = None) ->
     )
 
 
+def typed(path: Path) -> str:
+    """A path as short as it can be typed in the current folder."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
 def _current() -> Path:
     try:
         return Path.cwd()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -104,9 +103,9 @@ def _said_by(whom: str) -> Iterator[None]:
 
 
 def _describe(inventory: Inventory, path: Path | None) -> str:
+    from clusterddp.project import typed  # noqa: PLC0415 - start-up
+
     count = len(inventory.nodes) + len(inventory.spares)
     if path is None:
         return f"none configured, {count} node{'' if count == 1 else 's'} on this machine"
-    relative = os.path.relpath(path)
-    shown = str(path) if relative.startswith("..") else relative
-    return f"{count} host{'' if count == 1 else 's'} from {shown}"
+    return f"{count} host{'' if count == 1 else 's'} from {typed(path)}"

@@ -14,9 +14,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
+from clusterddp.crash import crash_of_host
+from clusterddp.errors import ClusterddpError, HelperError, HostError, UnreachableError
 from clusterddp.hosts.bootstrap import handshake
 from clusterddp.hosts.zipapp import COMMAND, Bundle, bundle
+from clusterddp.logs.clean import clean
 from clusterddp.remote.shared.frames import CREDIT, MAX_BODY, Decoder, Frame, ProtocolError, encode
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class Host:
         self._heard = time.monotonic()
         self._asked = 0.0  # when a silent host was first pinged
         self._lost: str | None = None
+        self._bug: Exception | None = None  # what has ended the thread that reads
         self._reader: threading.Thread | None = None
 
     @classmethod
@@ -247,12 +250,16 @@ class Host:
                 raise self._gone()
             exchange.ended = frame.header["kind"] in ("end", "error")
             if frame.header["kind"] == "error":
-                message, remedy = str(frame.header["message"]), str(frame.header.get("remedy") or "")
-                kind = (
-                    UnreachableError if frame.header.get("killed") else HelperError
-                )  # who was killed may be asked again
-                raise kind(self.name, message, remedy=remedy)
+                raise self._failed(frame.header)
             return frame
+
+    def _failed(self, header: Mapping[str, Any]) -> HostError:
+        """The error that a frame tells; a bug of ours there leaves a crash file, which is the remedy then."""
+        message, remedy, trace = (_text(header.get(key) or "") for key in ("message", "remedy", "trace"))
+        kind = UnreachableError if header.get("killed") else HelperError  # who was killed may be asked again
+        error = kind(self.name, message, remedy=remedy, trace=trace if header.get("bug") else "")
+        error.remedy = error.remedy or crash_of_host(error)
+        return error
 
     def _check_alive(self) -> None:
         now = time.monotonic()
@@ -282,12 +289,19 @@ class Host:
             while data := self._pipe.read(1 << 16):
                 self._heard = time.monotonic()
                 for frame in decoder.feed(data):
-                    exchange = self._exchanges.get(int(frame.header.get("id", 0)))
+                    ident = int(frame.header.get("id", 0))
+                    exchange = self._exchanges.get(ident)
                     if exchange is not None:
                         exchange.frames.put(frame)
+                    elif not ident and frame.header.get("kind") == "error":
+                        error = self._failed(frame.header)
+                        self._lose(f"the helper ended: {str(error).removeprefix(f'{self.name}: ')}")
             self._lose("the connection ended")
         except (OSError, EOFError, ProtocolError) as error:
             self._lose(str(error) or type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - raised again in the threads that wait for this host
+            self._bug = error
+            self._lose("a bug of ours")
 
     def _lose(self, reason: str) -> None:
         if self._lost is None:
@@ -295,8 +309,13 @@ class Host:
         for exchange in list(self._exchanges.values()):
             exchange.frames.put(None)
 
-    def _gone(self) -> UnreachableError:
-        return UnreachableError(self.name, f"the connection was lost ({self._lost})")
+    def _gone(self) -> Exception:
+        return self._bug or UnreachableError(self.name, f"the connection was lost ({self._lost})")
+
+
+def _text(value: object) -> str:
+    """A host's words: without what a terminal would obey."""
+    return clean(str(value).encode(errors="replace")).decode(errors="replace")
 
 
 def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -97,6 +97,15 @@ def prints(_request: Request) -> Any:
     return {"stdin": sys.stdin.read()}
 
 
+class Table(dict[str, str]):
+    """The operations; looking for ``burst`` among them is a bug of the helper itself."""
+
+    def __contains__(self, name: object) -> bool:
+        if name == "burst":
+            raise RuntimeError("the helper bursts")
+        return super().__contains__(name)
+
+
 TABLE = {
     name: f"helper_ops:{name}"
     for name in ("echo", "early", "flood", "hold", "work", "refuse", "fail", "broken", "die", "prints")

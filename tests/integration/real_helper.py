@@ -43,7 +43,7 @@ def with_test_operations() -> Bundle:
         for name in source.namelist():
             text = source.read(name)
             if name == f"{PACKAGE}/helper/operations.py":
-                text += b"\nfrom ..helper_ops import TABLE as _MORE\nTABLE.update(_MORE)\n"
+                text += b"\nfrom ..helper_ops import TABLE as _MORE, Table\nTABLE = Table({**TABLE, **_MORE})\n"
             target.writestr(name, text)
         target.writestr(f"{PACKAGE}/helper_ops.py", (Path(__file__).parent / "helper_ops.py").read_bytes())
     code = buffer.getvalue()

@@ -11,7 +11,6 @@ import selectors
 import signal
 import sys
 import time
-import traceback
 from collections import deque
 from typing import Any, Deque, Dict, List
 
@@ -20,7 +19,7 @@ from ..system import prctl, procfs
 from ..system.bootstrap import Refused, home_folder, state_folder
 from ..system.wait_status import exit_code
 from . import operations
-from .request import Request
+from .request import Request, unforeseen
 
 READ = 1 << 16
 QUEUE_LIMIT = 4 << 20  # bytes waiting for the connection before children are no longer read
@@ -67,6 +66,15 @@ class Helper:
             self._want_writes()
             for key, _ in self.selector.select(LOOK if self.ending else None):
                 key.data()
+
+    def tell_end(self, error: Exception) -> None:
+        """The last frame: why this loop ends though the connection stands."""
+        os.set_blocking(self.sink, True)
+        try:
+            with os.fdopen(self.sink, "wb", closefd=False) as out:
+                out.write(bytes(self.unsent) + encode(dict(unforeseen(error), id=0)))
+        except OSError:  # the connection has ended as well
+            pass
 
     def _reply(self, header: Dict[str, Any]) -> None:
         self.control.append(encode(header))
@@ -123,7 +131,7 @@ class Helper:
         try:
             self.jobs[ident] = self._fork(ident, operations.find(name), frame.header.get("args") or {})
         except Exception as error:  # noqa: BLE001 - no process or descriptor left: the other operations go on
-            self._reply({"id": ident, "kind": "error", "message": "cannot start %s: %s" % (name, error)})
+            self._reply(dict(unforeseen(error), id=ident, message="cannot start %s: %s" % (name, error)))
 
     def _fork(self, ident: int, operation: Any, args: Dict[str, Any]) -> Job:
         child_in, sink = os.pipe()
@@ -266,7 +274,7 @@ def run_child(operation: Any, request: Request, state: str, parent: int) -> None
         request.fail(error.message, error.remedy)
         status = 0
     except BaseException as error:  # noqa: BLE001 - the operator must hear of any failure
-        request.fail("%s: %s" % (type(error).__name__, error), bug=traceback.format_exc())
+        request.fail_unforeseen(error)
         status = 0
     finally:
         os._exit(status)
@@ -290,6 +298,11 @@ def main(argv: List[str]) -> int:
     code = os.open(sys.argv[0], os.O_RDONLY | os.O_CLOEXEC)
     source, sink = os.dup(0), os.dup(1)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    Helper(source, sink, state).run()
+    helper = Helper(source, sink, state)
+    try:
+        helper.run()
+    except Exception as error:  # noqa: BLE001 - the operator must hear of any failure
+        helper.tell_end(error)
+        return 1
     os.close(code)
     return 0

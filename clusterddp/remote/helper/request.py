@@ -7,9 +7,24 @@ and nothing else.
 
 import json
 import os
-from typing import Any, Dict, Optional
+import traceback
+from typing import Any, Dict
 
 from ..shared.frames import CREDIT, MAX_BODY, Decoder, Frame, encode
+
+TRACE = 4000  # characters of a traceback, the last
+
+
+def unforeseen(error: BaseException) -> Dict[str, Any]:
+    """The header of an error frame for an exception; ``bug`` unless the system raised it (a full disk, no process)."""
+    # JSON may write a character in twelve bytes; all must fit a frame.
+    trace = [part[:400].rstrip("\n") for part in traceback.format_exception(type(error), error, error.__traceback__)]
+    return {
+        "kind": "error",
+        "message": ("%s: %s" % (type(error).__name__, error))[:500],
+        "trace": "\n".join(trace)[-TRACE:],
+        "bug": not isinstance(error, OSError),
+    }
 
 
 class Request:
@@ -55,10 +70,13 @@ class Request:
             self.send(text[start : start + MAX_BODY], result=True)
         self._write({"kind": "end"}, text[last:])
 
-    def fail(self, message: str, remedy: str = "", bug: Optional[str] = None) -> None:
-        """Send an error; ``bug`` holds a traceback when it was not expected."""
-        # JSON may write a character in twelve bytes; all must fit a frame.
-        self._write({"kind": "error", "message": message[:2000], "remedy": remedy[:500], "bug": bug and bug[-2000:]})
+    def fail(self, message: str, remedy: str = "") -> None:
+        """Send an error that the operation tells in its own words."""
+        self._write({"kind": "error", "message": message[:2000], "remedy": remedy[:500]})
+
+    def fail_unforeseen(self, error: BaseException) -> None:
+        """Send an error that the operation has no words for, with its traceback."""
+        self._write(unforeseen(error))
 
     def _receive(self) -> None:
         data = os.read(self._source, 1 << 16)

@@ -6,7 +6,8 @@ A header holds ``id`` (request) and ``kind``:
     req     operator → helper   op, args, credit: start an operation
     data    both ways           a piece of the stream; the body's bytes are paid with credit
     end     both ways           the stream is complete; from the helper the body is the result's last piece
-    error   helper → operator   type, message: the operation failed
+    error   helper → operator   message, remedy: the operation failed (id 0: the helper); killed: by a signal;
+                                trace: the traceback of what it did not foresee; bug: whether that is a bug of ours
     cancel  operator → helper   end the operation
     credit  both ways           n: so many more body bytes may be sent
 
