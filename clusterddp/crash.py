@@ -18,6 +18,7 @@ import threading
 import traceback
 from datetime import datetime, timezone
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import HostsError
@@ -26,13 +27,13 @@ from clusterddp.project import find, typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from clusterddp.errors import HostError
     from clusterddp.project import Project
 
 FOLDER = "crashes"
 KEPT = 20  # files
+MOST_SAID = 300  # letters of an exception on a line
 LIBRARIES = ("click", "fabric", "paramiko", "cryptography", "pyyaml", "rich")
 LEAST = 8  # letters of a value in our environment that is taken for a secret by its variable's name
 _PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")  # of an address
@@ -75,7 +76,9 @@ def crash_of_host(error: HostError) -> str:
     if not error.trace:
         return ""
     with _writing:
-        path = _written.get(error.trace) or write_crash(error)
+        path = _written.get(error.trace)
+        if path is None or not path.exists():
+            path = write_crash(error)
         if path:
             _written[error.trace] = path
     return f"please report it with {typed(path)}" if path else ""
@@ -96,6 +99,15 @@ def crash_text(error: BaseException, *, during: str = "", argv: Sequence[str] | 
     parts.append("".join([*stack, *traceback.format_exception(error)]))
     parts += [f"On {host}:\n{trace.rstrip()}\n" for host, trace in host_traces(error)]
     return without_secrets("\n".join(parts))
+
+
+def summary(error: BaseException) -> str:
+    """An exception in half a line: its kind, its first words, where it was raised."""
+    said = next(iter("".join(traceback.format_exception_only(error)).splitlines()), "")
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    printable = "".join(letter if letter.isprintable() else " " for letter in said[:MOST_SAID])
+    return without_secrets(printable.strip()) + where
 
 
 def host_traces(error: BaseException) -> Iterator[tuple[str, str]]:

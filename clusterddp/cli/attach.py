@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from clusterddp.cli.output import report, say, selection_for, writer
-from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, RunError
+from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, ClusterddpError, RunError
 from clusterddp.logs import Arrived, renderer_for
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.late_hosts import awaited
@@ -84,6 +84,11 @@ def attach(
     except KeyboardInterrupt as interrupt:
         progress.end()
         code = _stop(run, grace, _code(interrupt))
+    except Exception as error:
+        progress.end()
+        if not isinstance(error, ClusterddpError):  # a bug of ours is no fault of the run
+            say(f"run {run.id} goes on; `clusterddp logs --follow {run.id}` shows it")
+        raise
     if result:
         result.write_text(json.dumps(run.status(), indent=1) + "\n", encoding="utf-8")
     return code

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import sys
+import threading
+import traceback
 from typing import Any, NoReturn
 
 import click
@@ -76,6 +79,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     """Run one command and exit with its code."""
     words = sys.argv[1:] if argv is None else argv
     _have_streams()
+    threading.excepthook, before = lambda thread: _in_thread(thread.exc_value, words), threading.excepthook
     try:
         code = cli.main(args=words, prog_name="clusterddp", standalone_mode=False)
     except click.exceptions.Exit as error:
@@ -94,6 +98,11 @@ def main(argv: list[str] | None = None) -> NoReturn:
         _no_output()
         say(f"{error.filename or 'cannot write or read'}: {error.strerror or error}")
         code = EXIT_NOT_THE_SCRIPT if _is_job(words) else EXIT_FAILED
+    except Exception as error:  # noqa: BLE001 - a bug of ours
+        _internal_error(error, words)
+        code = EXIT_NOT_THE_SCRIPT if _is_job(words) else EXIT_FAILED
+    finally:
+        threading.excepthook = before
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -128,10 +137,31 @@ def _say_error(error: ClusterddpError) -> None:
             say(str(other))
 
 
+def _in_thread(error: BaseException | None, words: list[str]) -> None:
+    """A bug in a thread that nobody waits for: told at once. The command goes on and keeps its own exit code."""
+    if isinstance(error, Exception):
+        _internal_error(error, words)
+
+
+def _internal_error(error: Exception, words: list[str]) -> None:
+    """Tell a bug of ours: one line that names its crash file; where there can be none, all that would stand in it."""
+    try:
+        from clusterddp.crash import crash_text, summary, write_crash  # noqa: PLC0415 - start-up
+        from clusterddp.project import typed  # noqa: PLC0415
+
+        path = write_crash(error, argv=words)
+        for line in [] if path else crash_text(error, argv=words).splitlines():
+            say(line)
+        say(f"internal error: {summary(error)}" + (f"; please report it with {typed(path)}" if path else ""))
+    except Exception:  # noqa: BLE001 - what writes crash files cannot even be imported
+        traceback.print_exception(error)
+
+
 def _is_job(words: list[str]) -> bool:
     """Whether the exit code is the script's own space: ``run``, and ``logs --follow``."""
     command = next((word for word in words if not word.startswith("-")), "")
-    return command == "run" or (command == "logs" and bool({"-f", "-tf", "-ft", "--follow"} & set(words)))
+    follows = any(word == "--follow" or re.fullmatch("-[tv]*f[tv]*", word) for word in words)
+    return command == "run" or (command == "logs" and follows)
 
 
 def _click_line(error: click.ClickException) -> str:

@@ -209,29 +209,9 @@ class TestRequests:
             host.call("refuse")
         assert (caught.value.message, caught.value.remedy) == ("here: the disk is full", "make room")
 
-    def test_an_unforeseen_error_says_its_kind_and_names_a_crash_file_with_the_hosts_traceback(
-        self, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        with pytest.raises(HelperError, match="here: ValueError: \U0001f525") as caught:
-            host.call("fail")
-        (crash,) = (tmp_path / ".clusterddp" / "crashes").iterdir()
-        assert caught.value.remedy == f"please report it with .clusterddp/crashes/{crash.name}"
-        _, _, told = crash.read_text().partition("On here:\n")
-        assert "in run_child" in told
-        assert "in fail\n" in told
-        assert "\nValueError: \U0001f525" in told
-        with pytest.raises(HelperError) as again:
-            host.call("fail")
-        assert again.value.remedy == caught.value.remedy
-
-    def test_what_the_system_refuses_a_host_is_an_error_without_a_crash_file(
-        self, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        with pytest.raises(HelperError, match="here: BrokenPipeError: a pipe of its own") as caught:
+    def test_a_broken_pipe_of_its_own_is_an_error_too(self, host: Host) -> None:
+        with pytest.raises(HelperError, match="here: BrokenPipeError: a pipe of its own"):
             host.call("broken", timeout=20)
-        assert (caught.value.remedy, list(tmp_path.iterdir())) == ("", [])
 
     def test_one_that_is_killed_is_answered_for(self, host: Host) -> None:
         with pytest.raises(UnreachableError, match="here: the operation ended with status 137"):
@@ -340,37 +320,6 @@ class TestEnds:
             wait_for(lambda pid=pid: not alive(pid), "the end of all")  # type: ignore[misc]
         with pytest.raises(UnreachableError, match="closed"):
             next(stream)
-
-    def test_a_bug_of_the_helper_itself_is_told_before_it_ends(
-        self, own: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        with pytest.raises(UnreachableError, match="the helper ended: RuntimeError: the helper bursts; please report"):
-            own.call("burst", timeout=20)
-        (crash,) = (tmp_path / ".clusterddp" / "crashes").iterdir()
-        assert "in _handle\n" in crash.read_text().partition("On here:\n")[2]
-
-    def test_a_bug_in_the_thread_that_reads_is_raised_where_the_answer_is_awaited(self, state: Path) -> None:
-        pipe = Shell("/bin/sh").open(entry(state))
-        read = pipe.read
-
-        def failing(size: int) -> bytes:
-            data = read(size)
-            if threading.current_thread().name.startswith("read "):
-                raise ZeroDivisionError("a bug of the reader")
-            return data
-
-        pipe.read = failing  # type: ignore[method-assign]
-
-        class Opener:
-            def open(self, _entry: HostEntry, _command: str) -> ChildPipe:
-                return pipe
-
-        with (
-            Host.open(entry(state), Opener()) as host,
-            pytest.raises(ZeroDivisionError, match="a bug of the reader"),
-        ):
-            host.call("clock", timeout=20)
 
     def test_a_helper_that_is_killed_takes_its_operations_along_and_is_named(self, own: Host) -> None:
         stream = own.stream("hold")
