@@ -86,7 +86,7 @@ class TestOldSpools:
 
     def test_by_size_the_oldest_first(self, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         nodes = [ended(host, tmp_path, days=days) for days in (3, 1, 2)]
-        sizes = [retention.size(node.spool.folder) for node in nodes]
+        sizes = [retention.disk_usage(node.spool.folder) for node in nodes]
         monkeypatch.setattr(retention, "KEPT_BYTES", sum(sizes) - 1)
         assert retention.prune(str(tmp_path / "state"), ["here"]) == (1, sizes[0])
         monkeypatch.setattr(retention, "KEPT_BYTES", sizes[1])

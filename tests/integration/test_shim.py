@@ -281,9 +281,9 @@ def test_old_and_new_interpreters_hold_together(tmp_path: Path) -> None:
 def test_the_worker_can_be_asked_whether_it_catches_the_stack_signal(spool: ShimSpool) -> None:
     process = started(spool)
     pid = spool.event("worker_started")["pid"]
-    assert procfs.catches(pid, procfs.STACK_SIGNAL)
-    assert not procfs.catches(pid, procfs.STACK_SIGNAL + 1)
-    assert not procfs.catches(process.pid, procfs.STACK_SIGNAL)
+    assert procfs.has_handler(pid, procfs.STACK_SIGNAL)
+    assert not procfs.has_handler(pid, procfs.STACK_SIGNAL + 1)
+    assert not procfs.has_handler(process.pid, procfs.STACK_SIGNAL)
     end(process, spool)
 
 

@@ -231,7 +231,7 @@ def test_a_loss_is_told_while_the_disk_is_full_where_room_was_kept_for_events(
     spool: ShimSpool, small_disk: Path
 ) -> None:
     on_small_disk(spool, small_disk)
-    assert disk_space.reserve(str(small_disk / "events.jsonl"), 1 << 16)
+    assert disk_space.preallocate(str(small_disk / "events.jsonl"), 1 << 16)
     write(spool, "train.py", FILLER + "fill()\nfor i in range(5): print('x' * 8999)\nos.kill(os.getpid(), 9)")
     assert spool.run("-u", "train.py", str(small_disk)).returncode == -9
     first = spool.events("output_lost")[0]

@@ -110,7 +110,7 @@ def test_c_code_that_holds_the_interpreter_is_seen(spool: ShimSpool, monkeypatch
 def test_a_stopped_worker_is_named_and_gets_no_signal(spool: ShimSpool, monkeypatch: pytest.MonkeyPatch) -> None:
     with worker(spool, WAITS, "-u") as (_, pid):
         os.kill(pid, signal.SIGSTOP)
-        wait_for(lambda: remote_stacks.state(pid) == "T", "the stop")
+        wait_for(lambda: remote_stacks.kernel_state(pid) == "T", "the stop")
         stack = ask(spool, monkeypatch)
         assert not remote_stacks._pending(pid, procfs.STACK_SIGNAL)
     assert (stack.source, stack.frames, stack.state) == ("", (), "T")
@@ -217,4 +217,4 @@ def test_py_spy_is_looked_for_beside_the_training_interpreter(tmp_path: Path) ->
     own: Any = tmp_path / "py-spy"
     own.write_text("#!/bin/sh\n")
     own.chmod(0o755)
-    assert remote_stacks.py_spy(str(tmp_path / "python")) == str(own)
+    assert remote_stacks.find_py_spy(str(tmp_path / "python")) == str(own)

@@ -100,12 +100,12 @@ class TestEscapees:
         with running(host, folder, HEADLESS) as node:
             (pid,) = node.pids("headless")
             wait_for(lambda: headless(pid), "the main thread's end")
-            seen = procfs.look(pid)
+            seen = procfs.read_process(pid)
             assert seen
-            assert (seen.pid, seen.place.startswith(f"/proc/{pid}/task/")) == (pid, True)
+            assert (seen.pid, seen.folder.startswith(f"/proc/{pid}/task/")) == (pid, True)
             assert pid in node.status()["pids"]
             assert node.stop()["proved_empty"]
-            assert procfs.look(pid) is None
+            assert procfs.read_process(pid) is None
 
     @pytest.mark.torch
     def test_data_loader_workers(self, host: Host, folder: Path) -> None:
@@ -215,7 +215,7 @@ class TestStrangers:
             line = f"CLUSTERDDP_RUN_ID={node.run} CLUSTERDDP_HOST=here sleep 600 & sleep 601"
             with stranger("sh", "-c", line, start_new_session=True) as shell:
                 inside = wait_for(lambda: len(found := session(shell)) == 3 and found, "the shell's children")
-                marked = [pid for pid in inside if procfs.marks(inside[pid])]
+                marked = [pid for pid in inside if procfs.run_and_host(inside[pid])]
                 assert node.stop()["proved_empty"]
                 assert gone(*marked)
                 assert alive(shell)
@@ -227,7 +227,7 @@ class TestStrangers:
             on_the_roll(node, *pids)
             kill_supervisor(node)
             value = read_json(node.spool.path(roster.NAME))
-            seen = procfs.look(late)
+            seen = procfs.read_process(late)
             assert seen
             value["members"].append([late, seen.ticks - 1, late])
             rewrite(node, value)
@@ -244,7 +244,7 @@ class TestStrangers:
             kill_supervisor(node)
             late = int(subprocess.run(leaderless, stdout=subprocess.PIPE, timeout=30, check=True).stdout)
             try:
-                seen = procfs.look(late)
+                seen = procfs.read_process(late)
                 assert seen
                 value = read_json(node.spool.path(roster.NAME))
                 value["members"].append([seen.session, seen.ticks - 1, seen.session])
@@ -261,9 +261,9 @@ class TestStrangers:
                 os.kill(late, signal.SIGKILL)
 
 
-def session(leader: int) -> dict[int, procfs.Seen]:
+def session(leader: int) -> dict[int, procfs.ProcStat]:
     """All processes in a session."""
-    return {seen.pid: seen for seen in procfs.table().values() if seen.session == leader}
+    return {seen.pid: seen for seen in procfs.snapshot().values() if seen.session == leader}
 
 
 def rewrite(node: Started, value: object) -> None:
@@ -290,11 +290,11 @@ class TestAnotherNamespace:
             assert told["exit"]["killed"] == len(WAYS)
 
     def test_without_its_word_nothing_is_proved(self, inside: Host, folder: Path) -> None:
-        hasty = with_constant("processes/stop", "SLACK = 20.0", "SLACK = 0.5")
+        hasty = with_constant("processes/stop", "SUPERVISOR_SLACK = 20.0", "SUPERVISOR_SLACK = 0.5")
         outside = Host.open(entry(folder / "state"), Shell("/bin/sh"), hasty)
         with running(inside, folder, EVERY_WAY) as node, outside as host:
             node.pids(*WAYS)
-            supervisor = next(seen.pid for seen in procfs.table().values() if is_supervisor(seen, node))
+            supervisor = next(seen.pid for seen in procfs.snapshot().values() if is_supervisor(seen, node))
             os.kill(supervisor, signal.SIGSTOP)
             proof = Started(host=host, run=node.run, spool=node.spool).stop()
             assert not proof["proved_empty"]
@@ -302,5 +302,5 @@ class TestAnotherNamespace:
         # The namespace ends with its connection, and all in it.
 
 
-def is_supervisor(seen: procfs.Seen, node: Started) -> bool:
-    return f"remote.pyz supervisor {node.spool.folder}" in procfs.command(seen)
+def is_supervisor(seen: procfs.ProcStat, node: Started) -> bool:
+    return f"remote.pyz supervisor {node.spool.folder}" in procfs.command_line(seen)

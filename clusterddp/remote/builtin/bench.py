@@ -22,7 +22,7 @@ BLOCKS, MEETINGS = 7, 10  # a block is so many meetings, long enough that one hi
 SMALL, LARGE = 512, 8192  # rows of matrices on CPUs and GPUs
 
 
-class Worker:
+class BenchWorker:
     """This rank's part of all measurements."""
 
     def __init__(self, torch: Any, dist: Any, backend: str) -> None:
@@ -170,7 +170,7 @@ def main(options: Dict[str, Any]) -> None:
     if options["backend"] == "nccl":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group(options["backend"], timeout=timedelta(seconds=options["timeout"]))
-    worker = Worker(torch, dist, options["backend"])
+    worker = BenchWorker(torch, dist, options["backend"])
     parts: Dict[str, Callable[[], None]] = {
         "gemm": worker.gemm,
         "allreduce": lambda: worker.allreduce(options["most"]),

@@ -1,1 +1,1 @@
-"""What is removed from a host: old spools by retention, all of ours by `down`."""
+"""Removing files from a host: old spools by retention, everything of clusterddp by `down`."""

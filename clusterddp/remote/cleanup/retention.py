@@ -1,4 +1,4 @@
-"""Old spools are removed by age and by size: at the start of a run, quietly, and by ``down``.
+"""Retention: old spools are removed by age and by size, at the start of a run and by ``down``.
 
 Never a live run's, nor one that something of it may still hang on: the spool is how a stop would find it. Only those
 of the hosts that this connection stands for; others may share the folder.
@@ -11,16 +11,16 @@ import shutil
 import time
 from typing import Container, NamedTuple, Set
 
-from ..processes.ownership import Kin
+from ..processes.ownership import NodeProcesses
 from ..spool.layout import Spool, all_spools
 from ..system import procfs
 from ..system.bootstrap import private_folder
 
 KEPT_DAYS = 30
 KEPT_BYTES = 20 * 10**9  # a host
-EVERY = 3600.0  # seconds between two looks at the start of runs
+INTERVAL = 3600.0  # seconds between two prunes at the start of runs
 PATIENCE = 2.0  # seconds that a start spends on it
-TRASH = "trash"  # in the state folder: what is being removed; a spool goes there whole, so none is ever seen in halves
+TRASH = "trash"  # in the state folder: spools are moved there before they are removed, so none is ever seen in halves
 
 
 class Removed(NamedTuple):
@@ -30,11 +30,11 @@ class Removed(NamedTuple):
     bytes: int
 
 
-def at_start(state: str, hosts: Container[str]) -> None:
-    """Prune, at most once an hour and for two seconds. What goes wrong with it is no reason not to start a run."""
+def prune_at_start(state: str, hosts: Container[str]) -> None:
+    """Prune at most once an hour, for two seconds at most; errors are ignored, since the run can start without it."""
     stamp = os.path.join(state, "pruned")
     try:
-        if os.path.exists(stamp) and abs(time.time() - os.stat(stamp).st_mtime) < EVERY:
+        if os.path.exists(stamp) and abs(time.time() - os.stat(stamp).st_mtime) < INTERVAL:
             return
         with open(stamp, "w", encoding="ascii"):
             os.utime(stamp)
@@ -48,7 +48,7 @@ def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> 
     shutil.rmtree(os.path.join(state, TRASH), ignore_errors=True)
     spools = [spool for spool in all_spools(state) if spool.host in hosts]
     live = live_runs(state)
-    sizes = {spool.folder: size(spool.folder) for spool in spools}
+    sizes = {spool.folder: disk_usage(spool.folder) for spool in spools}
     taken = sum(sizes.values())
     count, freed = 0, 0
     for ended, spool in sorted(((ended_at(spool), spool) for spool in spools), key=lambda pair: pair[0]):
@@ -56,7 +56,7 @@ def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> 
         if not (old or taken - freed > KEPT_BYTES) or time.monotonic() > deadline:
             break
         if spool.run not in live and nothing_left(spool):
-            remove(state, spool)
+            remove_spool(state, spool)
             count, freed = count + 1, freed + sizes[spool.folder]
     return Removed(count, freed)
 
@@ -74,16 +74,16 @@ def ended_at(spool: Spool) -> float:
 
 
 def nothing_left(spool: Spool) -> bool:
-    """Whether no process of the node can be left: its end says so, or a look at all processes does."""
+    """Whether no process of the node can be left, by its exit record or by a search of all processes."""
     record = spool.exit_record()
     if record and record["state"] != "lost" and not record.get("survivors") and not record.get("unseen"):
         return True
-    if any(map(procfs.there, (record or {}).get("unseen") or ())):
+    if any(map(procfs.exists, (record or {}).get("unseen") or ())):
         return False
-    return not spool.alive() and not Kin.of(spool, spool.supervisor()).find()
+    return not spool.alive() and not NodeProcesses.of(spool, spool.supervisor()).find()
 
 
-def remove(state: str, spool: Spool) -> None:
+def remove_spool(state: str, spool: Spool) -> None:
     """Remove one spool, and its run's folder if it was the last one in it."""
     trash = os.path.join(state, TRASH)
     private_folder(trash)
@@ -106,8 +106,8 @@ def remove_empty(*folders: str) -> None:
             continue
 
 
-def size(folder: str) -> int:
-    """What a folder takes on disk, in bytes; holes take nothing."""
+def disk_usage(folder: str) -> int:
+    """The bytes a folder takes on disk, as ``du`` counts them: holes take nothing."""
     total = 0
     for base, _, names in os.walk(folder):
         for name in names:

@@ -34,7 +34,7 @@ class Limits:
         self._looked = 0.0
         self._full = False
         self._able = True  # the file system can punch holes
-        disk_space.reserve(spool.path("events.jsonl"), EVENTS_ROOM)
+        disk_space.preallocate(spool.path("events.jsonl"), EVENTS_ROOM)
 
     def poll(self) -> None:
         """Look, at most every second; cheap enough for every turn of a loop."""
@@ -91,7 +91,7 @@ class Limits:
 
     def _drop(self, name: str, head: int) -> None:
         try:
-            disk_space.punch(os.path.join(self._folder, name), 0, head)
+            disk_space.punch_hole(os.path.join(self._folder, name), 0, head)
         except OSError as error:
             self._able = False
             self._spool.event("log_limit_failed", limit=self._limit, error=error.strerror)

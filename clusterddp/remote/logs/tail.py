@@ -29,7 +29,7 @@ from ..helper.request import Request
 from ..shared.frames import MAX_BODY
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
-from ..system.inotify import Watch
+from ..system.inotify import FolderWatch
 from .files import Chunk, Grep, LogFile, LogSet
 
 IDLE = 0.1  # seconds between looks when nothing wakes us
@@ -190,7 +190,7 @@ class Tail:
 
     def live(self) -> None:
         """What comes, until the run is over or ``until`` has passed."""
-        watch = Watch(self.logs.folder, self.spool.folder)
+        watch = FolderWatch(self.logs.folder, self.spool.folder)
         try:
             while True:
                 over, passed = self.over(), self._until_passed()

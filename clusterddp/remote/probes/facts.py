@@ -37,7 +37,7 @@ def facts(request: Request) -> Dict[str, Any]:
     """
     args = request.args
     session = dict(os.environ)
-    nvidia = nvidia_smi.ask_nvidia(session)
+    nvidia = nvidia_smi.start_query(session)
     env = setup_environment(args.get("setup") or [], session)
     given = {str(name): str(value) for name, value in (args.get("env") or {}).items()}
     env.update(given)
@@ -46,7 +46,7 @@ def facts(request: Request) -> Dict[str, Any]:
         "ssh_address": interfaces.ssh_address(session),
         "addresses": _addresses(),
         "ephemeral_range": interfaces.ephemeral_range(),
-        **nvidia_smi.nvidia(nvidia),
+        **nvidia_smi.read_query(nvidia),
         "pci_gpus": nvidia_smi.pci_gpus(),
         "visible_devices": next((env[name] for name in _VISIBLE if name in env), None),
         "env_digest": environment_digest(env),

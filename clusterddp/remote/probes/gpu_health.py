@@ -58,7 +58,7 @@ def _cards(asked: Optional[Child]) -> Dict[str, Any]:
         return {"cards": [], "error": "no nvidia-smi on this host"}
     answer = asked.answer()
     if answer.status != 0:
-        return {"cards": [], "error": nvidia_smi.why(answer)}
+        return {"cards": [], "error": nvidia_smi.failure_reason(answer)}
     try:
         return {"cards": nvidia_smi_xml.parse_cards(answer.payload.decode("utf-8", "replace")), "error": None}
     except ValueError as error:
@@ -71,7 +71,7 @@ def _links(asked: Optional[Child]) -> Dict[str, Any]:
         return {"links": {}, "links_error": None}
     answer = asked.answer()
     links = nvidia_smi_xml.parse_links(answer.payload.decode("utf-8", "replace"))
-    return {"links": links, "links_error": nvidia_smi.why(answer) if answer.status is None else None}
+    return {"links": links, "links_error": nvidia_smi.failure_reason(answer) if answer.status is None else None}
 
 
 def _fabric_manager(env: Dict[str, str]) -> Optional[Child]:
@@ -91,10 +91,10 @@ def switches(root: str = PCI) -> int:
     """How many NVSwitches are on the PCI bus."""
     own = [
         device
-        for device in nvidia_smi.listing(root)
-        if nvidia_smi.hexadecimal(root, device, "vendor") == nvidia_smi.NVIDIA
+        for device in nvidia_smi.sorted_names(root)
+        if nvidia_smi.read_hex(root, device, "vendor") == nvidia_smi.NVIDIA
     ]
-    return sum(nvidia_smi.hexadecimal(root, device, "class") >> 8 == _BRIDGE for device in own)
+    return sum(nvidia_smi.read_hex(root, device, "class") >> 8 == _BRIDGE for device in own)
 
 
 def direct_access(root: str = "/") -> Dict[str, Any]:
@@ -105,8 +105,8 @@ def direct_access(root: str = "/") -> Dict[str, Any]:
     adapters = os.path.join(root, "sys/class/infiniband")
     named = [
         name
-        for name in nvidia_smi.listing(adapters)
-        if nvidia_smi.hexadecimal(adapters, name, "device/vendor") == _MELLANOX
+        for name in nvidia_smi.sorted_names(adapters)
+        if nvidia_smi.read_hex(adapters, name, "device/vendor") == _MELLANOX
     ]
     return {
         "peer_memory": any(os.path.exists(os.path.join(root, path.lstrip("/"))) for path in _PEER_MEMORY),

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from ..helper.request import Request
 from ..sync.record import changed
-from ..system.procfs import LISTENING, ports
+from ..system.procfs import LISTENING, tcp_ports
 from . import cgroups, infiniband
 from .filesystems import extension_locks, folder, no_folder, written
 from .login_shell import LoginShell
@@ -68,7 +68,7 @@ def health(request: Request) -> Dict[str, Any]:
         "available_bytes": available_bytes(),
         "infiniband": bool(_listing("/sys/class/infiniband")),
         "hcas": infiniband.ports(),
-        "taken": sorted({port for port in ports(LISTENING) if first <= port <= last}),
+        "taken": sorted({port for port in tcp_ports(LISTENING) if first <= port <= last}),
         "folders": {key: answers.get("folder " + key) or no_folder(wanted[key], silent) for key in wanted},
         "writes": {key: answers.get("write " + key) or {"ms": None, "error": silent} for key in WRITTEN},
         "paths": {path: answers["path " + path] for path in paths if "path " + path in answers},

@@ -1,1 +1,1 @@
-"""Whose a process is, and how it ends: the roster, ownership, termination, the proof that nothing is left."""
+"""Which processes belong to a run, ending them, and proving that none is left."""

@@ -1,7 +1,7 @@
-"""Whether processes of a run still hold NVIDIA GPUs, by what nvidia-smi lists.
+"""Which processes of a run still hold NVIDIA GPUs, as nvidia-smi lists them.
 
-The proof over /proc comes first: what is no process holds no device. This asks the driver itself, which lists a
-process until it has given back its memory. Without an NVIDIA device nothing is asked and nothing claimed.
+/proc is searched first; this asks the driver, which lists a process until it has released its GPU memory. Without an
+NVIDIA device nothing is asked and nothing claimed.
 """
 
 import os
@@ -13,19 +13,25 @@ from ..system import nvidia_smi, procfs
 from .terminate import Process
 
 PATIENCE = 5.0  # seconds for the driver to let go of a killed process
-LOOK = 0.2
+POLL = 0.2
 
 
-class Held(NamedTuple):
-    """How many devices there are (None: none, so nothing is claimed), who still holds one, why it is not known."""
+class HeldGpus(NamedTuple):
+    """Answer of ``find_gpu_holders``.
+
+    Attributes:
+        devices: How many NVIDIA devices there are; None for none, then nothing is claimed.
+        holders: The processes that hold one.
+        error: Why that is not known; else empty.
+    """
 
     devices: Optional[int]
-    held: List[Process]
+    holders: List[Process]
     error: str
 
 
-def look(known: Iterable[Tuple[int, int]], devices: str = "/dev") -> Held:
-    """Ask until none of the processes is listed.
+def find_gpu_holders(known: Iterable[Tuple[int, int]], devices: str = "/dev") -> HeldGpus:
+    """Ask nvidia-smi, for up to ``PATIENCE`` s, until it lists none of the processes.
 
     Args:
         known: Processes by pid and start time.
@@ -33,15 +39,15 @@ def look(known: Iterable[Tuple[int, int]], devices: str = "/dev") -> Held:
     """
     count = sum(bool(re.fullmatch(r"nvidia\d+", name)) for name in os.listdir(devices))
     if not count:
-        return Held(None, [], "")
+        return HeldGpus(None, [], "")
     deadline = time.monotonic() + PATIENCE
     while True:
-        told = nvidia_smi.nvidia(nvidia_smi.ask_nvidia(dict(os.environ)))
-        if told["nvidia_error"]:
-            return Held(count, [], "its GPUs: " + told["nvidia_error"])
-        listed = {pid for gpu in told["gpus"] for pid in gpu["processes"]}
+        answer = nvidia_smi.read_query(nvidia_smi.start_query(dict(os.environ)))
+        if answer["nvidia_error"]:
+            return HeldGpus(count, [], "its GPUs: " + answer["nvidia_error"])
+        listed = {pid for gpu in answer["gpus"] for pid in gpu["processes"]}
         # A number that is nobody's, or somebody else's by now, is another's: a container sees the host's numbers.
         held = [name for name in known if name[0] in listed and procfs.start_ticks(name[0]) == name[1]]
         if not held or time.monotonic() > deadline:
-            return Held(count, [Process(pid, ticks, "ended, but holds a GPU") for pid, ticks in held], "")
-        time.sleep(LOOK)
+            return HeldGpus(count, [Process(pid, ticks, "ended, but holds a GPU") for pid, ticks in held], "")
+        time.sleep(POLL)

@@ -1,9 +1,9 @@
-"""stacks: where every live worker of a node is now: its Python stacks, or what the kernel says of it.
+"""stacks: the Python stacks of every live worker of a node, or its kernel state where it has none to give.
 
 py-spy reads them from outside, where the host has it. Else the hook's faulthandler appends them to a file of the
 spool, on a signal: it answers also while C code holds the interpreter, and the worker goes on. A worker that answers
 neither is told of by its kernel state. Not here: reading the texts, and which ranks are at the same place
-(processes/stacks.py of the operator's side).
+(clusterddp/runs/stacks.py).
 """
 
 import json
@@ -17,19 +17,22 @@ from ..helper.request import Request
 from ..spool.layout import Spool
 from ..system import procfs
 
-PATIENCE = 3.0  # seconds for a worker's first word, and for py-spy
+PATIENCE = 3.0  # seconds for a worker's first byte, and for py-spy
 QUIET = 0.2  # seconds without more after which a dump is whole
 LONGEST = 64 * 1024  # bytes of one worker's stacks
 KEPT = 1 << 20  # bytes of earlier dumps that are kept in a file
 
 
-class Worker:
-    """A live worker, and what was found out about it."""
+class LiveWorker:
+    """A live worker and its entry in the answer."""
 
     def __init__(self, spool: Spool, event: Dict[str, Any]) -> None:
         self.pid = int(event["pid"])
+        self.folder = "/proc/%d" % self.pid
         self.found = {name: event[name] for name in ("rank", "local_rank", "start", "pid")}
-        self.found.update(state=state(self.pid), wchan=_word("/proc/%d/wchan" % self.pid), source="", text="", why="")
+        self.found.update(
+            state=kernel_state(self.pid), wchan=_read_text(self.folder + "/wchan"), source="", text="", why=""
+        )
         self.path = spool.path("stacks", "%d.%d" % (event["start"], event["local_rank"]))
         self.begin = self.size = 0
         self.changed = 0.0
@@ -49,8 +52,8 @@ def stacks(request: Request) -> List[Dict[str, Any]]:
     ``source`` is ``py-spy`` (``text`` is its JSON) or ``faulthandler`` (as it prints), or empty: then ``why`` says why.
     """
     spool = Spool(request.args["spool"])
-    workers = [Worker(spool, event) for event in live(spool.events())]
-    spy = py_spy(str(spool.plan().get("python") or ""))
+    workers = [LiveWorker(spool, event) for event in live_workers(spool.events())]
+    spy = find_py_spy(str(spool.plan().get("python") or ""))
     stopped = [worker for worker in workers if worker.found["state"] == "T"]  # that is the news, not where it stands
     others = [worker for worker in workers if worker not in stopped]
     left = ask_py_spy(spy, others) if spy else others
@@ -58,20 +61,20 @@ def stacks(request: Request) -> List[Dict[str, Any]]:
     return [worker.found for worker in workers]
 
 
-def live(events: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+def live_workers(events: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
     """The starts of workers that have not ended."""
     ended = {event["pid"] for event in events if event["event"] == "worker_exited"}
     return [event for event in events if event["event"] == "worker_started" and event["pid"] not in ended]
 
 
-def py_spy(python: str) -> Optional[str]:
+def find_py_spy(python: str) -> Optional[str]:
     """The program: beside the training interpreter, else on PATH."""
     beside = os.path.join(os.path.dirname(python), "py-spy")
     return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
 
-def ask_py_spy(program: str, workers: List[Worker]) -> List[Worker]:
-    """Look from outside without stopping anybody; returns the workers for which it did not work."""
+def ask_py_spy(program: str, workers: List[LiveWorker]) -> List[LiveWorker]:
+    """Run py-spy on each worker, which goes on; returns the workers for which it did not work."""
     asked = []
     for worker in workers:
         argv = [program, "dump", "--nonblocking", "--json", "--pid", str(worker.pid)]
@@ -102,24 +105,24 @@ def _is_json(text: bytes) -> bool:
         return False
 
 
-def ask_faulthandler(workers: List[Worker]) -> None:
-    """Have each worker append its stacks to its file, and read what came."""
-    asked = [worker for worker in workers if _signalled(worker)]
+def ask_faulthandler(workers: List[LiveWorker]) -> None:
+    """Signal each worker to append its stacks to its file, and read them."""
+    asked = [worker for worker in workers if _signal(worker)]
     deadline = time.monotonic() + PATIENCE
     while asked and time.monotonic() < deadline:
         time.sleep(0.02)
         asked = [worker for worker in asked if not _whole(worker)]
     for worker in asked:
         if not worker.found["source"] and not _read(worker):
-            worker.found.update(state=state(worker.pid), wchan=_word("/proc/%d/wchan" % worker.pid))
+            worker.found.update(state=kernel_state(worker.pid), wchan=_read_text(worker.folder + "/wchan"))
             worker.give_up("it does not answer")
 
 
-def _signalled(worker: Worker) -> bool:
-    """Send the signal where it does no harm: only to who catches it and has the file of this very spool open."""
+def _signal(worker: LiveWorker) -> bool:
+    """Send the stack signal if the worker handles it and has this spool's file open; whether it was sent."""
     if worker.found["state"] in ("", "Z"):
         worker.give_up("it has just ended")
-    elif not procfs.catches(worker.pid, procfs.STACK_SIGNAL) or not _has_open(worker.pid, worker.path):
+    elif not (procfs.has_handler(worker.pid, procfs.STACK_SIGNAL) and procfs.has_open(worker.folder, worker.path)):
         worker.give_up("it runs no Python of ours, or has not begun")
     elif worker.found["state"] == "T":
         worker.give_up("it is stopped (SIGSTOP)")
@@ -137,7 +140,7 @@ def _signalled(worker: Worker) -> bool:
 
 
 def _begin(path: str) -> int:
-    """Where the next dump will begin; what was dumped long before is dropped."""
+    """The offset at which the next dump will begin; a file over ``KEPT`` bytes is emptied first."""
     size = os.stat(path).st_size
     if size > KEPT:
         os.truncate(path, 0)
@@ -145,8 +148,8 @@ def _begin(path: str) -> int:
     return size
 
 
-def _whole(worker: Worker) -> bool:
-    """Whether the dump has come and no more comes; then it is taken."""
+def _whole(worker: LiveWorker) -> bool:
+    """Whether the dump is complete; then it is read."""
     size, now = os.stat(worker.path).st_size, time.monotonic()
     if size != worker.size:
         worker.size, worker.changed = size, now
@@ -154,7 +157,7 @@ def _whole(worker: Worker) -> bool:
     return size > worker.begin and now - worker.changed > QUIET and _read(worker)
 
 
-def _read(worker: Worker) -> bool:
+def _read(worker: LiveWorker) -> bool:
     with open(worker.path, "rb") as stream:
         stream.seek(worker.begin)
         text = stream.read(LONGEST)
@@ -162,36 +165,20 @@ def _read(worker: Worker) -> bool:
     return bool(text)
 
 
-def _has_open(pid: int, path: str) -> bool:
-    folder = "/proc/%d/fd" % pid
-    try:
-        own = os.stat(path)
-        return any(_same(os.path.join(folder, name), own) for name in os.listdir(folder))
-    except OSError:
-        return False
-
-
-def _same(path: str, other: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), other)
-    except OSError:  # closed meanwhile
-        return False
-
-
 def _pending(pid: int, number: int) -> bool:
     return any(
         line.startswith(("SigPnd:", "ShdPnd:")) and int(line.split()[1], 16) >> (number - 1) & 1
-        for line in _word("/proc/%d/status" % pid).splitlines()
+        for line in _read_text("/proc/%d/status" % pid).splitlines()
     )
 
 
-def state(pid: int) -> str:
+def kernel_state(pid: int) -> str:
     """The kernel's letter: R running, S sleeping, D uninterruptible, T stopped, Z ended; empty when it is gone."""
-    fields = procfs.stat("/proc/%d" % pid)
+    fields = procfs.stat_fields("/proc/%d" % pid)
     return fields[0] if fields else ""
 
 
-def _word(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         with open(path) as stream:
             return stream.read()

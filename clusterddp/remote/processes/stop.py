@@ -1,7 +1,7 @@
-"""stop: order a node's run to end, wait, and prove that nothing of it is left.
+"""stop: order a node's run to end, wait, and prove that no process of it is left.
 
-Works from files and /proc alone, so it does its work when the supervisor is gone too. What it could not look at is
-said as ``unknown``: never a proof that was not made.
+It needs only files and /proc, so it works without the supervisor too. What it could not look at is told as
+``unknown``.
 """
 
 import time
@@ -10,12 +10,12 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from ..helper.request import Request
 from ..spool.layout import Spool, all_spools, rebooted
 from ..system import procfs
-from ..system.bootstrap import Refused, clear_halves, read_json
+from ..system.bootstrap import Refused, read_json, remove_abandoned_temporaries
 from . import gpu_holders, terminate
-from .ownership import Kin
-from .roster import drop_roll
+from .ownership import NodeProcesses
+from .roster import remove_roster
 
-SLACK = 20.0  # seconds beyond the grace that the supervisor gets before we do its work
+SUPERVISOR_SLACK = 20.0  # seconds beyond the grace that the supervisor gets before we do its work
 NOT_THE_SCRIPT = 125
 
 
@@ -34,24 +34,24 @@ def stop(request: Request) -> Dict[str, Any]:
     hosts = {spool.host for spool in all_spools(args["state"], args["run"])} & set(args["hosts"])
     if not hosts:
         raise Refused("run %s was never started here" % args["run"])
-    stops = [Stop(args, host) for host in sorted(hosts)]
-    told = [node.finish() for node in stops]
+    stops = [NodeStop(args, host) for host in sorted(hosts)]
+    nodes = [node.finish() for node in stops]
     for node in stops:
         for spool in node.spools():
-            clear_halves(spool.folder)
-    return {"nodes": told, "proved_empty": not any(node["survivors"] or node["unknown"] for node in told)}
+            remove_abandoned_temporaries(spool.folder)
+    return {"nodes": nodes, "proved_empty": not any(node["survivors"] or node["unknown"] for node in nodes)}
 
 
-class Stop:
-    """The stop of one node, whatever attempt it is in; making it gives the order."""
+class NodeStop:
+    """The stop of one node in all its attempts; the constructor gives the order."""
 
     def __init__(self, args: Dict[str, Any], host: str) -> None:
         self.args, self.host = args, host
-        self.deadline = time.monotonic() + args["grace"] + SLACK
+        self.deadline = time.monotonic() + args["grace"] + SUPERVISOR_SLACK
         self.killed: Set[Tuple[int, int]] = set()
         spools = self.spools()
-        self.kin = Kin.of(spools[-1], _supervisor(spools))
-        self.before = len(self.look())
+        self.processes = NodeProcesses.of(spools[-1], _supervisor(spools))
+        self.before = len(self.remaining())
         self.ended = {spool.folder for spool in spools if spool.exit_record()}
         self.elsewhere = any(spool.alive() and rebooted(spool) for spool in spools)
         self.lost = {spool.folder: _why_lost(spool) for spool in spools}
@@ -62,29 +62,29 @@ class Stop:
         return [spool for spool in all_spools(self.args["state"], self.args["run"]) if spool.host == self.host]
 
     def order(self) -> None:
-        """Order every attempt to stop that has not ended, or may be followed by another."""
+        """Write the stop order to every attempt that has not ended, or may be followed by another."""
         for spool in self.spools():
             if spool.alive() or not spool.exit_record():
                 spool.write_tombstone(self.args["reason"], self.args["grace"])
 
-    def look(self) -> List[terminate.Process]:
-        """All that is left of the node, its supervisor too."""
-        found = [terminate.of(seen) for seen in self.kin.find()]
-        own = terminate.describe(self.kin.supervisor) if self.kin.supervisor else None
+    def remaining(self) -> List[terminate.Process]:
+        """The node's processes, its supervisor included."""
+        found = [terminate.describe(stat) for stat in self.processes.find()]
+        own = terminate.describe_pid(self.processes.supervisor) if self.processes.supervisor else None
         return found + ([own] if own else [])
 
     def finish(self) -> Dict[str, Any]:
-        """Wait for the supervisor, do its work if it does not, and say what is proved."""
+        """Wait for the supervisor, end what it has not ended, and return the node's entry of the answer."""
         while self.alive() and time.monotonic() < self.deadline:
-            time.sleep(terminate.LOOK)
+            time.sleep(terminate.POLL)
             self.order()  # it may have turned to another attempt in this moment
         spools = self.spools()
-        self.kin = Kin.of(spools[-1], _supervisor(spools), self.kin.known)  # by what it has left on the roll
-        survivors = terminate.end(self.look, 0.0, killed=self.killed)
-        gpus = gpu_holders.look(self.kin.known)
-        survivors += [process for process in gpus.held if process.pid not in {left.pid for left in survivors}]
-        left = [process.told() for process in survivors]
-        killed = len(self.killed - {process.name for process in survivors})
+        self.processes = NodeProcesses.of(spools[-1], _supervisor(spools), self.processes.known)  # with its roster now
+        survivors = terminate.terminate_all(self.remaining, 0.0, killed=self.killed)
+        gpus = gpu_holders.find_gpu_holders(self.processes.known)
+        survivors += [process for process in gpus.holders if process.pid not in {left.pid for left in survivors}]
+        left = [process.to_json() for process in survivors]
+        killed = len(self.killed - {process.identity for process in survivors})
         for spool in spools:
             if spool.folder not in self.ended:
                 self.close(spool, left)
@@ -93,7 +93,7 @@ class Stop:
         unknown = self.unknown(last, gpus.error)
         if not left and not unknown:
             for spool in spools:
-                drop_roll(spool)  # its numbers will be others' one day
+                remove_roster(spool)  # its numbers will be others' one day
         return {
             "host": self.host,
             "found": max(self.before, killed + len(left)),
@@ -126,12 +126,12 @@ class Stop:
         if self.elsewhere and unvouched:
             found.append("its supervisor lived where this connection cannot see all (another pid namespace)")
         found += [
-            "process %d (%s) may be the run's or a stranger's" % (seen.pid, procfs.command(seen))
-            for seen in self.kin.doubtful(procfs.table())
+            "process %d (%s) may be the run's or a stranger's" % (stat.pid, procfs.command_line(stat))
+            for stat in self.processes.doubtful(procfs.snapshot())
         ]
-        for pid in filter(procfs.there, record.get("unseen") or ()):
+        for pid in filter(procfs.exists, record.get("unseen") or ()):
             found.append("process %d is another user's now, and hidden from this one" % pid)
-        if procfs.hidden() and unvouched:
+        if procfs.hides_other_users() and unvouched:
             found.append("other users' processes are hidden here (hidepid), so one that changed its user may be left")
         return found
 

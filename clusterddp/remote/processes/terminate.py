@@ -1,4 +1,4 @@
-"""How a node's processes are ended: SIGTERM, a grace, SIGKILL, until none is found.
+"""Ending a node's processes: SIGTERM, a grace, SIGKILL, until none is found.
 
 Not here: which processes are the node's (processes/ownership.py).
 """
@@ -10,14 +10,14 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from ..spool.layout import Spool
 from ..system import procfs
-from ..system.procfs import Seen
-from .ownership import Kin
+from ..system.procfs import ProcStat
+from .ownership import NodeProcesses
 
-LOOK = 0.02  # seconds between looks while processes end
+POLL = 0.02  # seconds between looks while processes end
 
 
 class Process(NamedTuple):
-    """A process by pid and start time, so that a reused pid is another one."""
+    """A process as exit records and answers tell it: pid and start time identify it even when the pid is reused."""
 
     pid: int
     ticks: int
@@ -26,32 +26,32 @@ class Process(NamedTuple):
     user: str = ""  # whose rights it has now, if they are not ours
 
     @property
-    def name(self) -> Tuple[int, int]:
+    def identity(self) -> Tuple[int, int]:
         """Pid and start time."""
         return self.pid, self.ticks
 
-    def told(self) -> Dict[str, Any]:
-        """For records and answers."""
+    def to_json(self) -> Dict[str, Any]:
+        """As a JSON object of exit records and answers."""
         return {"pid": self.pid, "ticks": self.ticks, "command": self.command, "state": self.state, "user": self.user}
 
 
-def find(spool: Spool, supervisor: Optional[int]) -> List[Process]:
+def find_processes(spool: Spool, supervisor: Optional[int]) -> List[Process]:
     """Every process of the spool's node but the supervisor itself and the caller's own."""
-    return [of(seen) for seen in Kin.of(spool, supervisor).find()]
+    return [describe(stat) for stat in NodeProcesses.of(spool, supervisor).find()]
 
 
-def of(seen: Seen) -> Process:
-    """What a record says of a process."""
-    return Process(seen.pid, seen.ticks, procfs.command(seen), seen.state, procfs.other_user(seen))
+def describe(stat: ProcStat) -> Process:
+    """The process with its command line and user, from its entry in a snapshot."""
+    return Process(stat.pid, stat.ticks, procfs.command_line(stat), stat.state, procfs.other_user(stat))
 
 
-def describe(pid: int) -> Optional[Process]:
-    """The process, or None if it is dead."""
-    seen = procfs.look(pid)
-    return of(seen) if seen else None
+def describe_pid(pid: int) -> Optional[Process]:
+    """The process with this pid, or None if it is dead."""
+    stat = procfs.read_process(pid)
+    return describe(stat) if stat else None
 
 
-def end(
+def terminate_all(
     look: Callable[[], List[Process]],
     grace: float,
     patience: float = 5.0,
@@ -79,17 +79,17 @@ def end(
                 kill(process, killed)
             elif process.pid not in termed:
                 termed.add(process.pid)
-                send(process, signal.SIGTERM)
-        time.sleep(LOOK)
+                send_signal(process, signal.SIGTERM)
+        time.sleep(POLL)
 
 
 def kill(process: Process, killed: Optional[Set[Tuple[int, int]]] = None) -> None:
     """SIGKILL; notes in ``killed`` that it was needed."""
-    if send(process, signal.SIGKILL) and killed is not None:
-        killed.add(process.name)
+    if send_signal(process, signal.SIGKILL) and killed is not None:
+        killed.add(process.identity)
 
 
-def send(process: Process, number: int) -> bool:
+def send_signal(process: Process, number: int) -> bool:
     """Signal the process if it still is the same one; whether it took the signal."""
     if procfs.start_ticks(process.pid) != process.ticks:
         return False

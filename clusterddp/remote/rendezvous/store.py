@@ -10,7 +10,7 @@ import socket
 import sys
 from typing import Any, List
 
-from ..system.procfs import ESTABLISHED, ports
+from ..system.procfs import ESTABLISHED, tcp_ports
 
 
 def main(argv: List[str]) -> int:
@@ -55,4 +55,4 @@ def _quick_class() -> Any:
 
 def clients(port: int) -> int:
     """How many agents are connected to the store of this host; the store's own connection is not counted."""
-    return max(0, ports(ESTABLISHED).count(port) - 1)
+    return max(0, tcp_ports(ESTABLISHED).count(port) - 1)

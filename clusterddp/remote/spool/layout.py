@@ -155,10 +155,10 @@ class Spool:
         try:
             write_json(self.path(name), value)
         except OSError as error:
-            if error.errno not in disk_space.FULL:
+            if error.errno not in disk_space.FULL_ERRNOS:
                 raise
             try:
-                disk_space.use(self.path(name), json.dumps(value).encode())
+                disk_space.write_reserved(self.path(name), json.dumps(value).encode())
             except FileNotFoundError:  # used already: by an earlier order, which stands
                 if not os.path.exists(self.path(name)):
                     raise error from None
@@ -184,7 +184,7 @@ class Spool:
         self._write_record("exit.json", record)
         self.event("ended", **record)
         for name in RECORDS:
-            disk_space.drop(self.path(name))
+            disk_space.free_reserved(self.path(name))
 
 
 def create(spool: Spool, plan: Dict[str, Any], code: bytes) -> bool:
@@ -208,7 +208,7 @@ def create(spool: Spool, plan: Dict[str, Any], code: bytes) -> bool:
         text = _member(code, "clusterddp_remote/builtin/%s" % plan["program"])
         write_private(spool.path(PROGRAM, plan["program"]), text)
     for name in RECORDS:
-        disk_space.keep(spool.path(name), RECORD_ROOM)
+        disk_space.reserve_record(spool.path(name), RECORD_ROOM)
     write_json(spool.path("plan.json"), dict(plan, format=FORMAT))
     return True
 

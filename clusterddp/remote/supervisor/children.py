@@ -10,8 +10,8 @@ import subprocess
 from typing import Dict, List, Optional, Set, Tuple
 
 from ..processes import terminate
-from ..processes.ownership import Kin
-from ..processes.roster import Roll
+from ..processes.ownership import NodeProcesses
+from ..processes.roster import RosterWriter
 from ..shared.node_env import STATIC
 from ..shared.plan import AGENT_LOG, PORT_TO_COME
 from ..spool.layout import Spool
@@ -42,8 +42,8 @@ class Children:
         self.store: Optional[int] = None
         self.store_again = False  # it was started a second time, the plain way
         self.umask = umask
-        self.kin = Kin.of(spool, os.getpid())
-        self.roll = Roll(spool)
+        self.kin = NodeProcesses.of(spool, os.getpid())
+        self.roll = RosterWriter(spool)
         self.killed: Set[Tuple[int, int]] = set()  # pid and start time of each that needed SIGKILL
 
     @property
@@ -54,7 +54,7 @@ class Children:
     def start_store(self, how: str = "quick") -> None:
         """The rendezvous store, if it is this node's: by the training interpreter, on the port already bound.
 
-        That it cannot be started is seen, and said, when the agent is.
+        That it cannot be started is process, and said, when the agent is.
         """
         if not self.serves:
             return
@@ -143,7 +143,7 @@ class Children:
     def leftovers(self) -> List[terminate.Process]:
         """All processes of this node but the store, which other nodes still need."""
         self.reap()
-        return [terminate.of(seen) for seen in self.kin.find() if seen.pid != self.store]
+        return [terminate.describe(process) for process in self.kin.find() if process.pid != self.store]
 
     def kill(self) -> None:
         """SIGKILL to all processes of this node but the store."""
@@ -151,9 +151,9 @@ class Children:
             terminate.kill(process, self.killed)
 
     def end(self, grace: float) -> List[terminate.Process]:
-        """End all processes of this node but the store; returns the survivors, which stay on the roll."""
-        survivors = terminate.end(self.leftovers, grace, killed=self.killed)
-        self.roll.take()
+        """End all processes of this node but the store; returns the survivors, which stay on the roster."""
+        survivors = terminate.terminate_all(self.leftovers, grace, killed=self.killed)
+        self.roll.update()
         return survivors
 
     def unseen(self) -> List[int]:
@@ -164,7 +164,7 @@ class Children:
         hidden = None
         for _ in range(3):  # one that ends or comes between two looks is not in all of them
             self.reap()
-            now = set(procfs.own_children()) - set(procfs.table())
+            now = set(procfs.own_children()) - set(procfs.snapshot())
             hidden = now if hidden is None else hidden & now
         return sorted(hidden or ())
 
@@ -174,9 +174,9 @@ class Children:
         if self.listener is not None:
             os.close(self.listener)  # else who calls now would wait for an answer instead of being refused
         self.listener = None
-        process = terminate.describe(store) if store else None
+        process = terminate.describe_pid(store) if store else None
         if process:
-            terminate.end(lambda: [p for p in [terminate.describe(process.pid)] if p], 0.0)
+            terminate.terminate_all(lambda: [p for p in [terminate.describe_pid(process.pid)] if p], 0.0)
 
 
 def reserve(listener: int) -> None:

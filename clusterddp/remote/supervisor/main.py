@@ -23,7 +23,7 @@ from ..control.membership import ENDED, Peers
 from ..control.voice import Voice
 from ..logs.limit import Limits
 from ..logs.time_index import IndexWriter
-from ..processes import terminate as sweep
+from ..processes import terminate
 from ..rendezvous.store import clients
 from ..shared import failures
 from ..shared.failures import FAIL_FAST_REASON
@@ -206,7 +206,7 @@ class Supervisor:
             key.data()
         now = time.monotonic()
         self.children.reap()
-        self.children.roll.turn()
+        self.children.roll.poll()
         self.control.turn()
         if self.control.leading:
             self.peers.look(self.control.connected, now)
@@ -273,13 +273,13 @@ class Supervisor:
         failed = self.children.agent_exit and not self.goes_on()
         return bool(failed or self.order or self.told or self.orders.terminated or self.spool.tombstone())
 
-    def write_exit(self, survivors: List[sweep.Process]) -> None:
+    def write_exit(self, survivors: List[terminate.Process]) -> None:
         """The exit record. Its code is this node's view; the verdict over all nodes is the operator's."""
         agent_exit = self.children.agent_exit
-        left = [process.told() for process in survivors]
+        left = [process.to_json() for process in survivors]
         fields: Dict[str, Any] = {"agent_exit": agent_exit, "survivors": left}
         fields["ours"] = bool((self.order or {}).get("ours"))
-        killed = self.children.killed - {process.name for process in survivors}
+        killed = self.children.killed - {process.identity for process in survivors}
         fields.update(killed=len(killed), unseen=self.children.unseen())
         if may_follow(self.plan, self.order):
             fields["pending"] = True

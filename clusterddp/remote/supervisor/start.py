@@ -73,7 +73,7 @@ def start(request: Request) -> Dict[str, Any]:
             spool.write_exit("failed", 125, reason)
         raise Refused(reason)
     confirm_code(spool, plan, request.args["state"])
-    retention.at_start(request.args["state"], [plan["host"]])
+    retention.prune_at_start(request.args["state"], [plan["host"]])
     return {"started": True, "spool": spool.folder, "store": plan["bound"][0], "control": plan["bound"][1]}
 
 

@@ -57,7 +57,7 @@ def describe(spool: Spool, plan: Dict[str, Any]) -> Dict[str, Any]:
         value["peers"] = read_json(spool.path("peers.json"))
     if not exit_record:
         value["joined"] = clients(spool.store_port()) if plan.get("store") else None
-        found = terminate.find(spool, spool.supervisor())
+        found = terminate.find_processes(spool, spool.supervisor())
         value["pids"] = [process.pid for process in found]
     if not exit_record or exit_record["state"] != "succeeded" or _restarted(events):
         value.update(evidence(spool, events))

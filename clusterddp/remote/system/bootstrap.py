@@ -104,8 +104,8 @@ def write_private(path: str, data: bytes, mode: int = 0o600) -> None:
         raise
 
 
-def clear_halves(folder: str) -> None:
-    """Remove what a writer that was killed has left in a folder; one that lives goes on."""
+def remove_abandoned_temporaries(folder: str) -> None:
+    """Remove the temporary files of ``write_private`` whose writing process is dead."""
     for name in os.listdir(folder):
         writer = name.rpartition(".tmp")[0].rpartition(".")[2].partition("-")[0]
         if name.endswith(".tmp") and writer.isdigit() and not os.path.exists("/proc/" + writer):
@@ -131,7 +131,7 @@ def read_json(path: str) -> Any:
         raise
 
 
-def digest_of(path: str) -> str:
+def file_sha256(path: str) -> str:
     """The sha256 of a file in hex, or an empty string if it cannot be read."""
     try:
         with open(path, "rb") as stream:
@@ -151,7 +151,7 @@ def receive_helper(stream: BinaryIO, magic: str) -> None:
         folder = os.path.join(state_folder(wanted["state"]), "helper")
         private_folder(folder)
         path = os.path.join(folder, wanted["digest"] + ".pyz")
-        if digest_of(path) == wanted["digest"]:
+        if file_sha256(path) == wanted["digest"]:
             _say(magic + " have")
         else:
             _say(magic + " need")
@@ -174,7 +174,7 @@ def receive_helper(stream: BinaryIO, magic: str) -> None:
 
 
 def run_entry(argv: List[str]) -> None:
-    """Leave this file behind and enter the zipapp."""
+    """Import the zipapp's entry point and run it."""
     from clusterddp_remote.__main__ import main  # type: ignore[import-not-found,unused-ignore]
 
     sys.exit(main(argv))

@@ -1,4 +1,4 @@
-"""Ask a short-lived child process one question, without ever waiting for more than its time.
+"""Run a short-lived child process with a timeout and collect its answer.
 
 What a child prints is kept apart from its answer, so a noisy profile or ``sitecustomize`` cannot spoil it.
 Everything goes through anonymous memory files, not pipes: a daemon the child leaves behind (an ``ssh-agent``) holds
@@ -21,7 +21,7 @@ PATIENCE = 2.0  # seconds for a killed child to be gone; one stuck in the kernel
 
 
 class Answer(NamedTuple):
-    """What a child left behind."""
+    """What a child wrote, and how it ended."""
 
     status: Optional[int]  # exit status, negative for a signal, None where the time ran out
     payload: bytes  # its answer
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 
 class Child:
-    """One started question; several may be under way at once.
+    """A started child process; several may run at once.
 
     Args:
         argv: The program and its arguments. With ``given``, two descriptor numbers are appended: one to read it from,
@@ -80,7 +80,7 @@ class Child:
             raise
 
     def answer(self) -> Answer:
-        """Wait for its end, or its time, and collect; once only."""
+        """Wait for its end, or kill it when its time is over, and collect what it wrote; call it once."""
         try:
             status = self._wait()
             return Answer(

@@ -1,18 +1,20 @@
-"""Room on a disk: kept for what must be written when the disk is full, and given back from the head of a file.
+"""Disk space: reserved for records that must be written on a full disk, and freed by punching holes in files.
 
-Not here: whose room, and when (logs/limit.py, spool/layout.py).
+A reserved record is a file of blanks beside its path, written in place and renamed when the disk is full.
+
+Not here: for which files, and when (logs/limit.py, spool/layout.py).
 """
 
 import errno
 import os
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 KEEP_SIZE, PUNCH_HOLE = 1, 2  # of fallocate(2)
 SUFFIX = ".room"
 
 
-def keep(path: str, size: int) -> None:
-    """Lay ``size`` bytes aside for a record to be written at ``path`` later; without room for them nothing is kept."""
+def reserve_record(path: str, size: int) -> None:
+    """Reserve ``size`` bytes for a record to be written at ``path`` later; on a full disk as many as there are."""
     try:
         handle = os.open(path + SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -25,11 +27,11 @@ def keep(path: str, size: int) -> None:
         os.close(handle)
 
 
-def use(path: str, data: bytes) -> None:
-    """Write the whole of ``path`` into the room kept for it: no new block is needed.
+def write_reserved(path: str, data: bytes) -> None:
+    """Write ``path`` into the space reserved for it: no new disk block is needed.
 
     Raises:
-        OSError: nothing was kept, or too little.
+        OSError: nothing was reserved, or too little.
     """
     handle = os.open(path + SUFFIX, os.O_WRONLY | os.O_CLOEXEC)
     try:
@@ -42,16 +44,16 @@ def use(path: str, data: bytes) -> None:
     os.rename(path + SUFFIX, path)
 
 
-def drop(path: str) -> None:
-    """Keep no room any more."""
+def free_reserved(path: str) -> None:
+    """Free what was reserved for ``path``."""
     try:
         os.unlink(path + SUFFIX)
     except FileNotFoundError:
         pass  # it was used
 
 
-def reserve(path: str, size: int) -> bool:
-    """Give a file that is appended to room for ``size`` bytes, its length unchanged; False where that cannot be."""
+def preallocate(path: str, size: int) -> bool:
+    """Preallocate ``size`` bytes for a file that is appended to, its length unchanged; whether that worked."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -63,8 +65,8 @@ def reserve(path: str, size: int) -> bool:
     return True
 
 
-def punch(path: str, start: int, end: int) -> None:
-    """Give back the bytes from ``start`` to ``end``; the file's length and all other offsets stay.
+def punch_hole(path: str, start: int, end: int) -> None:
+    """Free the blocks from ``start`` to ``end`` of a file; its length and all offsets stay.
 
     Raises:
         OSError: the file system cannot, or the file is gone.

@@ -8,8 +8,8 @@ _MODIFY, _MOVED_TO, _CREATE = 0x2, 0x80, 0x100
 LOOK = 0.02  # seconds between looks without inotify
 
 
-class Watch:
-    """Wakes for files written, made in or moved into the folders. A hint only: look at the files for the truth."""
+class FolderWatch:
+    """Wakes when a file is written, made in or moved into the folders; it may wake for nothing or miss a change."""
 
     def __init__(self, *folders: str) -> None:
         self._handle = _watch(folders)
@@ -28,7 +28,7 @@ class Watch:
                 pass  # woken for nothing
 
     def close(self) -> None:
-        """Let the kernel's watch go."""
+        """Close the inotify descriptor."""
         if self._handle >= 0:
             os.close(self._handle)
 

@@ -1,4 +1,4 @@
-"""GPUs as the machine tells of them, without torch: ``nvidia-smi`` and the PCI bus.
+"""The host's GPUs without torch: as ``nvidia-smi`` and the PCI bus list them.
 
 What torch sees is probes/torch.py's; where the two differ, the operator names the host (system/nvidia_smi.py).
 Not here: AMD's tools. ROCm hosts are counted on the bus and by torch.
@@ -20,14 +20,14 @@ _VGA = 0x0300
 
 
 class Query(NamedTuple):
-    """Two ``nvidia-smi`` processes under way: the GPUs, and who computes on them."""
+    """Two running ``nvidia-smi`` processes: one lists the GPUs, one the processes that compute on them."""
 
     gpus: Optional[Child]
     apps: Optional[Child]
 
 
-def ask_nvidia(env: Dict[str, str]) -> Query:
-    """Start asking; the answer comes with ``nvidia``."""
+def start_query(env: Dict[str, str]) -> Query:
+    """Start ``nvidia-smi`` without waiting; ``read_query`` waits for the answer."""
     program = find_program(env)
     if program is None:
         return Query(None, None)
@@ -37,7 +37,7 @@ def ask_nvidia(env: Dict[str, str]) -> Query:
     return Query(gpus, apps)
 
 
-def nvidia(query: Query) -> Dict[str, Any]:
+def read_query(query: Query) -> Dict[str, Any]:
     """``{gpus, nvidia_error}``: every GPU that nvidia-smi lists, and one line where it fails (else null).
 
     A GPU is ``{index, uuid, name, memory_mib, used_mib, driver, mig, bus, processes}``; ``processes`` are the pids that
@@ -48,7 +48,7 @@ def nvidia(query: Query) -> Dict[str, Any]:
     answers = query.gpus.answer(), query.apps.answer()
     for answer in answers:
         if answer.status != 0:
-            return {"gpus": [], "nvidia_error": why(answer)}
+            return {"gpus": [], "nvidia_error": failure_reason(answer)}
     try:
         gpus = parse_gpus(_text(answers[0]))
     except ValueError as error:
@@ -105,8 +105,8 @@ def pci_gpus(root: str = "/sys/bus/pci/devices") -> Dict[str, int]:
     An AMD VGA controller is not counted: nearly always it is the graphics part of a processor or a console.
     """
     counts = {"nvidia": 0, "amd": 0}
-    for device in listing(root):
-        vendor, kind = hexadecimal(root, device, "vendor"), hexadecimal(root, device, "class") >> 8
+    for device in sorted_names(root):
+        vendor, kind = read_hex(root, device, "vendor"), read_hex(root, device, "class") >> 8
         if vendor == NVIDIA and kind >> 8 == _DISPLAY:
             counts["nvidia"] += 1
         elif vendor == _AMD and kind >> 8 in (_DISPLAY, _ACCELERATOR) and kind != _VGA:
@@ -120,8 +120,8 @@ def find_program(env: Dict[str, str]) -> Optional[str]:
     return found or next((place for place in _PLACES if os.access(place, os.X_OK)), None)
 
 
-def why(answer: Answer) -> str:
-    """What an nvidia-smi that failed has to say, as one line."""
+def failure_reason(answer: Answer) -> str:
+    """Why an nvidia-smi failed: its status and first line of output, or that it timed out."""
     if answer.status is None:
         return "nvidia-smi did not answer within %d s" % TIMEOUT
     # It prints most of its failures on stdout.
@@ -137,7 +137,7 @@ def _number(cell: str) -> Optional[int]:
     return int(cell) if cell.isdigit() else None  # `[N/A]`, `[Not Supported]`
 
 
-def listing(folder: str) -> List[str]:
+def sorted_names(folder: str) -> List[str]:
     """The names in a folder, sorted; none where it cannot be read."""
     try:
         return sorted(os.listdir(folder))
@@ -145,7 +145,7 @@ def listing(folder: str) -> List[str]:
         return []
 
 
-def hexadecimal(*path: str) -> int:
+def read_hex(*path: str) -> int:
     """The number in a file of /sys, by the parts of its path; 0 where there is none."""
     try:
         with open(os.path.join(*path), encoding="ascii") as file:

@@ -1,4 +1,4 @@
-"""What a process asks the kernel for itself: a signal when its parent dies, to adopt orphans, no core, to die first.
+"""Settings of the calling process: parent-death signal, child subreaper, no core dump, OOM score.
 
 Best effort, and the result says so: a host without ctypes still runs workers.
 """
@@ -52,7 +52,7 @@ def forbid_core_dump() -> bool:
 
 
 def set_oom_score_adj(score: int, pid: int = 0) -> bool:
-    """Raise the kernel's wish to choose this process first when memory runs out.
+    """Raise a process's ``oom_score_adj``, so that the kernel kills it earlier when memory runs out.
 
     Args:
         score: -1000 to 1000; a value at or below the present one changes nothing.

@@ -1,4 +1,4 @@
-"""The processes of this host as /proc shows them: a table of one moment, and what can be asked of each.
+"""The processes of this host as /proc shows them: a snapshot of all, and queries on one.
 
 Not here: whose they are (processes/ownership.py), how they are ended (processes/terminate.py).
 """
@@ -16,63 +16,63 @@ RUN, HOST = b"CLUSTERDDP_RUN_ID=", b"CLUSTERDDP_HOST="
 DEAD = ("Z", "X")
 
 
-class Seen(NamedTuple):
-    """A process; with its start time, in clock ticks since boot, the pid names it for ever."""
+class ProcStat(NamedTuple):
+    """One process as /proc/<pid>/stat shows it; ``ticks`` is its start time in clock ticks since boot."""
 
     pid: int
     ticks: int
     parent: int
     session: int
     state: str
-    place: str  # its folder in /proc, or a living thread's where the main thread has ended
+    folder: str  # its folder in /proc, or a living thread's where the main thread has ended
 
     @property
-    def name(self) -> Tuple[int, int]:
+    def identity(self) -> Tuple[int, int]:
         """Pid and start time: a reused pid is another process."""
         return self.pid, self.ticks
 
 
-def table() -> Dict[int, Seen]:
-    """Every process that can be seen and is not dead. A dead one whose parent has not noticed holds nothing."""
-    found = (look(int(name)) for name in os.listdir("/proc") if name.isdigit())
-    return {seen.pid: seen for seen in found if seen}
+def snapshot() -> Dict[int, ProcStat]:
+    """Every process visible in /proc by pid, without zombies: a dead process holds no resources."""
+    found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return {process.pid: process for process in found if process}
 
 
-def look(pid: int) -> Optional[Seen]:
-    """One process, or None if it is dead or cannot be seen.
+def read_process(pid: int) -> Optional[ProcStat]:
+    """One process from /proc/<pid>/stat, or None if it is dead or not visible.
 
     A process whose main thread has ended looks dead though others live: killed while one thread of many is held
     in a driver, it still has its memory and its GPU.
     """
-    place = "/proc/%d" % pid
-    fields = stat(place)
+    folder = "/proc/%d" % pid
+    fields = stat_fields(folder)
     if fields and fields[0] in DEAD:
-        place, state = _living_thread(place)
-        fields = [state, *fields[1:]] if place else []
+        folder, state = _living_thread(folder)
+        fields = [state, *fields[1:]] if folder else []
     if not fields:
         return None
-    return Seen(pid, int(fields[19]), int(fields[1]), int(fields[3]), fields[0], place)
+    return ProcStat(pid, int(fields[19]), int(fields[1]), int(fields[3]), fields[0], folder)
 
 
-def below(roots: Iterable[int], among: Dict[int, Seen], barred: Container[int]) -> Set[int]:
-    """The roots and all that descends from them; a barred process, and all below it, is left out."""
+def subtree(roots: Iterable[int], table: Dict[int, ProcStat], excluded: Container[int]) -> Set[int]:
+    """The pids of the roots and their descendants in ``table``, without the excluded ones and their descendants."""
     children: Dict[int, List[int]] = {}
-    for seen in among.values():
-        children.setdefault(seen.parent, []).append(seen.pid)
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process.pid)
     found: Set[int] = set()
-    todo = [pid for pid in roots if pid not in barred]
+    todo = [pid for pid in roots if pid not in excluded]
     while todo:
         pid = todo.pop()
         if pid not in found:
             found.add(pid)
-            todo += [child for child in children.get(pid, ()) if child not in barred]
+            todo += [child for child in children.get(pid, ()) if child not in excluded]
     return found
 
 
-def marks(seen: Seen) -> Optional[Tuple[str, str]]:
-    """Run and host by its environment; None if it has none, has overwritten it, or is another user's."""
+def run_and_host(process: ProcStat) -> Optional[Tuple[str, str]]:
+    """``CLUSTERDDP_RUN_ID`` and ``CLUSTERDDP_HOST`` of its environment; None if unset, overwritten or unreadable."""
     try:
-        with open(seen.place + "/environ", "rb") as stream:
+        with open(process.folder + "/environ", "rb") as stream:
             entries = stream.read().split(b"\0")
     except OSError:
         return None
@@ -81,9 +81,9 @@ def marks(seen: Seen) -> Optional[Tuple[str, str]]:
     return (os.fsdecode(run), os.fsdecode(host)) if run and host else None
 
 
-def writes_below(seen: Seen, folders: Iterable[str]) -> bool:
-    """Whether it holds a file below one of the folders open for writing."""
-    base, inside = seen.place + "/fd/", tuple(folder + "/" for folder in folders)
+def writes_below(process: ProcStat, folders: Iterable[str]) -> bool:
+    """Whether it has a file below one of the folders open for writing."""
+    base, inside = process.folder + "/fd/", tuple(folder + "/" for folder in folders)
     try:
         names = os.listdir(base)
     except OSError:  # gone, or another user's
@@ -98,39 +98,48 @@ def writes_below(seen: Seen, folders: Iterable[str]) -> bool:
     return False
 
 
-def holds(seen: Seen, path: str) -> bool:
-    """Whether it has this very file open."""
-    base = seen.place + "/fd/"
+def has_open(folder: str, path: str) -> bool:
+    """Whether the process of that folder in /proc has the file ``path`` open."""
     try:
-        return any(os.readlink(base + name) == path for name in os.listdir(base))
-    except OSError:  # gone, another user's, or a file closed meanwhile
+        own = os.stat(path)
+        return any(_is_open_as("%s/fd/%s" % (folder, name), path, own) for name in os.listdir(folder + "/fd"))
+    except OSError:  # gone, or another user's
         return False
 
 
-def stands_below(seen: Seen, folders: Iterable[str]) -> bool:
-    """Whether its working folder is one of the folders, or below one."""
+def _is_open_as(descriptor: str, path: str, own: os.stat_result) -> bool:
     try:
-        place = os.readlink(seen.place + "/cwd") + "/"
+        # By name first: to stat a file of a dead file server would block.
+        same_name = os.path.basename(os.readlink(descriptor)) == os.path.basename(path)
+        return same_name and os.path.samestat(os.stat(descriptor), own)
+    except OSError:  # closed meanwhile
+        return False
+
+
+def cwd_below(process: ProcStat, folders: Iterable[str]) -> bool:
+    """Whether its current working directory is one of the folders, or below one."""
+    try:
+        cwd = os.readlink(process.folder + "/cwd") + "/"
     except OSError:
         return False
-    return place.startswith(tuple(folder + "/" for folder in folders))
+    return cwd.startswith(tuple(folder + "/" for folder in folders))
 
 
-def command(seen: Seen) -> str:
-    """Its command line, else its name in brackets; what it calls itself, which proves nothing."""
+def command_line(process: ProcStat) -> str:
+    """Its command line, else its name in brackets; for messages only, since a process can change both."""
     try:
-        with open(seen.place + "/cmdline", "rb") as stream:
+        with open(process.folder + "/cmdline", "rb") as stream:
             line = stream.read(400).replace(b"\0", b" ").decode(errors="replace").strip()
-        with open(seen.place + "/comm", "rb") as stream:
+        with open(process.folder + "/comm", "rb") as stream:
             return line or "[%s]" % stream.read().decode(errors="replace").strip()
     except OSError:
         return ""
 
 
-def other_user(seen: Seen) -> str:
-    """Whose rights it has, by name or number; empty if it is this user's, or gone."""
+def other_user(process: ProcStat) -> str:
+    """The name or number of its effective user; empty if that is this user, or the process is gone."""
     try:
-        with open(seen.place + "/status", "rb") as stream:
+        with open(process.folder + "/status", "rb") as stream:
             line = next(line for line in stream if line.startswith(b"Uid:"))
     except (OSError, StopIteration):
         return ""
@@ -155,8 +164,8 @@ def own_children() -> List[int]:
     return found
 
 
-def there(pid: int) -> bool:
-    """Whether a process has this number, hidden or not."""
+def exists(pid: int) -> bool:
+    """Whether a process has this pid, visible in /proc or not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -166,7 +175,7 @@ def there(pid: int) -> bool:
     return True
 
 
-def hidden() -> bool:
+def hides_other_users() -> bool:
     """Whether /proc keeps other users' processes from this one (``hidepid``): not seeing one proves nothing then."""
     if os.getuid() == 0:
         return False
@@ -181,16 +190,16 @@ def hidden() -> bool:
     return level not in ("0", "off") and group not in (os.getgid(), *os.getgroups())
 
 
-def _living_thread(place: str) -> Tuple[str, str]:
+def _living_thread(folder: str) -> Tuple[str, str]:
     """Folder and state of a thread that is not dead; empty if there is none."""
     try:
-        threads = os.listdir(place + "/task")
+        threads = os.listdir(folder + "/task")
     except OSError:
         return "", ""
     for thread in threads:
-        fields = stat("%s/task/%s" % (place, thread))
+        fields = stat_fields("%s/task/%s" % (folder, thread))
         if fields and fields[0] not in DEAD:
-            return "%s/task/%s" % (place, thread), fields[0]
+            return "%s/task/%s" % (folder, thread), fields[0]
     return "", ""
 
 
@@ -199,21 +208,21 @@ def start_ticks(pid: int) -> Optional[int]:
 
     With the pid it names one process for ever: a reused pid has other ticks.
     """
-    fields = stat("/proc/%d" % pid)
+    fields = stat_fields("/proc/%d" % pid)
     return int(fields[19]) if len(fields) > 19 else None
 
 
-def stat(place: str) -> List[str]:
-    """What the kernel tells of a process or thread after its name: state, parent, …; empty when it is gone."""
+def stat_fields(folder: str) -> List[str]:
+    """The fields of ``stat`` after the command name: state, parent, …; empty when the process or thread is gone."""
     try:
-        with open(place + "/stat", "rb") as file:
+        with open(folder + "/stat", "rb") as file:
             return file.read().rpartition(b")")[2].decode().split()  # the name may hold anything
     except OSError:
         return []
 
 
-def ports(state: str, tables: Iterable[str] = ("/proc/net/tcp", "/proc/net/tcp6")) -> List[int]:
-    """This host's ports of all TCP sockets in a state (``LISTENING``, ``ESTABLISHED``), one for each socket."""
+def tcp_ports(state: str, tables: Iterable[str] = ("/proc/net/tcp", "/proc/net/tcp6")) -> List[int]:
+    """The local ports of this host's TCP sockets in a state (``LISTENING``, ``ESTABLISHED``), one for each socket."""
     found: List[int] = []
     for table in tables:
         try:
@@ -239,7 +248,7 @@ def boot_identity() -> str:
     return "%s:%d:%d" % (boot, namespace, start_ticks(1) or 0)
 
 
-def catches(pid: int, sig: int) -> bool:
+def has_handler(pid: int, sig: int) -> bool:
     """Whether a process has a handler of its own for ``sig``: only then is it safe to send."""
     try:
         with open("/proc/%d/status" % pid) as file:

@@ -1,4 +1,4 @@
-"""Wait statuses: taking them from ended children, and saying them as exit codes."""
+"""Wait statuses: collecting them from ended children, and converting them to exit codes."""
 
 import os
 from typing import Iterator, Tuple

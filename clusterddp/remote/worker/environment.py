@@ -1,4 +1,4 @@
-"""What torchrun starts in a worker's place, and the environment the worker gets from it.
+"""The script torchrun starts for each worker (PYTHON_EXEC), and the environment the worker gets.
 
 Not here: starting it (worker/shim.py), what the hook does with its two names (worker/hook/sitecustomize.py).
 """
@@ -29,7 +29,7 @@ PRIVATE_PREFIX = "PET_"  # torchrun's own options: a script that runs torchrun i
 LONGEST_SHEBANG = 120  # bytes; kernels before 5.1 cut the line at 127
 
 
-def program(interpreter: str, code: str, spool: str) -> str:
+def shim_script(interpreter: str, code: str, spool: str) -> str:
     """The text of the executable that torchrun gets as PYTHON_EXEC: the shim of ``spool``, from the zipapp ``code``.
 
     Plainly a Python script: a shell would put its own names (PWD, SHLVL, ``_``) into the worker's environment. Only
@@ -43,7 +43,7 @@ def program(interpreter: str, code: str, spool: str) -> str:
     return line + "import sys\nsys.path.insert(0, %a)\n" % code + call
 
 
-def given_environment(environ: Dict[str, str]) -> Dict[str, str]:
+def original_environment(environ: Dict[str, str]) -> Dict[str, str]:
     """This process's environment as it was given: where no locale is set, Python adds LC_CTYPE to its own.
 
     Handed on, it would turn the worker's UTF-8 mode off.
@@ -81,8 +81,8 @@ def worker_environment(environ: Dict[str, str], spool: str, key: str) -> Dict[st
     return env
 
 
-def recorded(env: Dict[str, str]) -> Dict[str, Any]:
-    """The fixed list of names from an environment, numbers as numbers, null where absent."""
+def recorded_variables(env: Dict[str, str]) -> Dict[str, Any]:
+    """The variables in ``RECORDED`` from an environment by field, numbers as int, None where absent."""
     values: Dict[str, Any] = {}
     for field, name in RECORDED:
         value = env.get(name)
@@ -106,4 +106,6 @@ def wrong_size(plan: Dict[str, Any], record: Dict[str, Any]) -> str:
 
 def write_worker(spool: Spool, interpreter: str) -> None:
     """Write the program torchrun starts for each worker: the shim, by the interpreter the worker itself has."""
-    write_private(spool.path("worker"), program(interpreter, spool.path("remote.pyz"), spool.folder).encode(), 0o700)
+    write_private(
+        spool.path("worker"), shim_script(interpreter, spool.path("remote.pyz"), spool.folder).encode(), 0o700
+    )

@@ -1,4 +1,4 @@
-"""Whether the kernel's out-of-memory killer has struck: its own counters, which any user may read.
+"""How many processes the kernel's out-of-memory killer has ended, by counters that any user may read.
 
 The memory cgroup of this process counts the kills among its own processes, whoever's limit was met; where it cannot
 be read, the machine's counter (/proc/vmstat) at least says that somebody was killed. The kernel log says no more and
@@ -11,8 +11,8 @@ from typing import Iterator, Optional
 CGROUPS = "/sys/fs/cgroup"
 
 
-class Kills:
-    """A counter of kills that was read once, at the start of what it is to explain."""
+class OomKills:
+    """The kernel's count of OOM kills when this was made, to compare with later."""
 
     def __init__(self) -> None:
         self._path, self._before = "", None  # type: str, Optional[int]
@@ -22,7 +22,7 @@ class Kills:
                 return
 
     def since(self) -> Optional[int]:
-        """How many there were since; None where no counter can be read."""
+        """How many kills there were since this was made; None where no counter can be read."""
         now = _read(self._path) if self._before is not None else None
         return None if now is None or self._before is None else now - self._before
 

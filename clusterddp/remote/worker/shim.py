@@ -18,8 +18,8 @@ from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from ..spool.events import append_event
 from ..system import disk_space, prctl
-from .environment import given_environment, recorded, worker_environment, wrong_size
-from .oom import Kills
+from .environment import original_environment, recorded_variables, worker_environment, wrong_size
+from .oom import OomKills
 
 # torchrun ends a worker by killpg on the shim. The worker has a group of its own, so its whole group gets the
 # signal, DataLoader workers and all, as it would without us.
@@ -37,7 +37,7 @@ ERR_ROOM = 16 << 10  # bytes that a worker can write on stderr when the disk is 
 
 
 class Worker(NamedTuple):
-    """One worker to be: where its things lie and how it is started."""
+    """One worker: its spool, its start and local rank, and what is executed."""
 
     spool: str
     start: int
@@ -71,7 +71,7 @@ def main(argv: List[str]) -> int:
     spool, args = os.path.abspath(argv[0]), argv[1:]
     if not _follow_agent(spool):
         return CANNOT_EXEC
-    environment = given_environment(dict(os.environ))
+    environment = original_environment(dict(os.environ))
     local_rank = int(environment.get("LOCAL_RANK") or 0)
     try:
         plan = _read_json(spool, "plan.json")
@@ -82,13 +82,13 @@ def main(argv: List[str]) -> int:
         return CANNOT_EXEC
     environment.update(_secrets(spool))
     env = worker_environment(environment, spool, "%d.%d" % (start, local_rank))
-    worker = Worker(spool, start, local_rank, python, args, env, recorded(environment))
+    worker = Worker(spool, start, local_rank, python, args, env, recorded_variables(environment))
     wrong = wrong_size(plan, worker.record)
     return refuse(worker, err, wrong) if wrong else _die_like(run(worker, out, err))
 
 
 def refuse(worker: Worker, err: int, reason: str) -> int:
-    """Start no worker: its events and its output say why."""
+    """Start no worker; write the reason to its output and events."""
     worker.event("worker_started", pid=os.getpid(), **worker.record)
     os.write(err, ("clusterddp: %s\n" % reason).encode())
     ended = {"status": NOT_THE_SCRIPT << 8, "exit_code": NOT_THE_SCRIPT, "signal": None, "maxrss_kib": None}
@@ -97,7 +97,7 @@ def refuse(worker: Worker, err: int, reason: str) -> int:
 
 
 def _follow_agent(spool: str) -> bool:
-    """Hear of the agent's death from the kernel; False if it died before that."""
+    """Have the kernel signal this process when the agent dies; False if it died before that."""
     prctl.set_pdeathsig(AGENT_DIED)
     try:
         supervisor = int(_read_json(spool, "supervisor.json")["pid"])
@@ -119,7 +119,7 @@ def _secrets(spool: str) -> Dict[str, str]:
 
 
 def open_output(spool: str, local_rank: int) -> Tuple[int, int, int]:
-    """The number of this start, and its output files opened for appending.
+    """Open the output files of the worker's next start for appending.
 
     The first name that nobody has is ours, so restarts, even two at once, never share a file. Where the
     disk takes no new file the worker runs unheard rather than not at all.
@@ -144,7 +144,7 @@ def open_output(spool: str, local_rank: int) -> Tuple[int, int, int]:
 
 def _open_err(path: str, flags: int) -> int:
     err = os.open(path, flags, 0o600)
-    disk_space.reserve(path, ERR_ROOM)
+    disk_space.preallocate(path, ERR_ROOM)
     return err
 
 
@@ -158,20 +158,20 @@ def run(worker: Worker, out: int, err: int) -> int:
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, OURS)  # none gets lost between the fork and the handlers
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some daemons leave it, nothing could be waited for
-    parent, kills = os.getpid(), Kills()
+    parent, kills = os.getpid(), OomKills()
     released, release = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(release)
         _child(worker, parent, released, out, err)
     os.setpgid(pid, pid)
-    told: List[Tuple[int, int]] = []
-    _forward_to(pid, told)
+    received: List[Tuple[int, int]] = []
+    _forward_to(pid, received)
     worker.event("worker_started", pid=pid, **worker.record)
     for fd in (released, release, out, err):
         os.close(fd)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, OURS)
-    status = _wait(worker, pid, kills, told)
+    status = _wait(worker, pid, kills, received)
     _keep_torch_record(worker)
     return status
 
@@ -206,16 +206,16 @@ def _default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _forward_to(pid: int, told: List[Tuple[int, int]]) -> None:
-    """Send the worker what is sent to us; ignore what a terminal would stop us with.
+def _forward_to(pid: int, received: List[Tuple[int, int]]) -> None:
+    """Forward signals to the worker; ignore the terminal's stop signals.
 
-    What tells it to end goes into ``told`` (signal, ns), unless it has ended by then: who died of what is evidence.
+    Signals that tell it to end while it lives are appended to ``received`` as (signal, ns): evidence for the verdict.
     """
 
     def to_group(number: int, _frame: Optional[FrameType]) -> None:
         deadly = signal.SIGKILL if number == AGENT_DIED else number
         if deadly in ENDING and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-            told.append((int(deadly), time.time_ns()))
+            received.append((int(deadly), time.time_ns()))
         _quietly(os.killpg, pid, deadly)
 
     def to_worker(number: int, _frame: Optional[FrameType]) -> None:
@@ -236,7 +236,7 @@ def _quietly(call: Any, pid: int, number: int) -> None:
         pass  # it ended by itself in this moment
 
 
-def _wait(worker: Worker, pid: int, kills: Kills, told: List[Tuple[int, int]]) -> int:
+def _wait(worker: Worker, pid: int, kills: OomKills, received: List[Tuple[int, int]]) -> int:
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     signal.pthread_sigmask(signal.SIG_BLOCK, OURS)  # once reaped, its pid may be somebody else's
     _, status, usage = os.wait4(pid, 0)
@@ -250,7 +250,7 @@ def _wait(worker: Worker, pid: int, kills: Kills, told: List[Tuple[int, int]]) -
         signal=number,
         maxrss_kib=usage.ru_maxrss,
         oom_kills=kills.since() if status else 0,
-        told=told,
+        told=received,
     )
     return status
 

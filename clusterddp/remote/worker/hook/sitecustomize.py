@@ -1,4 +1,4 @@
-"""What a worker's interpreter does first: take notes for us, then look as if it had never met us.
+"""A worker's start-up hook: records exceptions and stacks, keeps output going on a full disk, and removes its traces.
 
 The shim puts this folder first on PYTHONPATH. This module restores what that changed, runs the host's own
 sitecustomize in its stead, then: keeps a record of an uncaught exception, dumps stacks on a signal, and
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 HERE = os.path.dirname(os.path.abspath(__file__))
 SPOOL = os.path.dirname(HERE)
 STACK_DESCRIPTOR = 250  # the highest that is tried
-STACK_SIGNAL_OFFSET = 7  # above SIGRTMIN; the same number stands in system/proc.py
+STACK_SIGNAL_OFFSET = 7  # above SIGRTMIN; the same number stands in system/procfs.py
 LONGEST = 64 * 1024  # characters of a traceback or message that are kept
 
 
 def restore() -> str:
-    """Undo what brought us here; returns ``<start>.<local_rank>``, empty when no shim started this interpreter."""
+    """Restore the environment the shim changed; returns ``<start>.<local_rank>``, empty when no shim started this."""
     worker = os.environ.pop("CLUSTERDDP_HOOK", "")
     user = os.environ.pop("CLUSTERDDP_USER_PYTHONPATH", None)
     if worker:
@@ -53,7 +53,7 @@ def _set_environment(name: str, value: "Optional[str]") -> None:
 
 
 def install(worker: str) -> None:
-    """Set up the record of exceptions, the stack signal and the output that survives, each by itself."""
+    """Install the exception record, the stack signal and the output that survives a full disk."""
     for step in (keep_exceptions, dump_stacks, survive_full_disk):
         try:
             step(worker)

@@ -237,7 +237,7 @@ class TestFullDisk:
 
     def test_orders_events_and_the_exit_record_are_written_all_the_same(self, spool: Spool, small_disk: Path) -> None:
         for name in ("stop.json", "exit.json"):
-            disk_space.keep(spool.path(name), 16 << 10)
+            disk_space.reserve_record(spool.path(name), 16 << 10)
         limit = Limits(spool)
         fill(small_disk)
         limit.poll()
@@ -267,6 +267,6 @@ class TestFullDisk:
 
     def test_what_nobody_can_keep_is_no_error(self, spool: Spool, small_disk: Path) -> None:
         fill(small_disk)
-        disk_space.keep(spool.path("exit.json"), 1 << 14)
-        assert not disk_space.reserve(spool.path("events.jsonl"), 1 << 18)
+        disk_space.reserve_record(spool.path("exit.json"), 1 << 14)
+        assert not disk_space.preallocate(spool.path("events.jsonl"), 1 << 18)
         limiting.Limits(spool).poll()

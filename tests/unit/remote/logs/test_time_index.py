@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clusterddp.remote.logs import time_index
 from clusterddp.remote.logs.time_index import IndexReader, IndexWriter, last_growth, thinned
-from clusterddp.remote.system.inotify import Watch
+from clusterddp.remote.system.inotify import FolderWatch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,7 +138,7 @@ def test_a_large_index_is_thinned_and_a_reader_goes_on(tmp_path: Path, monkeypat
 
 def test_a_watch_wakes_for_a_write(tmp_path: Path) -> None:
     (tmp_path / "log").touch()
-    watch = Watch(str(tmp_path))
+    watch = FolderWatch(str(tmp_path))
     woken = threading.Event()
 
     def wait() -> None:

@@ -125,7 +125,7 @@ esac
 
 
 def test_gpus_are_listed_with_who_computes_on_them(tmp_path: Path) -> None:
-    found = nvidia_smi.nvidia(nvidia_smi.ask_nvidia(stand_in(tmp_path, "four-a100.csv")))
+    found = nvidia_smi.read_query(nvidia_smi.start_query(stand_in(tmp_path, "four-a100.csv")))
     assert found["nvidia_error"] is None
     assert [(gpu["index"], gpu["used_mib"], gpu["processes"]) for gpu in found["gpus"]] == [
         (0, 4, []),
@@ -138,25 +138,25 @@ def test_gpus_are_listed_with_who_computes_on_them(tmp_path: Path) -> None:
 
 
 def test_a_field_the_card_lacks_is_unknown(tmp_path: Path) -> None:
-    hopper, old = nvidia_smi.nvidia(nvidia_smi.ask_nvidia(stand_in(tmp_path, "mig.csv")))["gpus"]
+    hopper, old = nvidia_smi.read_query(nvidia_smi.start_query(stand_in(tmp_path, "mig.csv")))["gpus"]
     assert (hopper["mig"], hopper["used_mib"], old["mig"]) == (True, None, False)
 
 
 def test_a_driver_that_does_not_answer_is_told_in_its_words(tmp_path: Path) -> None:
-    found = nvidia_smi.nvidia(nvidia_smi.ask_nvidia(stand_in(tmp_path, "no-driver.txt", status=9)))
+    found = nvidia_smi.read_query(nvidia_smi.start_query(stand_in(tmp_path, "no-driver.txt", status=9)))
     assert found["gpus"] == []
     assert found["nvidia_error"].startswith("nvidia-smi failed with status 9: NVIDIA-SMI has failed because")
 
 
 def test_a_lost_gpu_is_an_error_not_a_gpu(tmp_path: Path) -> None:
-    found = nvidia_smi.nvidia(nvidia_smi.ask_nvidia(stand_in(tmp_path, "lost.csv")))
+    found = nvidia_smi.read_query(nvidia_smi.start_query(stand_in(tmp_path, "lost.csv")))
     assert "GPU is lost" in found["nvidia_error"]
 
 
 def test_a_hanging_nvidia_smi_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvidia_smi, "TIMEOUT", 0.2)
     write(tmp_path / "nvidia-smi", "#!/bin/sh\nexec sleep 600\n").chmod(0o755)
-    found = nvidia_smi.nvidia(nvidia_smi.ask_nvidia({"PATH": f"{tmp_path}:/usr/bin:/bin"}))
+    found = nvidia_smi.read_query(nvidia_smi.start_query({"PATH": f"{tmp_path}:/usr/bin:/bin"}))
     assert "did not answer" in found["nvidia_error"]
 
 

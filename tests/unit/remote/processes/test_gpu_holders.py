@@ -43,19 +43,19 @@ def listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], 
 
 
 def test_without_a_device_nothing_is_claimed(tmp_path: Path) -> None:
-    assert gpu_holders.look([(os.getpid(), 1)], str(tmp_path)) == (None, [], "")
+    assert gpu_holders.find_gpu_holders([(os.getpid(), 1)], str(tmp_path)) == (None, [], "")
 
 
 def test_a_process_that_the_driver_lists_is_a_survivor(devices: str, listing: Callable[[int], None]) -> None:
     listing(os.getpid())
     known = (os.getpid(), procfs.start_ticks(os.getpid()) or 0)
-    count, held, error = gpu_holders.look([known], devices)
-    assert (count, [process.name for process in held], error) == (2, [known], "")
+    count, held, error = gpu_holders.find_gpu_holders([known], devices)
+    assert (count, [process.identity for process in held], error) == (2, [known], "")
 
 
 def test_a_number_that_is_another_process_by_now_is_none(devices: str, listing: Callable[[int], None]) -> None:
     listing(os.getpid())
-    assert gpu_holders.look([(os.getpid(), 1)], devices) == (2, [], "")
+    assert gpu_holders.find_gpu_holders([(os.getpid(), 1)], devices) == (2, [], "")
 
 
 def test_what_the_driver_cannot_tell_is_not_claimed(
@@ -65,6 +65,6 @@ def test_what_the_driver_cannot_tell_is_not_claimed(
     program.write_text(f"#!/bin/sh\necho '{MISMATCH}'; exit 18\n")
     program.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    count, held, error = gpu_holders.look([], devices)
+    count, held, error = gpu_holders.find_gpu_holders([], devices)
     assert (count, held) == (2, [])
     assert error == f"its GPUs: nvidia-smi failed with status 18: {MISMATCH}"

@@ -18,9 +18,9 @@ from clusterddp.remote.spool.layout import Spool, all_spools, create
 from clusterddp.remote.system import bootstrap
 from clusterddp.remote.system.bootstrap import (
     Refused,
-    clear_halves,
     private_folder,
     read_json,
+    remove_abandoned_temporaries,
     state_folder,
     write_json,
     write_private,
@@ -177,7 +177,7 @@ class TestHalves:
             gone.wait()
         for name in (f"stop.json.{gone.pid}-0a.tmp", f"exit.json.{os.getpid()}-0b.tmp", "my.tmp", "plan.json"):
             (tmp_path / name).touch()
-        clear_halves(str(tmp_path))
+        remove_abandoned_temporaries(str(tmp_path))
         assert sorted(path.name for path in tmp_path.iterdir()) == [
             f"exit.json.{os.getpid()}-0b.tmp",
             "my.tmp",

@@ -63,11 +63,11 @@ def test_no_core_is_left_after_it_was_forbidden() -> None:
 def test_caught_signals_are_told_from_others() -> None:
     previous = signal.signal(signal.SIGUSR2, lambda *_: None)
     try:
-        assert procfs.catches(os.getpid(), signal.SIGUSR2)
+        assert procfs.has_handler(os.getpid(), signal.SIGUSR2)
     finally:
         signal.signal(signal.SIGUSR2, previous)
-    assert not procfs.catches(os.getpid(), signal.SIGUSR2)
-    assert not procfs.catches(2**22 + 1, signal.SIGUSR2)
+    assert not procfs.has_handler(os.getpid(), signal.SIGUSR2)
+    assert not procfs.has_handler(2**22 + 1, signal.SIGUSR2)
 
 
 def test_the_module_serves_the_oldest_python_too() -> None:
@@ -90,5 +90,5 @@ def test_ports_are_told_by_the_state_of_their_sockets(tmp_path: Path) -> None:
         "   3: short\n"
     )
     tables = [str(table), str(tmp_path / "none")]
-    assert procfs.ports(procfs.LISTENING, tables) == [29400, 22]
-    assert procfs.ports(procfs.ESTABLISHED, tables) == [29401]
+    assert procfs.tcp_ports(procfs.LISTENING, tables) == [29400, 22]
+    assert procfs.tcp_ports(procfs.ESTABLISHED, tables) == [29401]
