@@ -74,7 +74,7 @@ def worker(spool: ShimSpool, text: str, *options: str) -> Iterator[tuple[subproc
 
 def ask(spool: ShimSpool, monkeypatch: pytest.MonkeyPatch, spy: str | None = None) -> WorkerStack:
     """The one worker's stacks, by py-spy at ``spy`` or without it."""
-    monkeypatch.setattr(remote_stacks, "py_spy", lambda _python: spy)
+    monkeypatch.setattr(remote_stacks, "find_py_spy", lambda _python: spy)
     (stack,) = read("here", remote_stacks.stacks(Request(0, {"spool": str(spool.folder)}, -1, -1)))
     return stack
 

@@ -130,7 +130,7 @@ class TestHoles:
         def refuse(path: str, *_: int) -> None:
             raise OSError(95, "Operation not supported", path)
 
-        monkeypatch.setattr(disk_space, "punch", refuse)
+        monkeypatch.setattr(disk_space, "punch_hole", refuse)
         limit = limits(writer, 4 * STEP)
         for _ in range(3):
             writer.write("0.0.out", BLOCK * 8)
