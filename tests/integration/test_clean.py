@@ -134,6 +134,15 @@ class TestOldSpools:
         third = ended(host, tmp_path)
         assert runs_in(state) == {second.run, third.run}
 
+    def test_whatever_we_keep_on_a_host_is_the_users_alone(self, host: Host, tmp_path: Path) -> None:
+        state = tmp_path / "state"
+        (state / "pruned").touch(0o644)  # as earlier versions left it
+        os.utime(state / "pruned", (1, 1))
+        ended(host, tmp_path)
+        ours = [path for path in state.rglob("*") if "rundirs" not in path.relative_to(state).parts]
+        assert state / "pruned" in ours
+        assert {path.name: oct(path.stat().st_mode) for path in ours if path.stat().st_mode & 0o077} == {}
+
     def test_what_goes_wrong_with_it_stops_no_run(self, host: Host, tmp_path: Path) -> None:
         node = ended(host, tmp_path, days=31)
         Path(node.spool.path("exit.json")).write_text("{torn")

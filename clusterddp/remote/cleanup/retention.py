@@ -36,8 +36,9 @@ def prune_at_start(state: str, hosts: Container[str]) -> None:
     try:
         if os.path.exists(stamp) and abs(time.time() - os.stat(stamp).st_mtime) < INTERVAL:
             return
-        with open(stamp, "w", encoding="ascii"):
-            os.utime(stamp)
+        os.close(os.open(stamp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.chmod(stamp, 0o600)  # earlier versions left it open to others
+        os.utime(stamp)
         prune(state, hosts, time.monotonic() + PATIENCE)
     except (OSError, ValueError):  # a full disk, a torn record: the next start, or `down`, tries again
         pass

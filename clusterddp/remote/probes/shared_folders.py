@@ -53,7 +53,7 @@ def _leave(folder: str, nonce: str) -> bool:
             path = os.path.join(folder, name)
             if name.startswith(_NAME) and now - os.stat(path).st_mtime > _STALE:
                 os.unlink(path)
-        os.close(os.open(os.path.join(folder, _NAME + nonce), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        os.close(os.open(os.path.join(folder, _NAME + nonce), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError:
         return False  # whether it can be written is another check's
     return True
