@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks import engine
 from clusterddp.checks.model import Diagnosis
+from clusterddp.checks.needs import REHEARSAL, RUNS
+from clusterddp.crash import write_crash
 from clusterddp.doctor import bench_pairs as benches
 from clusterddp.doctor import rehearsal
 from clusterddp.errors import RunError, UnreachableError
@@ -180,17 +182,22 @@ class Cluster:
         fresh = any(check.name == "torch" and only & {check.name, check.category} for check in chosen)
         workdir = self.project.workdir if self.project.known_id else ""
         evidence = doctor.gather(self._reached, outcomes, needs, workdir=workdir, fresh=fresh)
-        if "runs" in needs:
+        if RUNS in needs:
             reached = [outcome.value.entry for outcome in outcomes if outcome.value]
             evidence = doctor.with_runs(evidence, self._runs("", reached), cleanup.orphans(reached, self._open))
         evidence = replace(evidence, share_gpus=share_gpus)
-        if "rehearsal" in needs:
+        if REHEARSAL in needs:
             parts = rehearsal.parts(evidence, outcomes, chosen)
             self.progress(f"rehearsing on {len(parts)} hosts")
             evidence = replace(evidence, rehearsal=rehearsal.rehearse(self, parts) if parts else None)
         if bench:
             evidence = replace(evidence, bench=benches.measure(self, outcomes, evidence, chosen, self.progress))
-        return Diagnosis(evidence=evidence, results=tuple(engine.judge(evidence, chosen)))
+        return Diagnosis(evidence=evidence, results=tuple(engine.judge(evidence, chosen, self._crashed)))
+
+    def _crashed(self, error: Exception, during: str) -> None:
+        """Write down and tell a bug of a part of ours, without which the rest goes on."""
+        path = write_crash(error, during=during, project=self.project)
+        self.notify(f"internal error in {during}" + (f"; please report it with {path}" if path else f": {error!r}"))
 
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
         """All that ``run`` does before it starts anything: connect, facts, sync, plan.

@@ -3,43 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from clusterddp.errors import ClusterddpError
-    from clusterddp.facts import Bench, Facts, Failure, GpuHealth, Health, Interface, Pair
+    from clusterddp.facts import Bench, Facts, Failure, Interface, Pair
     from clusterddp.inventory import HostEntry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a host answered to one question, or why it did not."""
+
+    value: Any = None
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """One host as it was found: not reached (``error``), or what its answers hold; None: it was not asked."""
+    """One host as it was found: not reached (``error``), or what it told; ``answers`` by the names of needs."""
 
     entry: HostEntry
     error: ClusterddpError | None = None
     noise: str = ""
     facts: Facts | None = None
     facts_error: str = ""
-    health: Health | None = None
-    health_error: str = ""
-    elected: Mapping[str, bool] | None = None  # by endpoint of a torchrun by hand: this host takes itself for it
-    elected_error: str = ""
-    runs_error: str = ""
-    gpu_health: GpuHealth | None = None
-    gpu_error: str = ""
-    shared: Mapping[str, tuple[str, ...]] | None = None  # state, workdir, home: the hosts whose it is too
+    answers: Mapping[str, Answer] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The host's name in the inventory."""
         return self.entry.name
-
-    @property
-    def nameless(self) -> bool:
-        """Whether it could not look up every host's name; the check ``names`` tells why."""
-        return bool(self.health and any(one.error for one in self.health.names.values()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,8 +111,3 @@ class Evidence:
     def facts(self) -> list[tuple[HostEntry, Facts]]:
         """The hosts' facts, in order."""
         return [(seen.entry, seen.facts) for seen in self.hosts if seen.facts]
-
-    @property
-    def health(self) -> list[tuple[HostEntry, Health]]:
-        """The hosts' health, in order."""
-        return [(seen.entry, seen.health) for seen in self.hosts if seen.health]

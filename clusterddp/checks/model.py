@@ -1,42 +1,29 @@
-"""What a check is, and what it is given: values only.
+"""What a check is, what a need of checks is, and what they say: values only.
 
-Not here: the checks themselves (a file a category), running them (checks/__init__.py), gathering what they judge
-(clusterddp/probe/evidence.py).
+Not here: the checks (``catalog/``, a file a subject), what they need (``needs``), running them (``engine``), gathering
+what they judge (clusterddp/probe/evidence.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+
+from clusterddp.errors import HelperError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from clusterddp.checks.evidence import Evidence
-    from clusterddp.facts import Facts, Health, Pair
+    from clusterddp.checks.evidence import Evidence, Seen
+    from clusterddp.facts import Facts, Pair
     from clusterddp.inventory import HostEntry
 
+    Culprits = Mapping[str, Mapping[str, str]]  # check → host → why it failed there
+
+T = TypeVar("T")
 Verdict = Literal["fail", "unknown", "warn", "skipped", "pass"]
 WORST_FIRST: tuple[Verdict, ...] = ("fail", "unknown", "warn", "skipped", "pass")
-# asked: for its facts, whatever came of it; gpu-trial: gpu-health with each GPU tried by torch; dialled: a network on
-# which dials were made; bench: what is only asked with --bench, pairs: the speed of every pair,
-# workers: a run over all hosts
-Need = Literal[
-    "asked",
-    "facts",
-    "health",
-    "election",
-    "gpu-health",
-    "gpu-trial",
-    "network",
-    "dialled",
-    "runs",
-    "rehearsal",
-    "bench",
-    "pairs",
-    "shared",
-    "workers",
-]
+NOT_ASKED = "the host was not asked"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +52,89 @@ def unknown(host: str, message: str, **more: Any) -> Finding:
     return Finding(verdict="unknown", hosts=(host,), message=message, **more)
 
 
+def blind(host: str, why: str) -> Finding:
+    """What a check would judge is missing there, and no other check tells so."""
+    return unknown(host, f"could not look: {why}")
+
+
+def skipped(host: str, why: str) -> Finding:
+    """A host that is not judged, for a reason that another check tells, or is none."""
+    return Finding(verdict="skipped", hosts=(host,), message=why)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What a question to one host may depend on.
+
+    Attributes:
+        entry: The host.
+        own: Its facts; None where it did not tell them.
+        facts: Those of all hosts that told them, by name.
+        needs: The names of all that is needed, of whatever check.
+        workdir: Where a job's code lies on it.
+        code: The same, but empty where none of the project was ever synced.
+    """
+
+    entry: HostEntry
+    own: Facts | None
+    facts: Mapping[str, Facts]
+    needs: frozenset[str] = frozenset()
+    workdir: str
+    code: str = ""
+
+
+def _unread(host: str, _: Any) -> Any:
+    raise HelperError(host, "it was asked something that nobody reads")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Need(Generic[T]):
+    """Something that checks judge: how it is asked of a host, how the answer is read, what is said where it is missing.
+
+    Attributes:
+        name: In ``Seen.answers``.
+        operation: What every host is asked (remote/helper/operations.py); empty where several hosts tell it together.
+        arguments: The operation's, for one host.
+        read: An answer's checked value, by the host's name and the JSON.
+        timeout: Of the operation, in seconds; what may hang on the host is given up there much earlier.
+        known: What is true of a host without asking it; None: it is asked.
+        without_facts: A host is asked that did not tell its facts, too.
+        lack: Why a host cannot be judged, or None: by all that is known, the host, and who failed which check (check →
+            host → why). By default a host without an answer is unknown.
+        bench: It is only gathered with ``--bench``.
+    """
+
+    name: str
+    operation: str = ""
+    arguments: Callable[[Asked], Mapping[str, Any]] = lambda _: {}
+    read: Callable[[str, Any], T] = _unread
+    timeout: float = 120.0
+    known: Callable[[Asked], T | None] = lambda _: None
+    without_facts: bool = False
+    lack: Callable[[Evidence, Seen, Culprits], Finding | None] | None = None
+    bench: bool = False
+
+    def of(self, seen: Seen) -> T | None:
+        """What a host has answered; None where it has not."""
+        answer = seen.answers.get(self.name)
+        return cast("T | None", answer.value) if answer else None
+
+    def each(self, evidence: Evidence) -> list[tuple[HostEntry, T]]:
+        """The hosts' answers, in order."""
+        return [(seen.entry, told) for seen in evidence.hosts if (told := self.of(seen)) is not None]
+
+    def missing(self, evidence: Evidence, seen: Seen, culprits: Culprits) -> Finding | None:
+        """Why a host cannot be judged for want of this; None if it can."""
+        if self.lack:
+            return self.lack(evidence, seen, culprits)
+        return None if self.of(seen) is not None else self.unanswered(seen)
+
+    def unanswered(self, seen: Seen) -> Finding:
+        """That a host has not answered, and why."""
+        answer = seen.answers.get(self.name)
+        return blind(seen.name, (answer and answer.error) or NOT_ASKED)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
     """One check.
@@ -84,7 +154,7 @@ class Check:
     category: str
     title: str
     judge: Callable[[Evidence], Iterable[Finding]]
-    needs: tuple[Need, ...] = ()
+    needs: tuple[Need[Any], ...] = ()
     after: tuple[str, ...] = ()
     symptom: str = ""
     fix: str = ""
@@ -153,9 +223,9 @@ def for_facts(judge: Callable[[HostEntry, Facts], Finding | None]) -> Callable[[
     return lambda evidence: [found for one in evidence.facts if (found := judge(*one))]
 
 
-def for_health(judge: Callable[[HostEntry, Health], Finding | None]) -> Callable[[Evidence], list[Finding]]:
-    """A judgement of each host's health alone."""
-    return lambda evidence: [found for one in evidence.health if (found := judge(*one))]
+def for_each(need: Need[T], judge: Callable[[HostEntry, T], Finding | None]) -> Callable[[Evidence], list[Finding]]:
+    """A judgement of each host's answer alone."""
+    return lambda evidence: [found for one in need.each(evidence) if (found := judge(*one))]
 
 
 def odd_ones(values: Mapping[str, str]) -> tuple[str, dict[str, str]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.performance import busy
+from clusterddp.checks.needs import PAIRS, WORKERS
 from clusterddp.doctor.bench_collectives import measure_together
 from clusterddp.doctor.rehearsal import parts
 from clusterddp.errors import HelperError
@@ -69,12 +70,12 @@ def measure(
         return Bench(refused=True)
     bench = Bench()
     network = evidence.network
-    if "pairs" in needs and network and not network.error:
+    if PAIRS in needs and network and not network.error:
         there = [outcome.value for outcome in outcomes if outcome.value and outcome.name in network.where]
         alone = _alone(evidence, there)
         speeds = () if alone else pair_speeds(there, network.where, progress)
         bench = Bench(label=network.label, speeds=speeds, alone=alone)
-    taking = parts(evidence, outcomes, checks, "workers") if "workers" in needs else []
+    taking = parts(evidence, outcomes, checks, WORKERS) if WORKERS in needs else []
     return measure_together(cluster, taking, bench, progress) if taking else bench
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import clusterddp
+from clusterddp.checks import needs
 from clusterddp.checks.engine import judge
 from clusterddp.checks.evidence import RehearsalSeen
 from clusterddp.errors import ClusterddpError, HostError
@@ -235,7 +236,7 @@ def _forget(hosts: Sequence[Host], run: str) -> dict[str, str]:
 
 
 def parts(
-    evidence: Evidence, outcomes: Sequence[Outcome[Host]], chosen: Sequence[Check], need: Need = "rehearsal"
+    evidence: Evidence, outcomes: Sequence[Outcome[Host]], chosen: Sequence[Check], need: Need[Any] = needs.REHEARSAL
 ) -> list[Part]:
     """The hosts that can take part: those for which no check that was made has found why they could not."""
     before = [check for check in chosen if need not in check.needs]

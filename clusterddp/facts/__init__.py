@@ -27,7 +27,7 @@ from clusterddp.facts.dials import BLACK_HOLE, Dialled, Pair, matrix
 from clusterddp.facts.gpu_assignment import GpuPolicy, assign_gpus, check_gpus, spare_gpus, workers
 from clusterddp.facts.gpu_health import Card, GpuHealth, Peers, Start, Trial, Xid
 from clusterddp.facts.health import Cgroup, Folder, Hca, Health, Login, Lookup, Owner, Write
-from clusterddp.facts.host import Facts, Gpu, Interface, TorchFacts
+from clusterddp.facts.host import Facts, Gpu, Interface, TorchFacts, facts_request
 from clusterddp.facts.job_paths import job_paths
 from clusterddp.facts.library_defaults import GLOO, NCCL, elected, fits, gloo_cards, nccl_cards
 from clusterddp.facts.network import OK, Candidate, Failure, candidates, choose, dials, is_virtual, loopback, nearest
@@ -80,6 +80,7 @@ __all__ = [
     "dials",
     "elected",
     "expected",
+    "facts_request",
     "first_rounds",
     "fits",
     "gloo_cards",

@@ -15,9 +15,8 @@ from clusterddp.facts.fields import MOST, Fields, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import TypeVar
 
-    T = TypeVar("T")
+    from clusterddp.inventory import HostEntry
 
 _INTERFACE = re.compile(r"[^\s/\0]{1,15}")
 _UUID = re.compile(r"GPU-[0-9A-Za-z-]{1,80}")
@@ -178,6 +177,17 @@ class Facts:
     def devices(self) -> int:
         """How many GPUs torch sees."""
         return self.torch.device_count if self.torch else 0
+
+
+def facts_request(entry: HostEntry, *, fresh: bool = False) -> dict[str, Any]:
+    """The arguments of the ``facts`` operation for one host."""
+    return {
+        "setup": list(entry.setup),
+        "python": entry.python,
+        "workdir": entry.workdir,
+        "env": dict(entry.env),
+        "fresh": fresh,
+    }
 
 
 def _interface(fields: Fields) -> Interface:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog import TABLE
 from clusterddp.checks.engine import judge, select
-from clusterddp.checks.evidence import Evidence, Seen
+from clusterddp.checks.evidence import Answer, Evidence, Seen
+from clusterddp.checks.needs import ASKED, DIALLED, FACTS, HEALTH, NETWORK
+from clusterddp.crash import write_crash
 from clusterddp.errors import HostsError, PlanError
 from clusterddp.facts import assign_gpus
 from clusterddp.probe import evidence as doctor
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.options import RunOptions
 
-GATHERED = frozenset({"asked", "facts", "network", "dialled"})
+GATHERED = frozenset({ASKED, FACTS, NETWORK, DIALLED})
 ESSENTIAL = ("setup", "python")  # without what they look for there is nothing to start: no option skips them
 TRAINING = (*ESSENTIAL, "torch", "gpus")  # what makes hosts such that can train
 NOTED = frozenset({"busy-gpus", "gpus-equal", "same-machine", "speed-equal"})  # their warnings are told
@@ -116,16 +118,26 @@ def others_on_gpus(
     wanted = [check for check in checks if check.name == _GPUS and not options.share_gpus]
     seen = {host.name: as_taken(facts[host.name], devices[host.name]) for host in hosts}
     used = [host for host in hosts if wanted and any(gpu.processes for gpu in seen[host.name].gpus)]
-    told = {outcome.name: outcome for outcome in doctor.healths(used, seen)}
+    told = {outcome.name: outcome for outcome in doctor.ask(HEALTH, used, seen)}
     return judge(
         Evidence(
             hosts=tuple(
-                Seen(entry=host.entry, facts=seen[host.name], health=told[host.name].value, health_error="no answer")
+                Seen(
+                    entry=host.entry,
+                    facts=seen[host.name],
+                    answers={HEALTH.name: Answer(value=told[host.name].value, error="no answer")},
+                )
                 for host in used
             )
         ),
         wanted,
+        _crashed,
     )
+
+
+def _crashed(error: Exception, during: str) -> None:
+    """A check that raises refuses no host: what it could not look at is unknown."""
+    write_crash(error, during=during)
 
 
 def results_of(
@@ -136,11 +148,11 @@ def results_of(
     network: NetworkSeen | None = None,
 ) -> list[CheckResult]:
     """What the checks say of each host alone, or with a network of the ways between them."""
-    between = {"network", "dialled"}
+    between = {NETWORK, DIALLED}
     wanted = [check for check in checks if bool(between & set(check.needs)) == (network is not None)]
     told = [(host.entry, facts[host.name]) for host in hosts]
     seen = evidence(told, nproc=options.nproc, network=network)
-    return judge(seen, [check for check in wanted if check.name != _GPUS])
+    return judge(seen, [check for check in wanted if check.name != _GPUS], _crashed)
 
 
 def fitting(

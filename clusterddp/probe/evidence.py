@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from clusterddp.checks.evidence import Evidence, NetworkSeen, RunSeen, Seen
+from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RunSeen, Seen
+from clusterddp.checks.model import Asked
+from clusterddp.checks.needs import DIALLED, NETWORK, RUNS, SHARED
 from clusterddp.errors import PlanError
-from clusterddp.facts import GpuHealth, Health, candidates, job_paths, loopback, matrix, nearest
-from clusterddp.facts.gpu_assignment import FREE_MIB
+from clusterddp.facts import candidates, loopback, matrix, nearest
 from clusterddp.hosts.fanout import each
-from clusterddp.probe.network import elections, facts_request, probe, shared_folders, try_all
+from clusterddp.probe.network import probe, shared_folders, try_all
 from clusterddp.project import WORKDIRS
 from clusterddp.runs.view import views
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from clusterddp.checks.model import Need
     from clusterddp.facts import Facts
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
@@ -29,101 +31,92 @@ if TYPE_CHECKING:
     from clusterddp.runs.cleanup import Orphans
     from clusterddp.runs.view import RunView
 
-GPU_TIMEOUT = 420.0  # seconds: setup lines, GPUs started in a few waves, copies between them, each within its own limit
-HEALTH_TIMEOUT = 60.0  # seconds; what may hang on the host is given up there much earlier
+T = TypeVar("T")
 
 
 def gather(
     entries: Sequence[HostEntry],
     outcomes: Sequence[Outcome[Host]],
-    needs: Collection[str],
+    needs: Collection[Need[Any]],
     *,
     workdir: str,
     fresh: bool,
 ) -> Evidence:
-    """Ask the hosts that were reached for what the checks need; runs are the caller's.
+    """Ask the hosts that were reached for what the checks need; runs, the rehearsal and the bench are the caller's.
 
     Args:
         entries: The hosts, as they were to be connected.
         outcomes: Their connections.
-        needs: What the checks need: ``asked``, ``facts``, ``health``, ``election``, ``gpu-health``, ``gpu-trial``,
-            ``network``, ``dialled``, ``shared``.
+        needs: What the checks need.
         workdir: Where the project's code lies unless the inventory says another; empty where none was ever synced.
         fresh: Ask torch anew instead of trusting what it said earlier.
     """
     hosts = [outcome.value for outcome in outcomes if outcome.value]
-    seen = {
-        entry.name: Seen(entry=entry, error=outcome.error, noise=outcome.value.noise if outcome.value else "")
-        for entry, outcome in zip(entries, outcomes, strict=True)
-    }
-    if needs:
-        for told in probe(hosts, fresh=fresh, packages=True):
-            words = told.words
-            seen[told.name] = replace(seen[told.name], facts=told.value, facts_error=words)
-    facts = {name: one.facts for name, one in seen.items() if one.facts}
-    told_facts = [host for host in hosts if host.name in facts]
-    beside = ThreadPoolExecutor(4)
+    told = {one.name: one for one in probe(hosts, fresh=fresh, packages=True)} if needs else {}
+    facts = {name: one.value for name, one in told.items() if one.value}
+    beside = ThreadPoolExecutor(len(needs) + 1)
     try:
-        wanted = {"network", "dialled"} & set(needs)
-        wants_gpus = {"gpu-health", "gpu-trial"} & set(needs)
-        dialled = beside.submit(network, told_facts, facts) if wanted else None
-        asking = beside.submit(_gpu_healths, hosts, facts, trial="gpu-trial" in needs) if wants_gpus else None
-        sharing = beside.submit(_shared, hosts) if "shared" in needs else None
-        electing = beside.submit(elections, told_facts, facts) if "election" in needs and told_facts else None
-        if "health" in needs:
-            for outcome in healths(hosts, facts, workdir):
-                seen[outcome.name] = replace(seen[outcome.name], health=outcome.value, health_error=outcome.words)
-        for answer in asking.result() if asking else ():
-            seen[answer.name] = replace(seen[answer.name], gpu_health=answer.value, gpu_error=answer.words)
-        for seeing in sharing.result() if sharing else ():
-            seen[seeing.name] = replace(seen[seeing.name], shared=seeing.value)
-        for vote in electing.result() if electing else ():
-            seen[vote.name] = replace(seen[vote.name], elected=vote.value, elected_error=vote.words)
-        dials = dialled.result() if dialled else None
+        asking = {
+            need.name: beside.submit(ask, need, hosts, facts, needs=needs, workdir=workdir)
+            for need in needs
+            if need.operation
+        }
+        if SHARED in needs:
+            asking[SHARED.name] = beside.submit(_shared, hosts)
+        dialled = {NETWORK, DIALLED} & set(needs)
+        dialling = beside.submit(network, [host for host in hosts if host.name in facts], facts) if dialled else None
+        answers: dict[str, dict[str, Answer]] = {entry.name: {} for entry in entries}
+        for name, asked in asking.items():
+            for outcome in asked.result():
+                answers[outcome.name][name] = Answer(value=outcome.value, error=outcome.words)
+        dials = dialling.result() if dialling else None
     finally:  # after Ctrl-C nobody waits for hosts that may never answer
         beside.shutdown(wait=False, cancel_futures=True)
-    return Evidence(hosts=tuple(seen.values()), network=dials)
+    seen = [
+        Seen(
+            entry=entry,
+            error=outcome.error,
+            noise=outcome.value.noise if outcome.value else "",
+            facts=facts.get(entry.name),
+            facts_error=told[entry.name].words if entry.name in told else "",
+            answers=answers[entry.name],
+        )
+        for entry, outcome in zip(entries, outcomes, strict=True)
+    ]
+    return Evidence(hosts=tuple(seen), network=dials)
 
 
-def healths(hosts: Sequence[Host], facts: Mapping[str, Facts], workdir: str = "") -> list[Outcome[Health]]:
-    """The hosts' health, as each tells it; with a ``workdir``, what was changed there too."""
-    names = list(dict.fromkeys(one.hostname for one in facts.values()))
+def ask(
+    need: Need[T],
+    hosts: Sequence[Host],
+    facts: Mapping[str, Facts],
+    *,
+    needs: Collection[Need[Any]] = (),
+    workdir: str = "",
+) -> list[Outcome[T]]:
+    """What each host answers to a need's question, those that have to tell their facts first only where they have.
 
-    def ask(host: Host) -> Health:
-        own = facts.get(host.name)
-        args = {
-            "workdir": host.entry.workdir or WORKDIRS,
-            "tmp": own.places.get("TMPDIR") if own else None,
-            "code": workdir and (host.entry.workdir or workdir),
-            "extensions": _extensions(own) if own else None,
-            "paths": list(job_paths(host.entry, own)) if own else [],
-            "login": not host.entry.python and not host.entry.setup,  # else it is meant whatever a login finds
-            "python": own.python if own else None,
-            "names": names,
-            "ports": list(host.entry.ports),
-            "pids": [pid for gpu in own.gpus for pid in gpu.processes] if own else [],
-        }
-        return Health.from_json(host.name, host.call("health", args, timeout=HEALTH_TIMEOUT))
+    Args:
+        need: One with an operation.
+        hosts: Open hosts.
+        facts: Theirs, by name, of those that told them.
+        needs: All that is needed beside it.
+        workdir: As for ``gather``.
+    """
 
-    return each(hosts, ask)
+    def one(host: Host) -> T:
+        asked = Asked(
+            entry=host.entry,
+            own=facts.get(host.name),
+            facts=facts,
+            needs=frozenset(one.name for one in needs),
+            workdir=host.entry.workdir or WORKDIRS,
+            code=workdir and (host.entry.workdir or workdir),
+        )
+        known = need.known(asked)
+        return known or need.read(host.name, host.call(need.operation, need.arguments(asked), timeout=need.timeout))
 
-
-def _gpu_healths(hosts: Sequence[Host], facts: dict[str, Facts], *, trial: bool) -> list[Outcome[GpuHealth]]:
-    """What is known of NVIDIA's GPUs; a host that has none, or whose driver said so already, is not asked."""
-
-    def ask(host: Host) -> GpuHealth:
-        own = facts[host.name]
-        if not own.gpus:  # what is there, and should be, is another check's
-            listed = "nvidia-smi lists no GPU there" if own.pci_nvidia else "no NVIDIA GPU there"
-            return GpuHealth(reason=own.nvidia_error or listed)
-        torch = own.torch
-        free = all(not gpu.processes and (gpu.used_mib or 0) < FREE_MIB for gpu in own.gpus)
-        # A job that runs there may need the memory that a trial takes.
-        tried = trial and free and torch is not None and torch.cuda and not torch.device_error
-        args = {**facts_request(host.entry), "devices": own.devices if tried else 0}
-        return GpuHealth.from_json(host.name, host.call("gpu_health", args, timeout=GPU_TIMEOUT))
-
-    return each([host for host in hosts if host.name in facts], ask)
+    return each([host for host in hosts if need.without_facts or host.name in facts], one)
 
 
 def _shared(hosts: Sequence[Host]) -> list[Outcome[dict[str, tuple[str, ...]]]]:
@@ -133,12 +126,6 @@ def _shared(hosts: Sequence[Host]) -> list[Outcome[dict[str, tuple[str, ...]]]]:
         for host in hosts
     }
     return shared_folders(hosts, folders)
-
-
-def _extensions(facts: Facts) -> str:
-    """Where torch builds extensions in a job."""
-    cache = facts.places.get("XDG_CACHE_HOME") or "~/.cache"
-    return facts.places.get("TORCH_EXTENSIONS_DIR") or f"{cache}/torch_extensions"
 
 
 def network(
@@ -180,7 +167,10 @@ def with_runs(
     errors = {outcome.name: outcome.words for outcome in both if outcome.error}
     known = views([node for outcome in told for node in outcome.value or ()])
     runs = runs_seen(known, [one for outcome in left for one in outcome.value or ()])
-    hosts = tuple(replace(seen, runs_error=errors.get(seen.name, "")) for seen in evidence.hosts)
+    hosts = tuple(
+        replace(seen, answers={**seen.answers, RUNS.name: Answer(error=errors.get(seen.name, ""))})
+        for seen in evidence.hosts
+    )
     return replace(evidence, hosts=hosts, runs=runs)
 
 

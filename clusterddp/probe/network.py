@@ -10,7 +10,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.facts import Dialled, Facts, candidates, choose, dials, elected, loopback
+from clusterddp.facts import Dialled, Facts, candidates, choose, dials, facts_request, loopback
 from clusterddp.facts.fields import facts_of
 from clusterddp.hosts.fanout import each, values
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from clusterddp.facts import Candidate, Interface
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.inventory import HostEntry
     from clusterddp.remote.shared.frames import Frame
 
 FACTS_TIMEOUT = 330.0  # seconds: setup lines and a cold `import torch`, each within its own limit
@@ -114,26 +113,6 @@ def shared_folders(
         each(hosts, lambda host: ask(host, "unmark", nonce=nonces[host.name]))
 
 
-def elections(hosts: Sequence[Host], facts: Mapping[str, Facts]) -> list[Outcome[Mapping[str, bool]]]:
-    """Which of the endpoints that a torchrun by hand would be given each host takes for itself; torch decides.
-
-    They are the first host's own name, and its address.
-    """
-    first = facts[hosts[0].name]
-    outward = [one.address for one in first.addresses if not one.loopback]
-    address = first.ssh_address if first.ssh_address in outward else next(iter(outward), None)
-    endpoints = [name for name in (first.hostname, address) if name]
-
-    def ask(host: Host) -> Mapping[str, bool]:
-        own = facts[host.name]
-        if own.python is None:
-            raise HelperError(host.name, own.python_error or "no interpreter to ask")
-        args = {**facts_request(host.entry), "python": own.python, "torch": own.torch_folder, "endpoints": endpoints}
-        return elected(host.name, host.call("election", args))
-
-    return each(hosts, ask)
-
-
 def clock_offset(host: Host) -> tuple[int, int]:
     """The host's clock minus ours, and how far that may be off, in ns: the quickest of some round trips."""
     rounds = [host.ping() for _ in range(CLOCK_ROUNDS)]
@@ -146,17 +125,6 @@ def _facts(host: Host, *, fresh: bool, packages: bool) -> Facts:
     found = host.call("facts", args, timeout=FACTS_TIMEOUT)
     offset, error = clock_offset(host)
     return Facts.from_json(host.name, found, clock_offset_ns=offset, clock_error_ns=error)
-
-
-def facts_request(entry: HostEntry, *, fresh: bool = False) -> dict[str, Any]:
-    """The arguments of the ``facts`` operation for one host."""
-    return {
-        "setup": list(entry.setup),
-        "python": entry.python,
-        "workdir": entry.workdir,
-        "env": dict(entry.env),
-        "fresh": fresh,
-    }
 
 
 def _listen(

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from clusterddp import Cluster
+from clusterddp.checks import engine
+from clusterddp.checks.catalog import TABLE
 from clusterddp.errors import UsageError
 from clusterddp.logs import Selection
 from clusterddp.project import find
 from tests.integration.cli import WAIT, User, assert_nothing_left, nothing_left, wait_until_nothing_is_left
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from clusterddp.checks.evidence import Evidence
+    from clusterddp.checks.model import Finding
     from tests.lab import Lab
 
 pytest.importorskip("torch", reason="torchrun is part of torch")
@@ -40,6 +45,26 @@ def cluster(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         Cluster.from_inventory(inventory, limit="gpu00,gpu02", project=find(user.folder)) as cluster,
     ):
         yield cluster
+
+
+def test_a_check_that_raises_is_unknown_and_leaves_a_crash_file(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Evidence) -> Iterable[Finding]:
+        raise ZeroDivisionError("a bug in the check")
+
+    said: list[str] = []
+    cluster.notify = said.append
+    table = tuple(replace(check, judge=broken) if check.name == "shm" else check for check in TABLE)
+    monkeypatch.setattr(engine, "TABLE", table)
+    found = cluster.doctor(only=["shm", "cores"])
+    assert found.verdict == "unknown"
+    assert [(one.name, one.hosts, one.message) for one in found.results if one.verdict == "unknown"] == [
+        ("shm", ("gpu00", "gpu02"), "internal error in shm")
+    ]
+    (path,) = cluster.project.folder.glob("crashes/*.txt")
+    assert "ZeroDivisionError: a bug in the check" in path.read_text()
+    assert said == [f"internal error in the check shm; please report it with {path}"]
 
 
 def test_up_run_logs_and_status(cluster: Cluster, lab: Lab) -> None:

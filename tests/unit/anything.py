@@ -10,12 +10,14 @@ import dataclasses
 import sys
 import types
 import typing
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
 from clusterddp import errors, facts, inventory
 from clusterddp.checks import evidence as gathered
-from clusterddp.checks import model
+from clusterddp.checks import model, needs
+from clusterddp.checks.catalog import TABLE
 from tests.unit.facts_made import interface
 
 HOSTS = ("gpu01", "gpu02")
@@ -85,6 +87,14 @@ class Anything:
         assert isinstance(found, gathered.Evidence)
         return found
 
+    def answers(self) -> dict[str, gathered.Answer]:
+        """An answer to every question of every check, or none."""
+        asked = {need for check in TABLE for need in check.needs if need.operation}
+        kinds = {need.name: typing.get_type_hints(need.read, _KNOWN)["return"] for need in asked}
+        kinds[needs.SHARED.name] = Mapping[str, tuple[str, ...]]
+        told = {name: self.of(kind | None) for name, kind in sorted(kinds.items(), key=lambda pair: pair[0])}
+        return {name: gathered.Answer(value=value, error="" if value else "no answer") for name, value in told.items()}
+
     def host(self, name: str) -> gathered.Seen:
         """A host of which anything may be true, or nothing is known."""
         kind = self.random.choice(("whole", "whole", "lost", "no facts", "no health"))
@@ -99,11 +109,10 @@ class Anything:
         )
         given: dict[str, Any] = {"entry": entry, "error": None}
         if kind == "lost":
-            given |= {"error": errors.UnreachableError(name, "no answer"), "facts": None, "health": None}
+            given |= {"error": errors.UnreachableError(name, "no answer"), "facts": None}
         elif kind == "no facts":
             given |= {"facts": None}
-        elif kind == "no health":
-            given |= {"health": None}
+        given |= {"answers": {} if kind in ("lost", "no health") else self.answers()}
         found = self.made(gathered.Seen, **given)
         assert isinstance(found, gathered.Seen)
         return found

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks.engine import judge, select
-from clusterddp.checks.evidence import Evidence, NetworkSeen, RehearsalSeen, RunSeen, Seen
+from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RehearsalSeen, RunSeen, Seen
+from clusterddp.checks.needs import ELECTION, GPU_HEALTH, HEALTH, SHARED
 from clusterddp.facts import (
     Card,
     Cgroup,
@@ -28,7 +29,7 @@ from tests.unit.facts_made import interface, node
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from clusterddp.checks.model import CheckResult
+    from clusterddp.checks.model import CheckResult, Need
 
 
 def health(*peers: str, **fields: Any) -> Health:
@@ -87,7 +88,14 @@ def seen(name: str, *peers: str, entry: dict[str, Any] | None = None, devices: i
     told = gpu_health(*(gpu.uuid for gpu in facts.gpus), **gpu_changed)
     own_folders: dict[str, tuple[str, ...]] = dict.fromkeys(("state", "workdir", "home"), ())
     whole = health(name, *peers, **changed)
-    return Seen(entry=host, facts=facts, health=whole, gpu_health=told, shared=own_folders, elected={})
+    answers: dict[Need[Any], Any] = {HEALTH: whole, GPU_HEALTH: told, SHARED: own_folders, ELECTION: {}}
+    return with_answers(Seen(entry=host, facts=facts), answers)
+
+
+def with_answers(host: Seen, answers: Mapping[Need[Any], Any]) -> Seen:
+    """The host with these answers; an ``Answer`` with an error stands as it is."""
+    made = {need.name: value if isinstance(value, Answer) else Answer(value=value) for need, value in answers.items()}
+    return replace(host, answers={**host.answers, **made})
 
 
 def cluster(*changed: Seen, count: int = 3, failures: tuple[Failure, ...] = (), **fields: Any) -> Evidence:
@@ -118,9 +126,14 @@ def failure(source: str, target: str, word: str = "timeout", *, ranged: bool) ->
     )
 
 
+def raised(error: Exception, _: str) -> None:
+    """What a check raises is raised by the test, too: for ``judge``."""
+    raise error
+
+
 def wrong(evidence: Evidence) -> list[CheckResult]:
     """What all checks have to say but pass and skipped."""
-    return [result for result in judge(evidence, select()) if result.verdict not in ("pass", "skipped")]
+    return [result for result in judge(evidence, select(), raised) if result.verdict not in ("pass", "skipped")]
 
 
 def said(evidence: Evidence) -> list[tuple[str, str, tuple[str, ...]]]:

@@ -1,7 +1,8 @@
 """The doctor's checks, a file a subject; ``TABLE`` is all of them, in the order of the screen.
 
 To add one: an entry in a file of its category, a row in docs/checks.md, a test. What a check names in ``after``
-stands before it.
+stands before it. What it needs to know of a host and nobody asks yet: a field of an answer that is there
+(remote/probes/health.py tells it, facts/health.py reads it), or a need of its own beside the check (checks/needs.py).
 """
 
 from __future__ import annotations

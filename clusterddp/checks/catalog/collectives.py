@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.catalog import rehearsal
 from clusterddp.checks.catalog.performance import CATEGORY, rate
 from clusterddp.checks.model import Check, Finding, fail, unknown, warn
+from clusterddp.checks.needs import DIALLED, FACTS, WORKERS
 from clusterddp.facts import expected, late_ranks, median, odd_sums, slow_gpus, slowness
 from clusterddp.facts.bench_results import FAR_LOWER
 
@@ -125,7 +126,7 @@ CHECKS = (
         category=CATEGORY,
         title="all-reduces over all hosts are right, and not far slower than they should be",
         judge=_all_reduce,
-        needs=("facts", "dialled", "workers"),
+        needs=(FACTS, DIALLED, WORKERS),
         after=_BEFORE,
         symptom="a hang or a timeout in the first collective, or steps that take many times as long",
         fix="look at what NCCL says: `clusterddp run --debug-comm`",
@@ -135,7 +136,7 @@ CHECKS = (
         category=CATEGORY,
         title="matrix products are repeatable, and equal GPUs equally fast",
         judge=_gemm,
-        needs=("facts", "dialled", "workers"),
+        needs=(FACTS, DIALLED, WORKERS),
         after=_BEFORE,
         symptom="every step takes as long as on the slowest GPU",
         fix="take the host out (`--limit`); clocks, power and temperature: `nvidia-smi -q -d PERFORMANCE`",
@@ -145,7 +146,7 @@ CHECKS = (
         category=CATEGORY,
         title="no rank comes late to the others",
         judge=_stragglers,
-        needs=("facts", "dialled", "workers"),
+        needs=(FACTS, DIALLED, WORKERS),
         after=_BEFORE,
         symptom="every step takes as long as on the slowest rank, and all others wait in a collective",
         fix="see what else runs there (`top`), and at clocks, power and temperature",

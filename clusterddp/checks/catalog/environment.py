@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.software import CATEGORY, STEERING
-from clusterddp.checks.model import Check, Finding, for_facts, for_health, odd_ones, warn
+from clusterddp.checks.model import Check, Finding, for_each, for_facts, odd_ones, warn
+from clusterddp.checks.needs import FACTS, HEALTH
 from clusterddp.facts import job_paths
 from clusterddp.text.folding import few
 
@@ -83,12 +84,13 @@ def _paths(evidence: Evidence) -> Iterable[Finding]:
     there: dict[str, str] = {}
     lacking: list[tuple[str, str, str]] = []
     for seen in evidence.hosts:
-        if not seen.facts or not seen.health:
+        health = HEALTH.of(seen)
+        if not seen.facts or not health:
             continue
         for path, name in job_paths(seen.entry, seen.facts).items():
-            if seen.health.paths.get(path):
+            if health.paths.get(path):
                 there.setdefault(name, seen.name)
-            elif path in seen.health.paths:
+            elif path in health.paths:
                 lacking.append((seen.name, name, path))
     for host, name, path in lacking:
         if name in there:
@@ -101,7 +103,7 @@ CHECKS = (
         category=CATEGORY,
         title="the NCCL that is loaded is the one torch was built with",
         judge=for_facts(_nccl),
-        needs=("facts",),
+        needs=(FACTS,),
         after=("python", "torch", "nccl-equal"),
         symptom="undefined symbol, or NCCL features that torch expects and does not find",
         fix="clear LD_LIBRARY_PATH and LD_PRELOAD of another NCCL, in clusterddp_setup and the login's rc files",
@@ -111,7 +113,7 @@ CHECKS = (
         category=CATEGORY,
         title="the same packages in the same versions",
         judge=_packages,
-        needs=("facts",),
+        needs=(FACTS,),
         after=("python", "torch", "torch-equal"),
         symptom="ModuleNotFoundError, or models and data that differ between the ranks",
         fix="install from one lock file on all hosts (`pip freeze` on one, `pip install -r` on the others)",
@@ -121,7 +123,7 @@ CHECKS = (
         category=CATEGORY,
         title="NCCL, gloo and proxies are set alike",
         judge=_settings,
-        needs=("facts",),
+        needs=(FACTS,),
         symptom="Message truncated: received 524288 bytes instead of 65536, or a hang in the first collective",
         fix="set them in clusterddp_env of all hosts, not in one host's rc files, ~/.nccl.conf or /etc/nccl.conf",
     ),
@@ -129,8 +131,8 @@ CHECKS = (
         name="extension-locks",
         category=CATEGORY,
         title="no old lock of an extension's build",
-        judge=for_health(_locks),
-        needs=("health",),
+        judge=for_each(HEALTH, _locks),
+        needs=(HEALTH,),
         symptom="the first import of an extension never ends: it waits for a build that was killed",
     ),
     Check(
@@ -138,7 +140,7 @@ CHECKS = (
         category=CATEGORY,
         title="what the environment names is on every host or on none",
         judge=_paths,
-        needs=("facts", "health"),
+        needs=(FACTS, HEALTH),
         symptom="FileNotFoundError: No such file or directory",
         fix="mount or copy it there, or set that host's own path in its clusterddp_env",
     ),

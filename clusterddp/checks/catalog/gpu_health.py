@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.xid_table import MEANINGS, OF_PROGRAMS, OTHER, RESET
 from clusterddp.checks.model import Check, Finding, fail, odd_ones, unknown, warn
+from clusterddp.checks.needs import FACTS, GPU_HEALTH
 from clusterddp.text.folding import collapsed
 
 if TYPE_CHECKING:
@@ -40,14 +41,14 @@ def for_gpus(judge: Judge) -> Callable[[Evidence], Iterable[Finding]]:
             why = _untold(seen)
             if why:
                 yield Finding(verdict="skipped", hosts=(seen.name,), message=why)
-            elif seen.gpu_health:
-                yield from judge(seen, seen.gpu_health)
+            elif told := GPU_HEALTH.of(seen):
+                yield from judge(seen, told)
 
     return judged
 
 
 def _untold(seen: Seen) -> str:
-    told = seen.gpu_health
+    told = GPU_HEALTH.of(seen)
     if told is None or not (told.reason or told.error):
         return ""
     return told.reason or "because of nvidia-smi"
@@ -55,7 +56,7 @@ def _untold(seen: Seen) -> str:
 
 def _answers(evidence: Evidence) -> Iterable[Finding]:
     for seen in evidence.hosts:
-        told = seen.gpu_health
+        told = GPU_HEALTH.of(seen)
         if told and told.reason:
             yield Finding(verdict="skipped", hosts=(seen.name,), message=told.reason)
         elif told and told.error:
@@ -135,7 +136,7 @@ def _capped(card: Card) -> str:
 
 def _mig(evidence: Evidence) -> Iterable[Finding]:
     yield from for_gpus(_mig_alone)(evidence)
-    modes = {seen.name: _mode(seen.gpu_health.cards) for seen in evidence.hosts if seen.gpu_health}
+    modes = {entry.name: _mode(told.cards) for entry, told in GPU_HEALTH.each(evidence)}
     usual, odd = odd_ones({name: mode for name, mode in modes.items() if mode in ("on", "off")})
     for host, mode in odd.items():
         yield warn(host, f"MIG is {mode}, {usual} on most hosts")
@@ -184,7 +185,7 @@ CHECKS = (
         category=CATEGORY,
         title="nvidia-smi tells of every GPU",
         judge=_answers,
-        needs=("facts", "gpu-health"),
+        needs=(FACTS, GPU_HEALTH),
         after=("gpus",),
         symptom="a hang in the first .cuda(), or CUDA error: unknown error",
         fix="run `nvidia-smi -q` there; one that hangs or fails needs the driver reloaded, or a reboot",
@@ -194,7 +195,7 @@ CHECKS = (
         category=CATEGORY,
         title="the GPUs' memory is sound, and none waits for a reset",
         judge=for_gpus(_health),
-        needs=("facts", "gpu-health"),
+        needs=(FACTS, GPU_HEALTH),
         after=AFTER,
         symptom="CUDA error: uncorrectable ECC error encountered, or a loss that becomes NaN",
         fix=RESET,
@@ -204,7 +205,7 @@ CHECKS = (
         category=CATEGORY,
         title="the kernel log has no error of a GPU",
         judge=for_gpus(_errors),
-        needs=("facts", "gpu-health"),
+        needs=(FACTS, GPU_HEALTH),
         after=AFTER,
         symptom="CUDA error: unknown error, GPU is lost, or a collective that never ends",
         fix=RESET,
@@ -214,7 +215,7 @@ CHECKS = (
         category=CATEGORY,
         title="no GPU is slowed down by heat or power",
         judge=for_gpus(_speed),
-        needs=("facts", "gpu-health"),
+        needs=(FACTS, GPU_HEALTH),
         after=AFTER,
         symptom="all ranks wait for one that is slow",
         fix="look at fans, airflow and power of that machine",
@@ -224,7 +225,7 @@ CHECKS = (
         category=CATEGORY,
         title="MIG is used alike, and has instances where it is on",
         judge=_mig,
-        needs=("facts", "gpu-health"),
+        needs=(FACTS, GPU_HEALTH),
         after=AFTER,
         symptom="No CUDA GPUs are available, or ranks with a fraction of the others' memory",
         fix="switch it off (`sudo nvidia-smi -mig 0`), or name the instances in clusterddp_gpus",

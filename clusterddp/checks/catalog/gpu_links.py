@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.gpu_health import AFTER, CATEGORY, for_gpus, grouped, on_cards
 from clusterddp.checks.model import Check, Finding, fail, unknown, warn
+from clusterddp.checks.needs import FACTS, GPU_HEALTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -63,11 +64,11 @@ def _beside_its_kind(
 ) -> list[tuple[Seen, GpuHealth, Card, int, int]]:
     """Each GPU that tells a value, with it, and the most that one of its model has on any host."""
     found = [
-        (seen, seen.gpu_health, card, own)
+        (seen, told, card, own)
         for seen in evidence.hosts
-        if seen.gpu_health
-        for card in seen.gpu_health.cards
-        if (own := value(seen.gpu_health, card)) is not None
+        if (told := GPU_HEALTH.of(seen))
+        for card in told.cards
+        if (own := value(told, card)) is not None
     ]
     most: dict[str, int] = {}
     for seen, _, card, own in found:
@@ -113,7 +114,7 @@ CHECKS = (
         category=CATEGORY,
         title="as many NVLinks are up on GPUs of one kind",
         judge=_links,
-        needs=("facts", "gpu-health"),
+        needs=(FACTS, GPU_HEALTH),
         after=AFTER,
         symptom="collectives at a fraction of their bandwidth",
         fix="reset the GPUs of that machine together, or reboot; reseat bridges, have the board looked at",
@@ -123,7 +124,7 @@ CHECKS = (
         category=CATEGORY,
         title="the GPUs have all their PCIe lanes",
         judge=_width,
-        needs=("facts", "gpu-health"),
+        needs=(FACTS, GPU_HEALTH),
         after=AFTER,
         symptom="one rank loads its batches slower, all wait for it",
         fix="reseat the card or its riser",
@@ -133,7 +134,7 @@ CHECKS = (
         category=CATEGORY,
         title="InfiniBand reaches the GPUs' memory",
         judge=for_gpus(_direct),
-        needs=("facts", "gpu-health"),
+        needs=(FACTS, GPU_HEALTH),
         after=AFTER,
         symptom="collectives between hosts at a third of their bandwidth",
         fix="sudo modprobe nvidia_peermem, or use the driver's open kernel modules",
@@ -143,7 +144,7 @@ CHECKS = (
         category=CATEGORY,
         title="the NVSwitches are set up by their fabric manager",
         judge=for_gpus(_fabric),
-        needs=("facts", "gpu-health"),
+        needs=(FACTS, GPU_HEALTH),
         after=AFTER,
         symptom="Error 802: system not yet initialized",
         fix="sudo systemctl enable --now nvidia-fabricmanager, of exactly the driver's version",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.gpu_health import CATEGORY
 from clusterddp.checks.model import Check, Finding, fail, unknown
+from clusterddp.checks.needs import FACTS, GPU_HEALTH, GPU_TRIAL
 from clusterddp.text.folding import few
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def for_trials(judge: Callable[[Seen, Trial], Iterable[Finding]]) -> Callable[[E
 
     def judged(evidence: Evidence) -> Iterable[Finding]:
         for seen in evidence.hosts:
-            told = seen.gpu_health
+            told = GPU_HEALTH.of(seen)
             if told and told.trial and told.trial.error:
                 yield unknown(seen.name, f"could not look: {told.trial.error}")
             elif told and told.trial:
@@ -95,7 +96,8 @@ def _peers(seen: Seen, trial: Trial) -> Iterable[Finding]:
         why = "it has one GPU" if len(trial.starts) == 1 else "because of gpu-start"
         yield Finding(verdict="skipped", hosts=(seen.name,), message=why)
         return
-    iommu = seen.gpu_health.iommu if seen.gpu_health else None
+    told = GPU_HEALTH.of(seen)
+    iommu = told.iommu if told else None
     translates = iommu is not None and iommu != "identity"
     hint = "boot with iommu=pt (the IOMMU translates here)" if translates else "switch ACS off for the GPUs' bridges"
     fix = f"{hint}, or switch the IOMMU off in the firmware; until then clusterddp_env: {{NCCL_P2P_DISABLE: 1}}"
@@ -114,7 +116,7 @@ CHECKS = (
         category=CATEGORY,
         title="torch is built for the GPUs' generation",
         judge=for_trials(_architecture),
-        needs=("facts", "gpu-trial"),
+        needs=(FACTS, GPU_HEALTH, GPU_TRIAL),
         after=("python", "torch", "gpus", "driver"),
         symptom="no kernel image is available for execution on the device",
         fix="install a build of torch that lists the GPU's sm_XX in torch.cuda.get_arch_list()",
@@ -124,7 +126,7 @@ CHECKS = (
         category=CATEGORY,
         title="torch can start the GPUs it sees",
         judge=_start,
-        needs=("facts", "gpu-trial"),
+        needs=(FACTS, GPU_HEALTH, GPU_TRIAL),
         after=("python", "torch", "gpus", "driver", "nvidia-smi", "fabric-manager", "architecture"),
         symptom="CUDA error, or a hang in the first .cuda()",
         fix="reset the GPU or reboot; on machines with NVSwitch look at nvidia-fabricmanager",
@@ -134,7 +136,7 @@ CHECKS = (
         category=CATEGORY,
         title="GPUs of one host copy to each other",
         judge=for_trials(_peers),
-        needs=("facts", "gpu-trial"),
+        needs=(FACTS, GPU_HEALTH, GPU_TRIAL),
         after=("python", "torch", "gpus", "driver", "fabric-manager", "architecture", "gpu-start"),
         symptom="a hang at 100 % GPU use in the first collective, or a loss that becomes NaN",
         fix="clusterddp_env: {NCCL_P2P_DISABLE: 1}",

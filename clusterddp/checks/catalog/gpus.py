@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.software import equal
 from clusterddp.checks.model import Check, Finding, fail, for_facts, unknown, warn
+from clusterddp.checks.needs import FACTS, HEALTH
 from clusterddp.facts import check_gpus
 from clusterddp.facts.gpu_assignment import FREE_MIB
 from clusterddp.text.folding import few
@@ -60,7 +61,8 @@ def held(evidence: Evidence) -> Iterable[Finding]:
             continue
         if seen.facts.nvidia_error:
             yield unknown(seen.name, f"could not look: {seen.facts.nvidia_error}")
-        owners = seen.health.owners if seen.health else {}
+        health = HEALTH.of(seen)
+        owners = health.owners if health else {}
         for gpu in seen.facts.gpus:
             if gpu.processes:
                 yield _held(seen, gpu, owners, shared=evidence.share_gpus)
@@ -94,7 +96,7 @@ CHECKS = (
         category=CATEGORY,
         title="every host has the GPUs that it should",
         judge=_counts,
-        needs=("facts",),
+        needs=(FACTS,),
         after=("python", "torch"),
         symptom="invalid device ordinal, or No CUDA GPUs are available",
         fix="look at `nvidia-smi` there; correct clusterddp_gpus or clusterddp_nproc where it is meant",
@@ -104,7 +106,7 @@ CHECKS = (
         category=CATEGORY,
         title="the driver is new enough for torch",
         judge=for_facts(_driver),
-        needs=("facts",),
+        needs=(FACTS,),
         after=("python", "torch"),
         symptom="The NVIDIA driver on your system is too old",
         fix="install a newer driver, or a torch built for the CUDA version that `nvidia-smi` shows",
@@ -114,7 +116,7 @@ CHECKS = (
         category=CATEGORY,
         title="nobody computes on the GPUs",
         judge=held,
-        needs=("facts", "health"),
+        needs=(FACTS, HEALTH),
         after=("gpus",),
         symptom="CUDA out of memory, or half the speed",
         fix="end those processes, take other GPUs (--gpus free), or share them: --share-gpus",
@@ -124,7 +126,7 @@ CHECKS = (
         category=CATEGORY,
         title="the same GPUs everywhere",
         judge=equal("GPUs:", _models, "warn"),
-        needs=("facts",),
+        needs=(FACTS,),
         after=("gpus",),
         symptom="CUDA out of memory on some ranks only; all wait for the slowest",
         fix="group equal hosts in the inventory and run on one group: --limit",

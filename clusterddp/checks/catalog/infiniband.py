@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.network import CATEGORY
 from clusterddp.checks.model import Check, Finding, odd_ones, warn
+from clusterddp.checks.needs import HEALTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,8 +22,8 @@ _MEANINGS = {"INIT": "no subnet manager has set it up", "DOWN": "no link"}
 
 def _active(evidence: Evidence) -> Iterable[Finding]:
     """A port without a link is one without a cable, unless the same port of another host has one."""
-    used = {str(hca) for _, health in evidence.health for hca in health.hcas if hca.state == _ACTIVE}
-    for entry, health in evidence.health:
+    used = {str(hca) for _, health in HEALTH.each(evidence) for hca in health.hcas if hca.state == _ACTIVE}
+    for entry, health in HEALTH.each(evidence):
         wrong = [hca for hca in health.hcas if hca.state != _ACTIVE and (hca.state != "DOWN" or str(hca) in used)]
         if wrong:
             told = [f"{hca} is {hca.state} ({_MEANINGS.get(hca.state, 'not in use')})" for hca in wrong]
@@ -31,11 +32,13 @@ def _active(evidence: Evidence) -> Iterable[Finding]:
 
 def _alike(evidence: Evidence) -> Iterable[Finding]:
     """Which ports there are; then each port that is active on several hosts by itself."""
-    names = {entry.name: " ".join(str(hca) for hca in health.hcas) for entry, health in evidence.health}
+    names = {entry.name: " ".join(str(hca) for hca in health.hcas) for entry, health in HEALTH.each(evidence)}
     usual, odd = odd_ones(names)
     for host, found in odd.items():
         yield warn(host, f"has the ports {found or 'none'}, most have {usual or 'none'}")
-    active = [(entry.name, hca) for entry, health in evidence.health for hca in health.hcas if hca.state == _ACTIVE]
+    active = [
+        (entry.name, hca) for entry, health in HEALTH.each(evidence) for hca in health.hcas if hca.state == _ACTIVE
+    ]
     for port in dict.fromkeys(str(hca) for _, hca in active):
         same = {host: hca for host, hca in active if str(hca) == port}
         yield from _differing(port, {host: f"{hca.link_layer} at {hca.rate_gbit} Gbit/s" for host, hca in same.items()})
@@ -55,7 +58,7 @@ CHECKS = (
         category=CATEGORY,
         title="InfiniBand and RoCE ports are active",
         judge=_active,
-        needs=("health",),
+        needs=(HEALTH,),
         symptom="NCCL falls back to sockets (NET/Socket in its log), a tenth of the speed; or ibv_modify_qp failed",
         fix="look at cable and switch, and for INIT at the subnet manager (`ibstat`); or leave it out by NCCL_IB_HCA",
     ),
@@ -64,7 +67,7 @@ CHECKS = (
         category=CATEGORY,
         title="the same InfiniBand and RoCE ports everywhere",
         judge=_alike,
-        needs=("health",),
+        needs=(HEALTH,),
         after=("hca-active",),
         symptom="NCCL takes other rails on other hosts: slow, or a hang; Call to ibv_modify_qp failed with 110",
         fix="name what all have in NCCL_IB_HCA, and for RoCE NCCL_IB_GID_INDEX per host, both in clusterddp_env",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.network import CATEGORY, is_loopback
 from clusterddp.checks.model import Check, Finding, warn
+from clusterddp.checks.needs import DIALLED, ELECTION, FACTS, HEALTH, looked_up
 from clusterddp.facts import NCCL, gloo_cards, is_virtual, nccl_cards
 
 if TYPE_CHECKING:
@@ -22,19 +23,14 @@ _PINNED = "(runs of clusterddp pin it)"
 
 def _election(evidence: Evidence) -> Iterable[Finding]:
     """Of each endpoint just the first host must say that it is it; nodes on its own machine say so too."""
-    asked: list[Seen] = []
-    for seen in evidence.hosts:
-        if seen.nameless:
-            yield Finding(verdict="skipped", hosts=(seen.name,), message="because of names")
-        else:
-            asked.append(seen)
+    asked = evidence.hosts
     first = asked[0] if asked else None
     if first is None or first.facts is None or len({seen.facts.boot for seen in asked if seen.facts}) < 2:
         return
     nobodys: list[str] = []
     several: dict[tuple[str, ...], list[str]] = {}
-    for endpoint in first.elected or {}:
-        takers = [seen for seen in asked if (seen.elected or {}).get(endpoint)]
+    for endpoint in ELECTION.of(first) or {}:
+        takers = [seen for seen in asked if (ELECTION.of(seen) or {}).get(endpoint)]
         wrong = tuple(one.name for one in takers if one.facts and one.facts.boot != first.facts.boot)
         if not takers:
             nobodys.append(endpoint)
@@ -49,7 +45,7 @@ def _election(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _why(seen: Seen) -> str:
-    own = seen.health.names.get(seen.facts.hostname) if seen.health and seen.facts else None
+    own = looked_up(seen, seen.facts.hostname) if seen.facts else None
     loops = [address for address in own.addresses if is_loopback(address)] if own else []
     return f": its own name means {loops[0]} there" if loops else ""
 
@@ -60,7 +56,7 @@ def _card_choice(evidence: Evidence) -> Iterable[Finding]:
         chosen = where.get(seen.name)
         if chosen is None or chosen.loopback or seen.facts is None:
             continue  # one host, or nodes of one machine
-        own_name = seen.health.names.get(seen.facts.hostname) if seen.health else None
+        own_name = looked_up(seen, seen.facts.hostname)
         told = [*_nccl(seen.facts, chosen.name), *_gloo(gloo_cards(seen.facts, own_name), chosen.name)]
         if told:
             yield warn(seen.name, f"{' and '.join(told)}; runs of clusterddp set {chosen.name}")
@@ -94,7 +90,7 @@ CHECKS = (
         category=CATEGORY,
         title="a torchrun by hand would find one host for its store",
         judge=_election,
-        needs=("facts", "health", "election"),
+        needs=(FACTS, HEALTH, ELECTION),
         after=("python", "torch"),
         symptom="a torchrun started by hand fails after 140 s: RendezvousConnectionError",
         fix="by hand: --rdzv-conf is_host=1 on the first host, is_host=0 on the others; or mend /etc/hosts",
@@ -104,7 +100,7 @@ CHECKS = (
         category=CATEGORY,
         title="NCCL and gloo by themselves would take the card that runs set",
         judge=_card_choice,
-        needs=("facts", "health", "dialled"),
+        needs=(FACTS, HEALTH, DIALLED),
         after=("network",),
         symptom="a job started by hand: No route to host, connectFullMesh failed, or a hang in the first collective",
         fix="by hand: export NCCL_SOCKET_IFNAME==CARD and GLOO_SOCKET_IFNAME=CARD on each host",

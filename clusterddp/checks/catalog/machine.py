@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.checks.model import Check, Finding, fail, for_facts, for_health, odd_ones, unknown, warn
+from clusterddp.checks.model import Check, Finding, fail, for_each, for_facts, odd_ones, unknown, warn
+from clusterddp.checks.needs import FACTS, HEALTH, RUNS
 from clusterddp.facts import workers
 
 if TYPE_CHECKING:
@@ -86,10 +87,11 @@ def _cores(entry: HostEntry, facts: Facts) -> Finding | None:
 
 def _cgroup(evidence: Evidence) -> Iterable[Finding]:
     for seen in evidence.hosts:
-        if not seen.facts or not seen.health or not seen.health.cgroup:
+        health = HEALTH.of(seen)
+        if not seen.facts or not health or not health.cgroup:
             yield unknown(seen.name, "could not look: the host does not tell its control groups")
             continue
-        group, count = seen.health.cgroup, workers(seen.entry, seen.facts)
+        group, count = health.cgroup, workers(seen.entry, seen.facts)
         tight = []
         if group.cpu_thousandths is not None and group.cpu_thousandths < count * 1000:
             tight.append(f"{group.cpu_thousandths / 1000:.3g} CPUs")
@@ -163,7 +165,7 @@ CHECKS = (
         category=CATEGORY,
         title="every host is a machine of its own",
         judge=_same,
-        needs=("facts",),
+        needs=(FACTS,),
         symptom="half as many GPUs for each node; torchrun by hand: Duplicate GPU detected, or CUDA out of memory",
         fix="remove one of them from the inventory, or give each its own clusterddp_gpus",
     ),
@@ -172,7 +174,7 @@ CHECKS = (
         category=CATEGORY,
         title="every machine has a name of its own",
         judge=_hostnames,
-        needs=("facts",),
+        needs=(FACTS,),
         symptom="torchrun by hand hangs silently; logs and metrics of the hosts get mixed up",
         fix="hostnamectl set-hostname, another on each",
     ),
@@ -181,7 +183,7 @@ CHECKS = (
         category=CATEGORY,
         title="the clocks agree",
         judge=_clocks,
-        needs=("facts",),
+        needs=(FACTS,),
         symptom="torchrun's c10d takes live nodes for dead: agents that never end, jobs that shrink to one host",
         fix="start chrony or systemd-timesyncd on it",
     ),
@@ -190,7 +192,7 @@ CHECKS = (
         category=CATEGORY,
         title="the same cores and memory everywhere",
         judge=_hardware,
-        needs=("facts",),
+        needs=(FACTS,),
         symptom="all ranks wait for those on the slowest host",
         fix="nothing, if it is meant; else look at cgroups and at memory that is missing",
     ),
@@ -198,8 +200,8 @@ CHECKS = (
         name="memory",
         category=CATEGORY,
         title="there is memory to be had",
-        judge=for_health(_memory),
-        needs=("health",),
+        judge=for_each(HEALTH, _memory),
+        needs=(HEALTH,),
         symptom="a worker killed by SIGKILL, exit code 137: the kernel's out-of-memory killer",
         fix="see who uses it (`ps aux --sort=-rss`)",
     ),
@@ -208,7 +210,7 @@ CHECKS = (
         category=CATEGORY,
         title="no more workers than cores",
         judge=for_facts(_cores),
-        needs=("facts",),
+        needs=(FACTS,),
         after=("python", "torch", "gpus"),
         symptom="slow steps: workers wait for a core",
         fix="lower clusterddp_nproc, or raise the CPU limit of the container",
@@ -218,7 +220,7 @@ CHECKS = (
         category=CATEGORY,
         title="control groups leave each worker a CPU and memory",
         judge=_cgroup,
-        needs=("facts", "health"),
+        needs=(FACTS, HEALTH),
         after=("python", "torch", "gpus"),
         symptom="slow steps on this host alone, or a worker killed by SIGKILL, exit code 137",
         fix="raise the container's or the slice's limits (memory.max, cpu.max), or lower clusterddp_nproc",
@@ -228,7 +230,7 @@ CHECKS = (
         category=CATEGORY,
         title="shared memory (/dev/shm) is large enough",
         judge=for_facts(_shm),
-        needs=("facts",),
+        needs=(FACTS,),
         symptom="DataLoader worker is killed by signal: Bus error, or unable to allocate shared memory",
         fix="mount it larger (`mount -o remount,size=8g /dev/shm`, --shm-size of a container), or remove stale files",
     ),
@@ -236,8 +238,8 @@ CHECKS = (
         name="limits",
         category=CATEGORY,
         title="limits of files, processes and locked memory",
-        judge=for_health(_limits),
-        needs=("health",),
+        judge=for_each(HEALTH, _limits),
+        needs=(HEALTH,),
         symptom="Too many open files, or can't start new thread",
         fix="raise it in /etc/security/limits.d and log in anew",
     ),
@@ -246,7 +248,7 @@ CHECKS = (
         category=CATEGORY,
         title="what is started outlives the login",
         judge=for_facts(_lingering),
-        needs=("facts",),
+        needs=(FACTS,),
         symptom="could not unlink the shared memory file /torch_…, once SSH has ended",
         fix="loginctl enable-linger",
     ),
@@ -255,7 +257,7 @@ CHECKS = (
         category=CATEGORY,
         title="no run is live",
         judge=_runs,
-        needs=("runs",),
+        needs=(RUNS,),
         symptom="two jobs at half the speed each, or CUDA out of memory",
         fix="nothing, if it is meant; `clusterddp runs` shows them, `clusterddp stop` ends one",
     ),
@@ -264,7 +266,7 @@ CHECKS = (
         category=CATEGORY,
         title="no run has left processes",
         judge=_leftovers,
-        needs=("runs",),
+        needs=(RUNS,),
         symptom="CUDA out of memory, or Address already in use",
     ),
 )

@@ -11,6 +11,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.model import Check, Finding, fail, for_facts, odd_ones, unknown, warn
+from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, NETWORK, looked_up
 from clusterddp.facts import BLACK_HOLE, GLOO, NCCL, fits
 from clusterddp.text.folding import collapsed, few
 
@@ -31,7 +32,7 @@ def _own_name(evidence: Evidence) -> Iterable[Finding]:
     if len({facts.boot for _, facts in evidence.facts}) < 2:
         return  # nodes on one machine meet on the loopback
     for seen, name in _looked_up(evidence):
-        told = seen.health.names.get(name) if seen.health else None
+        told = looked_up(seen, name)
         if told is None or seen.facts is None:
             yield unknown(seen.name, f"could not look: nobody asked for {name}")
             continue
@@ -51,9 +52,9 @@ def _names(evidence: Evidence) -> Iterable[Finding]:
     for seen in evidence.hosts:
         wrong: dict[str, list[str]] = {}
         for other in evidence.hosts:
-            if not other.facts or not seen.facts or not seen.health or other.facts.boot == seen.facts.boot:
+            if not other.facts or not seen.facts or HEALTH.of(seen) is None or other.facts.boot == seen.facts.boot:
                 continue
-            told = seen.health.names.get(other.facts.hostname)
+            told = looked_up(seen, other.facts.hostname)
             if told is None:
                 wrong.setdefault("was not looked up", []).append(other.facts.hostname)
             elif not told.addresses:
@@ -167,7 +168,7 @@ def culprits(failures: Sequence[Failure]) -> tuple[str, ...]:
 
 
 def _taken(evidence: Evidence) -> Iterable[Finding]:
-    for entry, health in evidence.health:
+    for entry, health in HEALTH.each(evidence):
         first, last = entry.ports
         free = last - first + 1 - len(health.taken)
         if free < _LEAST_PORTS:
@@ -192,7 +193,7 @@ CHECKS = (
         category=CATEGORY,
         title="every host's own name means an address of its own",
         judge=_own_name,
-        needs=("facts", "health"),
+        needs=(FACTS, HEALTH),
         symptom="connectFullMesh failed: Connection refused, remote=[127.0.1.1]; torchrun by hand fails after 140 s",
         fix="give the name its real address in /etc/hosts (runs of clusterddp use addresses and cards, not names)",
     ),
@@ -201,7 +202,7 @@ CHECKS = (
         category=CATEGORY,
         title="every host knows every host's name",
         judge=_names,
-        needs=("facts", "health"),
+        needs=(FACTS, HEALTH),
         symptom="Name or service not known, or a first step that takes ten seconds longer",
         fix="put the hosts into /etc/hosts there, or mend the name server in /etc/resolv.conf",
     ),
@@ -210,7 +211,7 @@ CHECKS = (
         category=CATEGORY,
         title="NCCL and gloo are told cards that are there",
         judge=for_facts(_interface),
-        needs=("facts",),
+        needs=(FACTS,),
         symptom="Unable to find address for: eno1, or Bootstrap : no socket interface found",
         fix="unset it, or set clusterddp_interface for this host (`ip -br addr` lists its cards)",
     ),
@@ -219,7 +220,7 @@ CHECKS = (
         category=CATEGORY,
         title=_TITLE,
         judge=_network,
-        needs=("facts", "network"),
+        needs=(FACTS, NETWORK),
         symptom="The client socket has timed out, No route to host, or a hang: workers use ephemeral ports",
         fix="let TCP through between the hosts on all ports, or set clusterddp_interface to a network that does",
     ),
@@ -228,7 +229,7 @@ CHECKS = (
         category=CATEGORY,
         title="clusterddp_ports are open between all hosts",
         judge=_ports,
-        needs=("facts", "dialled"),
+        needs=(FACTS, DIALLED),
         symptom="RendezvousTimeoutError, or RendezvousConnectionError: The client socket has timed out",
         fix="let TCP to clusterddp_ports through between the hosts",
     ),
@@ -237,7 +238,7 @@ CHECKS = (
         category=CATEGORY,
         title="there are free ports in clusterddp_ports",
         judge=_taken,
-        needs=("health",),
+        needs=(HEALTH,),
         symptom="Address already in use",
         fix="see who listens (`ss -ltnp`), or set clusterddp_ports to another range",
     ),
@@ -246,7 +247,7 @@ CHECKS = (
         category=CATEGORY,
         title="one MTU on the cards used",
         judge=lambda evidence: _alike(evidence, "mtu", "an MTU of", ""),
-        needs=("facts", "dialled"),
+        needs=(FACTS, DIALLED),
         symptom="RDMA over Ethernet breaks; TCP only slows down",
         fix="set the same MTU on all cards of the network",
     ),
@@ -255,7 +256,7 @@ CHECKS = (
         category=CATEGORY,
         title="one link speed on the cards used",
         judge=lambda evidence: _alike(evidence, "speed_mbit", "a link of", " Mbit/s"),
-        needs=("facts", "dialled"),
+        needs=(FACTS, DIALLED),
         symptom="every step takes as long as on the slowest link",
         fix="look at cable and switch port (`ethtool CARD`)",
     ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.network import CATEGORY, culprits, is_loopback, listed
 from clusterddp.checks.model import Check, Finding, unknown, warn
+from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, looked_up
 from clusterddp.facts import BLACK_HOLE, OK
 from clusterddp.text.folding import collapsed, few
 
@@ -145,8 +146,8 @@ def _name_addresses(evidence: Evidence) -> Iterable[Finding]:
 
 def _dead(evidence: Evidence, seen: Seen, other: Seen) -> Iterable[tuple[str, str]]:
     own = {one.address for one in other.facts.addresses if not one.loopback} if other.facts else set()
-    looked_up = seen.health.names.get(other.facts.hostname) if seen.health and other.facts else None
-    told = looked_up.addresses if looked_up else ()
+    own_name = looked_up(seen, other.facts.hostname) if other.facts else None
+    told = own_name.addresses if own_name else ()
     if not own & set(told):
         return  # the check of names speaks of it
     unreached = evidence.network.unreached if evidence.network else {}
@@ -163,7 +164,7 @@ CHECKS = (
         category=CATEGORY,
         title="packets of full size pass between all hosts",
         judge=_black_hole,
-        needs=("facts", "dialled"),
+        needs=(FACTS, DIALLED),
         after=("network",),
         symptom="the group is made, small all-reduces work, and the first large one times out",
         fix="lower the MTU of the cards to what the path carries (`ip link set CARD mtu 1400`), or mend the switch, "
@@ -174,7 +175,7 @@ CHECKS = (
         category=CATEGORY,
         title="no way between two hosts loses packets",
         judge=_loss,
-        needs=("facts", "dialled"),
+        needs=(FACTS, DIALLED),
         after=("network", "black-hole"),
         symptom="every step waits for the one host whose packets are sent again and again",
         fix="look at cable, switch port and duplex (`ip -s link`, `ethtool -S CARD`)",
@@ -184,7 +185,7 @@ CHECKS = (
         category=CATEGORY,
         title="no host is far from the others",
         judge=_latency,
-        needs=("facts", "dialled"),
+        needs=(FACTS, DIALLED),
         after=("network",),
         symptom="small collectives take milliseconds; steps are slow although the links are fast",
         fix="look at the route between them (`traceroute`): a tunnel, a VPN or another site lies in between",
@@ -194,7 +195,7 @@ CHECKS = (
         category=CATEGORY,
         title="every address of a host's name leads to it",
         judge=_name_addresses,
-        needs=("facts", "health", "dialled"),
+        needs=(FACTS, HEALTH, DIALLED),
         after=("network",),
         symptom="a first step that takes minutes longer: a dead address (often IPv6) is tried before the good one",
         fix="take it out of DNS or /etc/hosts, or set NCCL_SOCKET_FAMILY=AF_INET",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog import gpus
 from clusterddp.checks.model import Check, Finding, fail, unknown, warn
+from clusterddp.checks.needs import BENCH, DIALLED, FACTS, HEALTH, PAIRS, RUNS
 from clusterddp.facts import slowness
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ CHECKS = (
         category=CATEGORY,
         title="nothing else computes on the hosts",
         judge=busy,
-        needs=("facts", "health", "runs", "bench"),
+        needs=(FACTS, HEALTH, RUNS, BENCH),
         after=("busy-gpus",),
         symptom="measurements that mean nothing, and a job of somebody else's that is slowed down",
         fix="wait for its end, or stop it; then measure",
@@ -100,7 +101,7 @@ CHECKS = (
         category=CATEGORY,
         title="TCP flows equally fast between all hosts",
         judge=_bandwidth,
-        needs=("facts", "dialled", "pairs"),
+        needs=(FACTS, DIALLED, PAIRS),
         after=("idle", "network", "ports"),
         symptom="every step takes as long as on the slowest way",
         fix="look at cable, switch port and errors of the card (`ethtool -S CARD`), and at other traffic",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog import connectivity, gpus, machine, network, software, storage
 from clusterddp.checks.model import Check, Finding, unknown, warn
+from clusterddp.checks.needs import DIALLED, FACTS, REHEARSAL
 from clusterddp.text.folding import collapsed
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ CHECKS = (
         category=CATEGORY,
         title="a small job of one process a host runs through",
         judge=_judge,
-        needs=("facts", "dialled", "rehearsal"),
+        needs=(FACTS, DIALLED, REHEARSAL),
         after=CAUSES,
         symptom="the job hangs or fails at the same place",
         fix="look at the stage it came to: `clusterddp run --debug-comm` of any script shows what NCCL and gloo do",

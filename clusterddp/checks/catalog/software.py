@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.model import Check, Finding, fail, for_facts, odd_ones, unknown, warn
+from clusterddp.checks.needs import ASKED, FACTS, HEALTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,7 +34,8 @@ def _stale(entry: HostEntry, facts: Facts) -> Finding | None:
 
 def _login(evidence: Evidence) -> Iterable[Finding]:
     for seen in evidence.hosts:
-        facts, login = seen.facts, seen.health and seen.health.login
+        health = HEALTH.of(seen)
+        facts, login = seen.facts, health and health.login
         if not facts or not login or seen.entry.python or seen.entry.setup:
             continue  # what the inventory says is meant
         if login.error:
@@ -95,7 +97,7 @@ CHECKS = (
         category=CATEGORY,
         title="the setup lines run, and the host tells its facts",
         judge=_setup,
-        needs=("asked",),
+        needs=(ASKED,),
         after=("connection", "host-keys", "helper"),
         symptom="cannot open shared object file, or a python without the job's packages",
         fix="run the lines of clusterddp_setup in `bash -l` on the host",
@@ -105,7 +107,7 @@ CHECKS = (
         category=CATEGORY,
         title="no variable of another launcher is set",
         judge=for_facts(_stale),
-        needs=("facts",),
+        needs=(FACTS,),
         symptom="a script started by hand takes another job's MASTER_ADDR, RANK or PET_* and waits for peers",
         fix="remove them from the login's rc files and clusterddp_setup; `run` itself drops them",
     ),
@@ -114,7 +116,7 @@ CHECKS = (
         category=CATEGORY,
         title="there is an interpreter to train with",
         judge=for_facts(_python),
-        needs=("facts",),
+        needs=(FACTS,),
         symptom="command not found, exit code 127",
         fix="set clusterddp_python to the interpreter that has torch, or bring it by clusterddp_setup",
     ),
@@ -123,7 +125,7 @@ CHECKS = (
         category=CATEGORY,
         title="a job's Python is what a login finds, or what the inventory says",
         judge=_login,
-        needs=("facts", "health"),
+        needs=(FACTS, HEALTH),
         after=("python",),
         symptom="ModuleNotFoundError in a job for what can be imported by hand",
         fix="set clusterddp_python to the one that is meant; profiles are not read for commands over SSH",
@@ -133,7 +135,7 @@ CHECKS = (
         category=CATEGORY,
         title="one version of Python",
         judge=equal("Python", lambda facts: facts.python_version, "warn"),
-        needs=("facts",),
+        needs=(FACTS,),
         after=("python",),
         symptom="pickles and imports that work on one host and fail on another",
         fix="use the same environment on all hosts",
@@ -143,7 +145,7 @@ CHECKS = (
         category=CATEGORY,
         title="torch can be imported",
         judge=for_facts(_torch),
-        needs=("facts",),
+        needs=(FACTS,),
         after=("python",),
         symptom="ModuleNotFoundError: No module named 'torch'",
         fix="install torch there, or set clusterddp_python to the interpreter that has it",
@@ -153,7 +155,7 @@ CHECKS = (
         category=CATEGORY,
         title="one version and build of torch",
         judge=equal("torch", _torch_build, "fail"),
-        needs=("facts",),
+        needs=(FACTS,),
         after=("python", "torch"),
         symptom="collectives that hang or fail in odd ways, undefined symbol",
         fix="install the same torch, CUDA build included, on all hosts",
@@ -163,7 +165,7 @@ CHECKS = (
         category=CATEGORY,
         title="one version of NCCL",
         judge=equal("NCCL", _nccl, "fail"),
-        needs=("facts",),
+        needs=(FACTS,),
         after=("python", "torch", "torch-equal"),
         symptom="Mismatched NCCL version detected, or family N is neither AF_INET nor AF_INET6",
         fix="use the NCCL that comes with torch: clear LD_LIBRARY_PATH and LD_PRELOAD of another one",
@@ -173,7 +175,7 @@ CHECKS = (
         category=CATEGORY,
         title="torch has the backends that its hosts need",
         judge=for_facts(_backends),
-        needs=("facts",),
+        needs=(FACTS,),
         after=("python", "torch"),
         fix="install a build of torch that has them",
     ),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.machine import identity
-from clusterddp.checks.model import Check, Finding, fail, for_health, unknown, warn
+from clusterddp.checks.model import Check, Finding, fail, for_each, unknown, warn
+from clusterddp.checks.needs import FACTS, HEALTH, SHARED
 from clusterddp.sync.files import shown
 from clusterddp.text.folding import few
 
@@ -96,7 +97,7 @@ def _shared(evidence: Evidence) -> Iterable[Finding]:
     for key in _SHARED:
         groups: dict[tuple[str, ...], None] = {}
         for seen in evidence.hosts:
-            others = (seen.shared or {}).get(key, ())
+            others = (SHARED.of(seen) or {}).get(key, ())
             group = [
                 name
                 for name, machine in machines.items()
@@ -104,10 +105,12 @@ def _shared(evidence: Evidence) -> Iterable[Finding]:
             ]
             if len(group) > 1:
                 groups.setdefault(tuple(group))
-        known = {entry.name for entry, health in evidence.health if (one := health.folders.get(key)) and one.network}
+        known = {
+            entry.name for entry, health in HEALTH.each(evidence) if (one := health.folders.get(key)) and one.network
+        }
         yield from (_common(key, group, known=set(group) <= known) for group in groups)
     for seen in evidence.hosts:
-        if seen.shared is None or set(seen.shared) < set(_SHARED):
+        if set(SHARED.of(seen) or ()) < set(_SHARED):
             yield unknown(seen.name, "could not look: a mark could not be left in its folders")
 
 
@@ -127,8 +130,8 @@ CHECKS = (
         name="mounts",
         category=CATEGORY,
         title="the folders of a run answer",
-        judge=for_health(_mounts),
-        needs=("health",),
+        judge=for_each(HEALTH, _mounts),
+        needs=(HEALTH,),
         symptom="processes that hang in state D and cannot be killed, or Stale file handle",
         fix="mount it anew (`mount -o remount`, `umount -l`), and see that the file server lives",
     ),
@@ -136,8 +139,8 @@ CHECKS = (
         name="disk",
         category=CATEGORY,
         title="there is room for code, logs and checkpoints",
-        judge=for_health(_disk),
-        needs=("health",),
+        judge=for_each(HEALTH, _disk),
+        needs=(HEALTH,),
         after=("mounts",),
         symptom="No space left on device, in the middle of a checkpoint",
         fix="free some (`df -h`, `df -i`), or set clusterddp_workdir and clusterddp_state to a larger disk",
@@ -146,8 +149,8 @@ CHECKS = (
         name="writable",
         category=CATEGORY,
         title="the folders of a run can be written",
-        judge=for_health(_writable),
-        needs=("health",),
+        judge=for_each(HEALTH, _writable),
+        needs=(HEALTH,),
         after=("mounts", "disk"),
         symptom="Read-only file system, or Permission denied",
         fix="mend owner and mode, or set clusterddp_workdir and clusterddp_state to folders of your own",
@@ -156,8 +159,8 @@ CHECKS = (
         name="write-time",
         category=CATEGORY,
         title="a small file is on disk at once",
-        judge=for_health(_slow),
-        needs=("health",),
+        judge=for_each(HEALTH, _slow),
+        needs=(HEALTH,),
         after=("mounts", "disk", "writable"),
         symptom="all ranks wait while one of them writes its checkpoint",
         fix="see what else uses that disk (`iostat -x 1`), or set clusterddp_workdir and clusterddp_state to another",
@@ -166,8 +169,8 @@ CHECKS = (
         name="code",
         category=CATEGORY,
         title="the project's code is as it was synced",
-        judge=for_health(_code),
-        needs=("health",),
+        judge=for_each(HEALTH, _code),
+        needs=(HEALTH,),
         after=("mounts",),
         symptom="ranks that differ: shapes or collectives that do not match, a fix that works on one host only",
         fix="make the change in the project: the next run puts its files there, and keeps those aside",
@@ -176,8 +179,8 @@ CHECKS = (
         name="local-state",
         category=CATEGORY,
         title="state and workdir lie on local disks",
-        judge=for_health(_state_place),
-        needs=("health",),
+        judge=for_each(HEALTH, _state_place),
+        needs=(HEALTH,),
         after=("mounts",),
         symptom="training stands still when the file server does; hosts overwrite each other's files",
         fix="nothing, if it is meant: the hosts share what they write; else set clusterddp_workdir",
@@ -187,7 +190,7 @@ CHECKS = (
         category=CATEGORY,
         title="the hosts have folders of their own",
         judge=_shared,
-        needs=("facts", "health", "shared"),
+        needs=(FACTS, HEALTH, SHARED),
         after=("mounts", "disk", "writable", "local-state"),
         symptom="syncs that overwrite each other, logs that stop when one file server does or one quota is used up",
         fix="set clusterddp_workdir to a folder of each host's own, or to one on a network file system",

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from clusterddp.checks.catalog import TABLE
 from clusterddp.checks.engine import judge, select
-from clusterddp.checks.evidence import Evidence, Seen
-from clusterddp.checks.model import Check, worst
+from clusterddp.checks.evidence import Answer, Evidence, Seen
+from clusterddp.checks.model import Check, Finding, Need, fail, for_each, worst
+from clusterddp.checks.needs import HEALTH
 from clusterddp.doctor.explain import explain
 from clusterddp.errors import HelperError, UnreachableError, UsageError
 from clusterddp.runs.known_messages import TABLE as MESSAGES
 from clusterddp.text.folding import collapsed
 from tests.unit.anything import HOSTS, Anything
-from tests.unit.evidence_made import cluster, health, seen
+from tests.unit.evidence_made import cluster, health, raised, seen, with_answers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clusterddp.inventory import HostEntry
 
 PAGE = Path(__file__).parents[3] / "docs" / "checks.md"
 NAMES = [check.name for check in TABLE]
@@ -140,7 +147,7 @@ def test_a_log_is_explained_by_its_known_messages() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_no_check_raises_whatever_is_true(seed: int) -> None:
     for number in range(10):
-        results = judge(Anything(10 * seed + number).evidence(), select(bench=True))
+        results = judge(Anything(10 * seed + number).evidence(), select(bench=True), raised)
         for check in TABLE:
             own = [result for result in results if result.name == check.name]
             assert {host for result in own for host in result.hosts} == set(HOSTS), check.name
@@ -149,10 +156,47 @@ def test_no_check_raises_whatever_is_true(seed: int) -> None:
             assert (result.verdict in ("fail", "warn")) == bool(result.fix or result.symptom), result
 
 
+def test_a_check_that_raises_is_unknown_and_the_others_stand() -> None:
+    def broken(_: Evidence) -> Iterable[Finding]:
+        yield fail("gpu01", "half of it was said")
+        raise ZeroDivisionError("a bug")
+
+    table = [replace(check, judge=broken) if check.name == "shm" else check for check in select()]
+    caught: list[tuple[Exception, str]] = []
+    results = judge(cluster(), table, lambda *one: caught.append(one))
+    (own,) = [result for result in results if result.name == "shm"]
+    assert (own.verdict, own.hosts, own.message) == (
+        "unknown",
+        ("gpu01", "gpu02", "gpu03"),
+        "internal error in shm",
+    )
+    assert [(type(error), words) for error, words in caught] == [(ZeroDivisionError, "the check shm")]
+    assert [result for result in results if result.name != "shm"] == [
+        result for result in judge(cluster(), select()) if result.name != "shm"
+    ]
+
+
+def test_a_need_is_told_missing_by_its_own_entry_alone() -> None:
+    own: Need[int] = Need(name="own", operation="own")
+    check = Check(name="new", category="Machines", title="all is new", judge=for_each(own, odd), needs=(own,))
+    one, two, three = cluster().hosts
+    evidence = cluster(with_answers(one, {own: 2}), with_answers(two, {own: 3}), three)
+    evidence = replace(evidence, hosts=(*evidence.hosts[:2], with_answers(three, {own: Answer(error="no answer")})))
+    assert [(one.verdict, one.hosts, one.message) for one in judge(evidence, [check])] == [
+        ("fail", ("gpu02",), "3 is odd"),
+        ("unknown", ("gpu03",), "could not look: no answer"),
+        ("pass", ("gpu01",), "all is new"),
+    ]
+
+
+def odd(entry: HostEntry, number: int) -> Finding | None:
+    return fail(entry.name, f"{number} is odd") if number % 2 else None
+
+
 def test_anything_holds_every_field_of_the_evidence_filled() -> None:
     made = [Anything(seed).evidence() for seed in range(200)]
     seen = [host for evidence in made for host in evidence.hosts]
-    facts, healths = [one.facts for one in seen if one.facts], [one.health for one in seen if one.health]
+    facts, healths = [one.facts for one in seen if one.facts], [told for one in made for _, told in HEALTH.each(one)]
     for values in (made, seen, facts, healths):
         for field in dataclasses.fields(values[0]):
             assert any(getattr(value, field.name) for value in values), field.name

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from clusterddp.checks.catalog.gpu_trial import _built_for
 from clusterddp.checks.catalog.xid_table import MEANINGS, OF_PROGRAMS
 from clusterddp.checks.engine import judge, select
+from clusterddp.checks.evidence import Answer
+from clusterddp.checks.needs import GPU_HEALTH
 from clusterddp.errors import HelperError
 from clusterddp.facts import Card, GpuHealth, Owner, Peers, Start, Trial, Xid
-from tests.unit.evidence_made import card, cluster, gpu_health, said, seen, wrong
+from tests.unit.evidence_made import card, cluster, gpu_health, raised, said, seen, with_answers, wrong
 from tests.unit.facts_made import gpu_health_json, gpus
 
 if TYPE_CHECKING:
@@ -292,7 +294,7 @@ def test_a_setup_that_fails_leaves_the_trial_unknown() -> None:
 
 
 def test_a_host_that_told_nothing_of_its_gpus_is_unknown() -> None:
-    hosts = [replace(one, gpu_health=None, gpu_error="took too long") for one in with_gpus().hosts]
+    hosts = [with_answers(one, {GPU_HEALTH: Answer(error="took too long")}) for one in with_gpus().hosts]
     found = said(replace(with_gpus(), hosts=tuple(hosts)))
     assert {verdict for _, verdict, _ in found} == {"unknown"}
     assert {"nvidia-smi", "xids", "gpu-start"} <= {name for name, _, _ in found}
@@ -351,7 +353,8 @@ made_trials = st.builds(
     )
 )
 def test_no_check_of_gpus_raises_whatever_is_true(health: GpuHealth) -> None:
-    results = judge(cluster(replace(seen("gpu02", *NAMES, devices=2), gpu_health=health)), select(only=["GPUs"]))
+    told = with_answers(seen("gpu02", *NAMES, devices=2), {GPU_HEALTH: health})
+    results = judge(cluster(told), select(only=["GPUs"]), raised)
     for result in results:
         assert result.message
         assert (result.verdict in ("fail", "warn")) == bool(result.fix or result.symptom)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from clusterddp.checks.engine import judge, select
-from clusterddp.checks.evidence import Evidence, RunSeen
+from clusterddp.checks.evidence import Answer, Evidence, RunSeen
+from clusterddp.checks.needs import RUNS, SHARED
 from clusterddp.facts import Cgroup, Login, TorchFacts, Write
-from tests.unit.evidence_made import cluster, folder, said, seen, wrong
+from tests.unit.evidence_made import cluster, folder, said, seen, with_answers, wrong
 from tests.unit.facts_made import interface
 
 NAMES = ("gpu01", "gpu02", "gpu03")
@@ -131,7 +132,7 @@ def sharing(key: str, *hosts: str, **fields: Any) -> Evidence:
     """A cluster in which some hosts see each other's marks in one of their folders."""
     own = [seen(name, *NAMES, **fields) for name in hosts]
     others = {name: tuple(other for other in hosts if other != name) for name in hosts}
-    return cluster(*(replace(one, shared={**(one.shared or {}), key: others[one.name]}) for one in own))
+    return cluster(*(with_answers(one, {SHARED: {**(SHARED.of(one) or {}), key: others[one.name]}}) for one in own))
 
 
 def test_folders_that_hosts_have_in_common_are_told_with_those_hosts() -> None:
@@ -164,7 +165,7 @@ def test_nodes_on_one_machine_may_share_all_they_have() -> None:
 
 def test_a_host_without_a_mark_is_unknown() -> None:
     for shared in (None, {"state": ()}):
-        blind = replace(seen("gpu02", *NAMES), shared=shared)
+        blind = with_answers(seen("gpu02", *NAMES), {SHARED: shared})
         assert said(cluster(blind)) == [("shared", "unknown", ("gpu02",))]
 
 
@@ -187,7 +188,7 @@ def test_a_disk_that_is_full_is_not_told_as_one_that_cannot_be_written() -> None
 
 def test_a_host_that_does_not_tell_its_runs_is_unknown_alone() -> None:
     live = RunSeen(run="abc", hosts=("gpu01", "gpu02"))
-    silent = replace(seen("gpu02", *NAMES), runs_error="the operation took too long")
+    silent = with_answers(seen("gpu02", *NAMES), {RUNS: Answer(error="the operation took too long")})
     assert said(cluster(silent, runs=(live,))) == [
         ("live-runs", "unknown", ("gpu02",)),
         ("live-runs", "warn", ("gpu01",)),

@@ -9,10 +9,11 @@ import pytest
 
 from clusterddp.checks.catalog import TABLE
 from clusterddp.checks.engine import judge, select
-from clusterddp.checks.evidence import Evidence, NetworkSeen, RunSeen, Seen
+from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RunSeen, Seen
+from clusterddp.checks.needs import DIALLED, HEALTH, NETWORK
 from clusterddp.errors import AuthenticationError, ClusterddpError, HelperError, HostKeyError, UnreachableError
 from clusterddp.facts import Lookup, Owner, TorchFacts
-from tests.unit.evidence_made import cluster, failure, folder, said, seen, wrong
+from tests.unit.evidence_made import cluster, failure, folder, said, seen, with_answers, wrong
 from tests.unit.facts_made import gpus, interface
 
 NAMES = ("gpu01", "gpu02", "gpu03")
@@ -56,7 +57,7 @@ def test_a_setup_that_fails_is_told_once() -> None:
 
 
 def test_a_host_that_could_not_be_looked_at_is_unknown() -> None:
-    blind = replace(seen("gpu02"), health=None, health_error="the operation took too long")
+    blind = with_answers(seen("gpu02"), {HEALTH: Answer(error="the operation took too long")})
     found = wrong(cluster(blind))
     assert {result.verdict for result in found} == {"unknown"}
     assert {"limits", "disk", "names"} <= {result.name for result in found}
@@ -69,7 +70,7 @@ def test_a_network_that_was_not_dialled_is_unknown() -> None:
     assert {(result.name, result.verdict) for result in found} == {
         (check.name, "unknown")
         for check in TABLE
-        if {"network", "dialled"} & set(check.needs) and check.name in {one.name for one in select()}
+        if {NETWORK, DIALLED} & set(check.needs) and check.name in {one.name for one in select()}
     }
 
 
@@ -120,7 +121,7 @@ def test_of_two_clocks_the_one_that_differs_from_ours_is_named() -> None:
 
 
 # (what gpu02's health is, what is said of it)
-HEALTH: list[tuple[dict[str, Any], str, str, str]] = [
+UNHEALTHY: list[tuple[dict[str, Any], str, str, str]] = [
     ({"limits": {"nofile": (256, 4096)}}, "limits", "warn", "nofile 256"),
     ({"limits": {"nproc": (512, 512)}}, "limits", "warn", "nproc 512"),
     ({"limits": {"memlock": (65536, 65536)}, "infiniband": True}, "limits", "fail", "memlock is 64 KiB"),
@@ -138,7 +139,9 @@ FOLDERS: list[tuple[dict[str, Any], str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "name", "verdict", "words"), HEALTH, ids=[f"{row[1]} {row[3]}" for row in HEALTH])
+@pytest.mark.parametrize(
+    ("fields", "name", "verdict", "words"), UNHEALTHY, ids=[f"{row[1]} {row[3]}" for row in UNHEALTHY]
+)
 def test_a_fault_in_the_health_is_named(fields: dict[str, Any], name: str, verdict: str, words: str) -> None:
     (result,) = wrong(unhealthy(**fields))
     assert (result.name, result.verdict, result.hosts) == (name, verdict, ("gpu02",))
@@ -159,7 +162,7 @@ def test_a_file_system_without_a_number_of_inodes_passes() -> None:
 
 
 def named(**names: Lookup) -> Evidence:
-    healthy = seen("gpu02", *NAMES).health
+    healthy = HEALTH.of(seen("gpu02", *NAMES))
     assert healthy
     return changed(health={"names": {**healthy.names, **names}})
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.checks.evidence import Answer
+from clusterddp.checks.needs import ELECTION, HEALTH
 from clusterddp.errors import HelperError
 from clusterddp.facts import Lookup, elected, gloo_cards, nccl_cards
-from tests.unit.evidence_made import cluster, seen, wrong
+from tests.unit.evidence_made import cluster, seen, with_answers, wrong
 from tests.unit.facts_made import gpus, interface, node
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def test_without_gpus_nobody_uses_nccl_and_with_a_setting_it_does_not_choose() -
 
 
 def test_a_name_on_another_card_is_what_gloo_would_take() -> None:
-    healthy = seen("gpu02", *NAMES).health
+    healthy = HEALTH.of(seen("gpu02", *NAMES))
     assert healthy
     names = {**healthy.names, "gpu02": Lookup(addresses=("172.17.0.1",))}
     sick = seen("gpu02", *NAMES, addresses=(LO, ETH, DOCKER), health={"names": names})
@@ -108,7 +109,7 @@ def test_a_name_on_another_card_is_what_gloo_would_take() -> None:
 def electing(**takers: dict[str, bool]) -> Evidence:
     """Three hosts asked for ``gpu01`` and 10.0.0.1; the first is it, unless told otherwise."""
     well = {name: {"gpu01": name == "gpu01", "10.0.0.1": name == "gpu01"} for name in NAMES}
-    return cluster(*(replace(seen(name, *NAMES), elected={**well, **takers}[name]) for name in NAMES))
+    return cluster(*(with_answers(seen(name, *NAMES), {ELECTION: {**well, **takers}[name]}) for name in NAMES))
 
 
 def test_one_host_that_takes_itself_for_the_endpoint_passes() -> None:
@@ -122,10 +123,10 @@ def test_an_endpoint_for_which_no_host_takes_itself_is_told_with_the_first_host(
 
 
 def test_a_name_that_is_the_loopback_is_told_as_the_cause() -> None:
-    healthy = seen("gpu01", *NAMES).health
+    healthy = HEALTH.of(seen("gpu01", *NAMES))
     assert healthy
     names = {**healthy.names, "gpu01": Lookup(addresses=("127.0.1.1",))}
-    first = replace(seen("gpu01", *NAMES, health={"names": names}), elected={"10.0.0.1": False})
+    first = with_answers(seen("gpu01", *NAMES, health={"names": names}), {ELECTION: {"10.0.0.1": False}})
     ((_, hosts, message),) = said(cluster(first), "host-election")
     assert hosts == ("gpu01",)
     assert message.startswith("no host takes itself for 10.0.0.1: its own name means 127.0.1.1 there")
@@ -138,17 +139,17 @@ def test_a_second_host_that_takes_itself_for_the_endpoint_is_the_one_named() -> 
 
 
 def test_nodes_of_one_machine_all_may_be_it() -> None:
-    twins = [replace(seen(name, *NAMES, boot="b"), elected={"gpu01": True}) for name in NAMES]
+    twins = [with_answers(seen(name, *NAMES, boot="b"), {ELECTION: {"gpu01": True}}) for name in NAMES]
     assert said(cluster(*twins), "host-election") == []
 
 
 def test_a_host_that_could_not_be_asked_is_unknown_and_one_without_names_is_skipped() -> None:
-    blind = replace(seen("gpu02", *NAMES), elected=None, elected_error="ImportError: no torch")
+    blind = with_answers(seen("gpu02", *NAMES), {ELECTION: Answer(error="ImportError: no torch")})
     ((verdict, hosts, message),) = said(cluster(blind), "host-election")
     assert (verdict, hosts, message) == ("unknown", ("gpu02",), "could not look: ImportError: no torch")
     silent = Lookup(error="no answer within 4 s")
     nameless: Seen = seen("gpu02", *NAMES, health={"names": dict.fromkeys(NAMES, silent)})
-    assert said(cluster(replace(nameless, elected={"gpu01": True})), "host-election") == []
+    assert said(cluster(with_answers(nameless, {ELECTION: {"gpu01": True}})), "host-election") == []
 
 
 def test_what_a_host_answers_is_checked() -> None:
@@ -162,7 +163,7 @@ def test_what_a_host_answers_is_checked() -> None:
 def test_an_election_that_a_dead_name_server_keeps_waiting_is_told_by_its_cause_alone() -> None:
     silent = dict.fromkeys(NAMES, Lookup(error="no answer within 4 s"))
     waits = seen("gpu02", *NAMES, health={"names": silent})
-    waits = replace(waits, elected=None, elected_error="no answer within 6 s")
+    waits = with_answers(waits, {ELECTION: Answer(error="no answer within 6 s")})
     assert said(cluster(waits), "host-election") == []
-    busy = replace(seen("gpu02", *NAMES), elected=None, elected_error="no answer within 6 s")
+    busy = with_answers(seen("gpu02", *NAMES), {ELECTION: Answer(error="no answer within 6 s")})
     assert said(cluster(busy), "host-election") == [("unknown", ("gpu02",), "could not look: no answer within 6 s")]

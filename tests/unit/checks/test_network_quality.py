@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks.engine import judge, select
+from clusterddp.checks.needs import HEALTH
 from clusterddp.facts import Lookup
 from tests.unit.evidence_made import cluster, failure, pairs, said, seen, wrong
 from tests.unit.facts_made import interface
@@ -121,7 +122,7 @@ def test_what_no_kernel_tells_is_unknown() -> None:
 
 
 def named(address: str) -> Evidence:
-    healthy = seen("gpu02", *NAMES).health
+    healthy = HEALTH.of(seen("gpu02", *NAMES))
     assert healthy
     names = {**healthy.names, "gpu01": Lookup(addresses=("10.0.0.1", address))}
     return cluster(seen("gpu02", *NAMES, health={"names": names}))

@@ -116,7 +116,7 @@ def test_of_a_large_cluster_only_ways_that_are_not_well_are_drawn() -> None:
 
 
 def test_a_host_that_was_not_reached_stands_in_the_table_with_the_reason() -> None:
-    gone = replace(seen("gpu02"), error=UnreachableError("gpu02", "no route"), facts=None, health=None)
+    gone = replace(seen("gpu02"), error=UnreachableError("gpu02", "no route"), facts=None)
     found = read(3, (), gone)
     assert "no route" in found.text[found.text.index("Hosts") :]
 

@@ -100,11 +100,11 @@ def test_somebody_elses_process_on_a_gpu_that_the_run_takes_is_refused(monkeypat
     told = health(owners={77: Owner(user="bob", command="python")})
     asked: list[str] = []
 
-    def healths(hosts: Any, _facts: Any) -> list[Any]:
+    def ask(_need: Any, hosts: Any, _facts: Any) -> list[Any]:
         asked.extend(host.name for host in hosts)
         return [Outcome(name=host.name, value=told) for host in hosts]
 
-    monkeypatch.setattr(evidence, "healths", healths)
+    monkeypatch.setattr(evidence, "ask", ask)
     hosts, facts = hosts_of(MadeHost("gpu01", devices=2, gpus=tuple(used(1))), MadeHost("gpu02", devices=2))
     known = {name: outcome.get() for name, outcome in facts.items()}
 

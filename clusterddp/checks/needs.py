@@ -1,0 +1,187 @@
+"""What checks need, an entry each: what a host is asked, how its answer is read, what is said where it is missing.
+
+A need that only one file's checks have may stand beside them (``catalog/``); nothing else has to know of it.
+Not here: asking, and what several hosts tell together (clusterddp/probe/evidence.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.checks.model import NOT_ASKED, Need, blind, skipped
+from clusterddp.errors import HelperError
+from clusterddp.facts import GpuHealth, Health, elected, facts_request, job_paths
+from clusterddp.facts.gpu_assignment import FREE_MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from clusterddp.checks.evidence import Evidence, Seen
+    from clusterddp.checks.model import Asked, Culprits, Finding
+    from clusterddp.facts import Facts, Lookup
+
+
+def looked_up(seen: Seen, name: str) -> Lookup | None:
+    """What a host takes a name for; None where it did not tell."""
+    health = HEALTH.of(seen)
+    return health.names.get(name) if health else None
+
+
+def nameless(seen: Seen) -> bool:
+    """Whether a host could not look up every host's name; the check ``names`` tells why."""
+    health = HEALTH.of(seen)
+    return bool(health and any(one.error for one in health.names.values()))
+
+
+def _never(_: Evidence, __: Seen, ___: Culprits) -> Finding | None:
+    return None
+
+
+def _not_asked(_: Evidence, seen: Seen, __: Culprits) -> Finding | None:
+    return blind(seen.name, NOT_ASKED) if seen.facts is None and not seen.facts_error else None
+
+
+def _no_facts(_: Evidence, seen: Seen, culprits: Culprits) -> Finding | None:
+    if seen.facts is not None:
+        return None
+    told = seen.name in culprits.get("setup", {})
+    return skipped(seen.name, "because of setup") if told else blind(seen.name, seen.facts_error or NOT_ASKED)
+
+
+ASKED: Need[Any] = Need(name="asked", lack=_not_asked)  # for its facts, whatever came of it
+FACTS: Need[Any] = Need(name="facts", lack=_no_facts)
+
+
+def _health_arguments(asked: Asked) -> Mapping[str, Any]:
+    entry, own = asked.entry, asked.own
+    return {
+        "workdir": asked.workdir,
+        "tmp": own.places.get("TMPDIR") if own else None,
+        "code": asked.code,
+        "extensions": _extensions(own) if own else None,
+        "paths": list(job_paths(entry, own)) if own else [],
+        "login": not entry.python and not entry.setup,  # else it is meant whatever a login finds
+        "python": own.python if own else None,
+        "names": list(dict.fromkeys(one.hostname for one in asked.facts.values())),
+        "ports": list(entry.ports),
+        "pids": [pid for gpu in own.gpus for pid in gpu.processes] if own else [],
+    }
+
+
+def _extensions(facts: Facts) -> str:
+    """Where torch builds extensions in a job."""
+    cache = facts.places.get("XDG_CACHE_HOME") or "~/.cache"
+    return facts.places.get("TORCH_EXTENSIONS_DIR") or f"{cache}/torch_extensions"
+
+
+HEALTH: Need[Health] = Need(
+    name="health",
+    operation="health",
+    arguments=_health_arguments,
+    read=Health.from_json,
+    timeout=60.0,
+    without_facts=True,
+)
+
+
+def _election_arguments(asked: Asked) -> Mapping[str, Any]:
+    """The endpoints that a torchrun by hand would be given: the first host's own name, and its address."""
+    own, first = asked.own, next(iter(asked.facts.values()))
+    if own is None or own.python is None:
+        raise HelperError(asked.entry.name, (own and own.python_error) or "no interpreter to ask")
+    outward = [one.address for one in first.addresses if not one.loopback]
+    address = first.ssh_address if first.ssh_address in outward else next(iter(outward), None)
+    endpoints = [name for name in (first.hostname, address) if name]
+    return {**facts_request(asked.entry), "python": own.python, "torch": own.torch_folder, "endpoints": endpoints}
+
+
+def _no_vote(_: Evidence, seen: Seen, __: Culprits) -> Finding | None:
+    if nameless(seen):
+        return skipped(seen.name, "because of names")
+    return ELECTION.unanswered(seen) if ELECTION.of(seen) is None else None
+
+
+# By endpoint: this host takes itself for it. torch decides.
+ELECTION: Need[Mapping[str, bool]] = Need(
+    name="election", operation="election", arguments=_election_arguments, read=elected, lack=_no_vote
+)
+
+
+def _no_gpus(asked: Asked) -> GpuHealth | None:
+    """A host that has none, or whose driver said so already, is not asked; what should be there is another check's."""
+    own = asked.own
+    if own is None or own.gpus:
+        return None
+    listed = "nvidia-smi lists no GPU there" if own.pci_nvidia else "no NVIDIA GPU there"
+    return GpuHealth(reason=own.nvidia_error or listed)
+
+
+def _gpu_arguments(asked: Asked) -> Mapping[str, Any]:
+    tried = asked.own if asked.own and GPU_TRIAL.name in asked.needs and _can_be_tried(asked.own) else None
+    return {**facts_request(asked.entry), "devices": tried.devices if tried else 0}
+
+
+def _can_be_tried(own: Facts) -> bool:
+    """Whether torch may start the GPUs: a job that runs there may need the memory that a trial takes."""
+    free = all(not gpu.processes and (gpu.used_mib or 0) < FREE_MIB for gpu in own.gpus)
+    return bool(free and own.torch and own.torch.cuda and not own.torch.device_error)
+
+
+GPU_HEALTH: Need[GpuHealth] = Need(
+    name="gpu-health",
+    operation="gpu_health",
+    arguments=_gpu_arguments,
+    read=GpuHealth.from_json,
+    timeout=420.0,  # setup lines, GPUs started in a few waves, copies between them, each within its own limit
+    known=_no_gpus,
+)
+GPU_TRIAL: Need[Any] = Need(name="gpu-trial", lack=_never)  # with GPU_HEALTH: each GPU is tried by torch, too
+# State, workdir, home: the hosts whose it is too.
+SHARED: Need[Mapping[str, tuple[str, ...]]] = Need(name="shared", lack=_never)
+
+
+def _anywhere(words: Callable[[Evidence], str]) -> Callable[[Evidence, Seen, Culprits], Finding | None]:
+    """For a need that no host can have alone: what is said of each where ``words`` tells why it is missing."""
+    return lambda evidence, seen, _: blind(seen.name, why) if (why := words(evidence)) else None
+
+
+def _not_dialled(evidence: Evidence) -> str:
+    return "nothing was dialled" if evidence.network is None else ""
+
+
+def _no_dials(evidence: Evidence, seen: Seen, culprits: Culprits) -> Finding | None:
+    if evidence.network and evidence.network.error:
+        return skipped(seen.name, "because of network")
+    return NETWORK.missing(evidence, seen, culprits)
+
+
+def _no_runs(evidence: Evidence, seen: Seen, _: Culprits) -> Finding | None:
+    answer = seen.answers.get(RUNS.name)
+    if answer and answer.error:
+        return blind(seen.name, answer.error)
+    return blind(seen.name, "no host told its runs") if evidence.runs is None else None
+
+
+def _unmeasured(evidence: Evidence, seen: Seen, culprits: Culprits) -> Finding | None:
+    if evidence.bench and not evidence.bench.refused:
+        return None
+    if culprits.get("idle") or evidence.bench:
+        return skipped(seen.name, "because of idle")
+    return blind(seen.name, "nothing was measured")
+
+
+def _no_workers(evidence: Evidence, seen: Seen, culprits: Culprits) -> Finding | None:
+    if evidence.bench and not evidence.bench.refused and evidence.bench.together is None:
+        return blind(seen.name, "no host could take part")
+    return _unmeasured(evidence, seen, culprits)
+
+
+NETWORK: Need[Any] = Need(name="network", lack=_anywhere(_not_dialled))
+DIALLED: Need[Any] = Need(name="dialled", lack=_no_dials)  # a network on which dials were made
+RUNS: Need[Any] = Need(name="runs", lack=_no_runs)
+REHEARSAL: Need[Any] = Need(
+    name="rehearsal", lack=_anywhere(lambda evidence: "" if evidence.rehearsal else "no host could take part")
+)
+BENCH: Need[Any] = Need(name="bench", bench=True, lack=_never)  # what is only asked with --bench
+PAIRS: Need[Any] = Need(name="pairs", bench=True, lack=_unmeasured)  # the speed of every pair
+WORKERS: Need[Any] = Need(name="workers", bench=True, lack=_no_workers)  # a run over all hosts
