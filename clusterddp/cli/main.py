@@ -25,7 +25,7 @@ from clusterddp.errors import (
     HostsError,
 )
 
-COMMANDS = ("up", "run", "logs", "status", "runs", "stop", "wait", "down", "doctor", "hosts", "discover")
+COMMANDS = ("up", "run", "logs", "status", "runs", "stop", "signal", "wait", "down", "doctor", "hosts", "discover")
 # torchrun's options that the plan sets by itself; see clusterddp.launch.plan.OWNED.
 _OF_TORCHRUN = (
     "--rdzv",

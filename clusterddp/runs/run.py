@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.errors import RunError, UnreachableError
-from clusterddp.hosts.fanout import Outcome, each
+from clusterddp.hosts.fanout import Outcome, T, each, values
 from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, briefly, lines
-from clusterddp.runs import stacks
+from clusterddp.runs import signals, stacks
 from clusterddp.runs import view as runs
 from clusterddp.runs.proof import Proof, Survivor
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.remote.shared.frames import Frame
+    from clusterddp.runs.signals import Signalled
     from clusterddp.runs.stacks import WorkerStack
     from clusterddp.runs.verdict import Verdict
 
@@ -117,12 +118,34 @@ class Run:
             told = self.cluster.host(entry.name).call("stacks", {"spool": self.spools[entry.name]})
             return stacks.read(entry.name, told)
 
-        entries = [entry for entry in self.cluster.inventory.hosts if self.spools.get(entry.name)]
-        outcomes = each(entries, ask)
+        outcomes = self._each_spool(ask)
         for outcome in outcomes:
             if outcome.error:
                 self.cluster.notify(f"no stacks: {outcome.error}")
         return sorted((stack for outcome in outcomes for stack in outcome.value or ()), key=lambda stack: stack.rank)
+
+    def signal(self, name: str) -> list[Signalled]:
+        """Send a signal to every live worker that handles it; each worker with what became of it, by rank.
+
+        Args:
+            name: ``USR1``, ``USR2`` or another of ``runs.signals.SIGNALS``.
+
+        Raises:
+            UsageError: it is none that may be sent.
+            HostsError: hosts did not answer; on the others it was sent.
+        """
+        number = signals.signal_name(name)
+
+        def send(entry: HostEntry) -> list[Signalled]:
+            order = {"spool": self.spools[entry.name], "signal": number}
+            return signals.read(entry.name, self.cluster.host(entry.name).call("signal", order))
+
+        told = values(self._each_spool(send))
+        return sorted((worker for workers in told for worker in workers), key=lambda worker: worker.rank)
+
+    def _each_spool(self, work: Callable[[HostEntry], T]) -> list[Outcome[T]]:
+        """Do something on every host that has a part in this attempt."""
+        return each([entry for entry in self.cluster.inventory.hosts if self.spools.get(entry.name)], work)
 
     def verdict(self) -> Verdict | None:
         """How it ended; None while it lives."""

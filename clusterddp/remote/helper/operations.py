@@ -25,6 +25,7 @@ TABLE = {
     "stop": "processes.stop:stop",
     "runs": "supervisor.status:runs",
     "stacks": "processes.stacks:stacks",
+    "signal": "processes.signals:signal",
     "clean": "cleanup.uninstall:clean",
     "forget": "cleanup.uninstall:forget",
     "orphans": "processes.orphans:orphans",

@@ -1,0 +1,53 @@
+"""signal: send a signal to a node's workers, those that handle it alone: a notice must not end who does not know it.
+
+Not here: signals that end a run (processes/stop.py).
+"""
+
+import os
+import signal as signals
+from typing import Any, Dict, List, Set
+
+from ..helper.request import Request
+from ..spool.layout import Spool
+from ..system import procfs
+from ..system.bootstrap import Refused
+from .ownership import Kin
+from .stacks import live
+
+
+def signal(request: Request) -> List[Dict[str, Any]]:
+    """Send ``signal`` (as ``SIGUSR1``) to the live workers of ``spool``: ``{rank, local_rank, pid, why}`` each.
+
+    ``why`` says why it was not sent; empty where it was.
+
+    Raises:
+        Refused: this host knows no such signal.
+    """
+    try:
+        number = signals.Signals[request.args["signal"]]
+    except KeyError:
+        raise Refused("no signal is called %s here" % request.args["signal"]) from None
+    spool = Spool(request.args["spool"])
+    ours = {seen.pid for seen in Kin.of(spool, spool.supervisor()).find()}
+    return [
+        {
+            "rank": event["rank"],
+            "local_rank": event["local_rank"],
+            "pid": event["pid"],
+            "why": _send(event["pid"], number, ours),
+        }
+        for event in live(spool.events())
+    ]
+
+
+def _send(pid: int, number: signals.Signals, ours: Set[int]) -> str:
+    """Why it was not sent; empty if it was."""
+    if pid not in ours:  # it has ended and nobody recorded it; the number may be another's by now
+        return "it has ended"
+    if not procfs.catches(pid, number):
+        return "it does not handle %s" % number.name
+    try:
+        os.kill(pid, number)
+    except OSError as error:
+        return os.strerror(error.errno or 0)
+    return ""
