@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.errors import UsageError
-from clusterddp.facts.fields import Fields
+from clusterddp.errors import HelperError, UsageError
+from clusterddp.remote.shared.fields import Fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +47,11 @@ def read(host: str, workers: Iterable[Any]) -> list[Signalled]:
     Raises:
         HelperError: it told something else.
     """
-    return [_worker(host, Fields(host, told, "signal")) for told in workers]
+
+    def damaged(what: str) -> HelperError:
+        return HelperError(host, f"its answer to a signal is damaged: {what}")
+
+    return [_worker(host, Fields(told, error=damaged)) for told in workers]
 
 
 def _worker(host: str, told: Fields) -> Signalled:

@@ -11,8 +11,8 @@ from ..helper.request import Request
 from ..spool.layout import Spool
 from ..system import procfs
 from ..system.bootstrap import Refused
-from .ownership import Kin
-from .stacks import live
+from .ownership import NodeProcesses
+from .stacks import live_workers
 
 
 def signal(request: Request) -> List[Dict[str, Any]]:
@@ -28,7 +28,7 @@ def signal(request: Request) -> List[Dict[str, Any]]:
     except KeyError:
         raise Refused("no signal is called %s here" % request.args["signal"]) from None
     spool = Spool(request.args["spool"])
-    ours = {seen.pid for seen in Kin.of(spool, spool.supervisor()).find()}
+    ours = {process.pid for process in NodeProcesses.of(spool, spool.supervisor()).find()}
     return [
         {
             "rank": event["rank"],
@@ -36,7 +36,7 @@ def signal(request: Request) -> List[Dict[str, Any]]:
             "pid": event["pid"],
             "why": _send(event["pid"], number, ours),
         }
-        for event in live(spool.events())
+        for event in live_workers(spool.events())
     ]
 
 
@@ -44,7 +44,7 @@ def _send(pid: int, number: signals.Signals, ours: Set[int]) -> str:
     """Why it was not sent; empty if it was."""
     if pid not in ours:  # it has ended and nobody recorded it; the number may be another's by now
         return "it has ended"
-    if not procfs.catches(pid, number):
+    if not procfs.has_handler(pid, number):
         return "it does not handle %s" % number.name
     try:
         os.kill(pid, number)
