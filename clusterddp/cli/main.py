@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import os
 import re
@@ -14,6 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from clusterddp import __version__
+from clusterddp.cli import verbose
 from clusterddp.cli.output import say, takes_more
 from clusterddp.errors import (
     EXIT_FAILED,
@@ -51,7 +53,9 @@ class Commands(click.Group):
         """The command's ``command`` object, or None."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"clusterddp.cli.commands.{cmd_name}").command
+        command: click.Command = copy.copy(importlib.import_module(f"clusterddp.cli.commands.{cmd_name}").command)
+        if not any("--verbose" in parameter.opts for parameter in command.params):
+            command.params = [*command.params, verbose.option()]
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -19,7 +20,8 @@ class Progress:
     """The line; it is wiped when the context ends, so that what follows stands alone."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
+        # Not among the lines of -v, which say more.
+        self._terminal = sys.stderr.isatty() and not logging.getLogger("clusterddp").isEnabledFor(logging.DEBUG)
         self._lock = threading.Lock()
         self._over = threading.Event()
 

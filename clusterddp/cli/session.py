@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import logging
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from clusterddp.api import Cluster
     from clusterddp.inventory import Inventory
     from clusterddp.project import Project
+
+_log = logging.getLogger("clusterddp")
 
 
 def open_cluster(inventory: Path | None, limit: str | None, *, quiet: bool = False, accept: bool = False) -> Cluster:
@@ -41,6 +44,9 @@ def open_cluster(inventory: Path | None, limit: str | None, *, quiet: bool = Fal
     project = find()
     chosen = _choose(project, inventory, limit)
     loaded = with_defaults(_load(chosen), project)
+    by = chosen.path_by or ("-i" if inventory else "remembered by up" if chosen.path else "nothing is remembered")
+    limit_by = f" ({chosen.limit_by or '--limit'})" if chosen.limit else ""
+    _log.debug("project %s, inventory %s (%s), limit %s%s", project.root, chosen.path, by, chosen.limit, limit_by)
     if not quiet:
         say(f"cluster: {_describe(loaded, chosen.path)}")
     for notice in loaded.notices:

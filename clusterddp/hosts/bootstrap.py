@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
 from clusterddp.hosts.zipapp import MAGIC_WORD, NO_PYTHON, TOO_OLD, Bundle
 from clusterddp.remote.shared.frames import MAGIC, PROTOCOL, Decoder, Frame, ProtocolError
+from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.ssh import BytePipe
     from clusterddp.inventory import HostEntry
 
+_log = logging.getLogger("clusterddp")
 PASSING = (129, 137, 143, 255)  # exit codes after SIGHUP, SIGKILL and SIGTERM, and of ssh itself: worth another try
 _NOISE = 64 * 1024  # bytes a login shell may print before the helper speaks
 
@@ -43,6 +46,8 @@ def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapp
         received += data
     noise, answer, rest = found
     _heed_refusal(entry, answer)
+    needed = f"is sent, {human_size(len(code.code))}" if answer == "need" else "is there already"
+    _log.debug("%s: the helper's code %s (%s)", entry.name, needed, code.digest[:12])
     with contextlib.suppress(OSError):  # the same
         pipe.write(code.code if answer == "need" else b"")
     decoder = Decoder()
@@ -59,6 +64,8 @@ def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapp
     hello = frames[0].header
     if hello.get("kind") != "hello" or hello.get("protocol") != PROTOCOL:
         raise HelperError(entry.name, f"the helper speaks another protocol: {hello}")
+    said = [str(hello.get(key)) for key in ("python", "executable", "pid", "state")]
+    _log.debug("%s: the helper runs: Python %s (%s), pid %s, state in %s", entry.name, *said)
     return noise, hello, decoder
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import logging
 import queue
 import threading
 import time
@@ -18,8 +19,9 @@ from clusterddp.crash import crash_of_host
 from clusterddp.errors import ClusterddpError, HelperError, HostError, UnreachableError
 from clusterddp.hosts.bootstrap import handshake
 from clusterddp.hosts.zipapp import COMMAND, Bundle, bundle
-from clusterddp.logs.clean import clean
+from clusterddp.logs.clean import clean_text
 from clusterddp.remote.shared.frames import CREDIT, MAX_BODY, Decoder, Frame, ProtocolError, encode
+from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.ssh import BytePipe
     from clusterddp.inventory import HostEntry
 
+_log = logging.getLogger("clusterddp")
 QUIET = 10.0  # seconds of silence after which a host we wait for is pinged
 DEAD = 30.0  # seconds of silence after which it is given up
 HANDSHAKE = 30.0  # seconds from the open pipe to the helper's hello
@@ -47,6 +50,7 @@ class _Exchange:
         self.ident = ident
         self.frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self.ended = False
+        self.sent = self.received = 0  # bytes
 
 
 class Host:
@@ -62,6 +66,7 @@ class Host:
         self._exchanges: dict[int, _Exchange] = {}
         self._ids = itertools.count(1)
         self._heard = time.monotonic()
+        self._sent = self._received = 0  # bytes
         self._asked = 0.0  # when a silent host was first pinged
         self._lost: str | None = None
         self._bug: Exception | None = None  # what has ended the thread that reads
@@ -146,7 +151,7 @@ class Host:
                     credit += int(frame.header.get("n", 0))
                     if self._took(exchange, frame, result):  # it has enough: an early result
                         return json.loads(result)
-                self._write({"id": exchange.ident, "kind": "data"}, piece)
+                exchange.sent += self._write({"id": exchange.ident, "kind": "data"}, piece)
                 credit -= len(piece)
             self._write({"id": exchange.ident, "kind": "end"})
             while not self._took(exchange, self._next(exchange, deadline), result):
@@ -207,20 +212,26 @@ class Host:
     def _request(self, op: str, args: Mapping[str, Any] | None) -> Iterator[_Exchange]:
         exchange = _Exchange(next(self._ids))
         self._exchanges[exchange.ident] = exchange
+        began = time.monotonic()
+        _log.debug("%s: %s begins", self.name, op)
         try:
-            self._write({"id": exchange.ident, "kind": "req", "op": op, "args": dict(args or {})})
+            exchange.sent += self._write({"id": exchange.ident, "kind": "req", "op": op, "args": dict(args or {})})
             yield exchange
         finally:
             del self._exchanges[exchange.ident]
             if not exchange.ended and not self._lost:
                 with contextlib.suppress(UnreachableError):
                     self._write({"id": exchange.ident, "kind": "cancel"})
+            how = "ended" if exchange.ended else "was left"
+            took, sent, received = time.monotonic() - began, human_size(exchange.sent), human_size(exchange.received)
+            _log.debug("%s: %s %s: %.0f ms, %s sent, %s received", self.name, op, how, took * 1000, sent, received)
 
     def _grant(self, exchange: _Exchange, frame: Frame) -> None:
         if frame.body and not exchange.ended:
             self._write({"id": exchange.ident, "kind": "credit", "n": len(frame.body)})
 
-    def _write(self, header: dict[str, Any], body: bytes = b"") -> None:
+    def _write(self, header: dict[str, Any], body: bytes = b"") -> int:
+        """Send a frame; how many bytes that were."""
         try:
             data = encode(header, body)
         except ProtocolError as error:
@@ -228,9 +239,11 @@ class Host:
         try:
             with self._lock:
                 self._pipe.write(data)
+                self._sent += len(data)
         except OSError as error:
             self._lose(str(error))
             raise self._gone() from error
+        return len(data)
 
     def _next(self, exchange: _Exchange, deadline: float | None) -> Frame:
         """The next frame of a request; pings a silent host and gives up a dead one."""
@@ -255,10 +268,11 @@ class Host:
 
     def _failed(self, header: Mapping[str, Any]) -> HostError:
         """The error that a frame tells; a bug of ours there leaves a crash file, which is the remedy then."""
-        message, remedy, trace = (_text(header.get(key) or "") for key in ("message", "remedy", "trace"))
+        message, remedy, trace = (clean_text(str(header.get(key) or "")) for key in ("message", "remedy", "trace"))
         kind = UnreachableError if header.get("killed") else HelperError  # who was killed may be asked again
         error = kind(self.name, message, remedy=remedy, trace=trace if header.get("bug") else "")
         error.remedy = error.remedy or crash_of_host(error)
+        _log.debug("%s\n%s", error, trace)
         return error
 
     def _check_alive(self) -> None:
@@ -288,10 +302,12 @@ class Host:
         try:
             while data := self._pipe.read(1 << 16):
                 self._heard = time.monotonic()
+                self._received += len(data)
                 for frame in decoder.feed(data):
                     ident = int(frame.header.get("id", 0))
                     exchange = self._exchanges.get(ident)
                     if exchange is not None:
+                        exchange.received += len(frame.body)
                         exchange.frames.put(frame)
                     elif not ident and frame.header.get("kind") == "error":
                         error = self._failed(frame.header)
@@ -306,16 +322,13 @@ class Host:
     def _lose(self, reason: str) -> None:
         if self._lost is None:
             self._lost = reason
+            sent, received = human_size(self._sent), human_size(self._received)
+            _log.debug("%s: %s; %s sent, %s received since the hello", self.name, reason, sent, received)
         for exchange in list(self._exchanges.values()):
             exchange.frames.put(None)
 
     def _gone(self) -> Exception:
         return self._bug or UnreachableError(self.name, f"the connection was lost ({self._lost})")
-
-
-def _text(value: object) -> str:
-    """A host's words: without what a terminal would obey."""
-    return clean(str(value).encode(errors="replace")).decode(errors="replace")
 
 
 def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:

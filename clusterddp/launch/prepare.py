@@ -6,6 +6,7 @@ Not here: opening connections (api.py) and starting what was planned (launchers/
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 import secrets as random
 import shlex
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from clusterddp.project import Project
     from clusterddp.sync.files import Tree
 
+_log = logging.getLogger("clusterddp")
 _RUN_ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 letters that cannot be mistaken for one another
 LEASE_TIME = 60.0  # seconds without an operator after which a run that is to end with its terminal does
 _RUN_ID_LENGTH = 10  # 50 random bits
@@ -187,6 +189,7 @@ def prepare(
         workdir = workdirs[host.name]
         cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
         place = (network.where[host.name].name, network.where[host.name].address)
+        _log.debug("%s: %d workers, %s (%s) between the hosts, workdir %s", host.name, count, *place, workdir)
         nodes.append(node_of(host, facts[host.name], place, count, devices[host.name], workdir, cwd, run))
     wanted = replace(wanted, rdzv_backend=backend_for(options.rdzv_backend, hosts, facts, options.max_restarts))
     taking, waiting = nodes[: len(nodes) - len(spares)], nodes[len(nodes) - len(spares) :]
@@ -285,6 +288,7 @@ def backend_for(wanted: str, hosts: Sequence[Host], facts: Mapping[str, Facts], 
     versions = {name: torch.version if torch else "" for name, torch in torches.items()}
     backend = choose_backend(wanted, list(versions.values()), [str(host.hello["state"]) for host in hosts])
     check_restarts(max_restarts, backend, versions)
+    _log.debug("rendezvous %s (%s was asked for; torch %s)", backend, wanted, ", ".join(sorted({*versions.values()})))
     return backend
 
 

@@ -20,6 +20,11 @@ _ESCAPE = re.compile(
 )
 
 
+def clean_text(text: str) -> str:
+    """``clean`` for text that is decoded already."""
+    return clean(text.encode(errors="replace")).decode(errors="replace")
+
+
 def clean(text: bytes) -> bytes:
     """The text without control characters and escapes; tabs, newlines and colours stay."""
     if len(text.translate(None, _SUSPECT)) == len(text) and not (b"\xc2" in text and _C1.search(text)):

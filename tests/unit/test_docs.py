@@ -14,7 +14,7 @@ import click
 import pytest
 
 from clusterddp.api import Cluster, Run
-from clusterddp.cli.main import COMMANDS
+from clusterddp.cli.main import COMMANDS, cli
 from clusterddp.inventory import built_in, load
 from clusterddp.inventory.names import OURS, USED
 from clusterddp.launch.options import RunOptions
@@ -42,7 +42,8 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def command(name: str) -> click.Command:
-    found: click.Command = importlib.import_module(f"clusterddp.cli.commands.{name}").command
+    found = cli.get_command(click.Context(cli), name)
+    assert found
     return found
 
 

@@ -13,6 +13,7 @@ from clusterddp import __version__
 from clusterddp.cli import words
 from clusterddp.cli.options import cluster_options
 from clusterddp.cli.output import say
+from clusterddp.cli.verbose import tell
 from clusterddp.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
 @click.option("--list", "listing", is_flag=True, help="Show the checks, and run none.")
 @click.option("--bench", is_flag=True, help="Measure too: bandwidth, all-reduces, GPUs, late ranks.")
 @click.option("--strict", is_flag=True, help="Exit 1 also for a warning, and for what could not be looked at.")
-@click.option("-v", "--verbose", is_flag=True, help="What is well too, and every host's name.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    callback=tell,
+    help="What is well too, every host's name, and what is asked of which host.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One object, by the contract.")
 @click.option(
     "--html",

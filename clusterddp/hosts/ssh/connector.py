@@ -6,6 +6,7 @@ Covers the choice of opener, jump hosts shared by those behind them, retries of 
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import threading
 import time
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.ssh.target import Target
     from clusterddp.inventory import HostEntry
 
+_log = logging.getLogger("clusterddp")
 ATTEMPTS = 4  # of one host, when its sshd drops us before a word; each after a longer, random wait
 OPENING_PER_JUMP_HOST = 10
 _JUMP_FAILURE_KEPT = 3.0  # seconds in which hosts behind a dead jump host share its error
@@ -143,9 +145,11 @@ class Connector:
 
     def _open(self, entry: HostEntry, command: str) -> BytePipe:
         if entry.connection == "local":
+            _log.debug("%s: a child process on this machine", entry.name)
             return ChildPipe(["/bin/sh", "-c", command])
         route = self._resolver.route(entry)
         target = route.target
+        _log.debug("%s: %s", entry.name, route.words)
         if route.openssh:
             program = self._config.program or "ssh"
             return _patiently(lambda: open_pipe(target, command, program))
@@ -159,9 +163,12 @@ class Connector:
         from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415
 
         if target.via is None:
-            return fabric_pipe.connect(target, self._known, self._timeouts(), ask)
-        with self._jump(target.via).opening(target.name) as link:
-            return fabric_pipe.connect(target, self._known, self._timeouts(), ask, link.transport)
+            link = fabric_pipe.connect(target, self._known, self._timeouts(), ask)
+        else:
+            with self._jump(target.via).opening(target.name) as jump:
+                link = fabric_pipe.connect(target, self._known, self._timeouts(), ask, jump.transport)
+        _log.debug("%s: logged in as %s", target.name, target.user)
+        return link
 
     def _timeouts(self) -> Timeouts:
         from clusterddp.hosts.ssh.proxy import Timeouts  # noqa: PLC0415
@@ -255,7 +262,8 @@ def _patiently(attempt: Callable[[], T]) -> T:
     for number in range(1, ATTEMPTS):
         try:
             return attempt()
-        except DroppedError:
+        except DroppedError as error:
+            _log.debug("%s; attempt %d of %d follows", error, number + 1, ATTEMPTS)
             time.sleep(random.uniform(0.2, 0.6) * number)  # noqa: S311 - spreads logins, hides nothing
     return attempt()
 

@@ -33,10 +33,23 @@ _STRICT = ("", "yes", "true", "ask")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
-    """How to reach one host; ``openssh`` says which program does it."""
+    """How to reach one host; ``openssh`` says which program does it, ``why`` for what the ``ssh`` program is taken."""
 
     target: Target
     openssh: bool
+    why: str = ""
+
+    @property
+    def words(self) -> str:
+        """``fabric to alice@10.0.0.1:22 via alice@bastion:22``."""
+        hops, hop = [], self.target.via
+        while hop:
+            hops.append(f" via {hop.user}@{hop.place}")
+            hop = hop.via
+        proxy = " by its ProxyCommand" if self.target.proxy else ""
+        why = f" (for {self.why})" if self.why else ""
+        program = "the ssh program" if self.openssh else "fabric"
+        return f"{program}{why} to {self.target.user}@{self.target.place}{''.join(hops)}{proxy}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +92,8 @@ class Resolver:
             self.notice(entry.name, f"{unused} in the ssh arguments is never used")
         origin = _Origin(name=entry.name, where=entry.where, args=args, identity=entry.identity_file)
         target, why = self._resolve(origin, entry.address, entry.user or "", entry.port, depth=0)
-        return Route(target=target, openssh=self._chooses_openssh(entry, why))
+        openssh = self._chooses_openssh(entry, why)
+        return Route(target=target, openssh=openssh, why=why or ("clusterddp_transport: openssh" if openssh else ""))
 
     def _chooses_openssh(self, entry: HostEntry, why: str) -> bool:
         if entry.transport == "openssh" or (entry.transport == "auto" and why):

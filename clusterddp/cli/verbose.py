@@ -1,0 +1,58 @@
+"""``-v``: on stderr, what a command does on the way to its hosts, each line with the milliseconds since its start.
+
+What is told is logged, at DEBUG, by the module that does it, to the logger ``clusterddp`` of the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+
+import click
+
+from clusterddp.cli.output import say
+
+
+class _Lines(logging.Handler):
+    """A line of ours for each line of a record, without secrets and without what a terminal would obey."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began = time.monotonic()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from clusterddp.crash import without_secrets  # noqa: PLC0415 - start-up
+        from clusterddp.logs.clean import clean_text  # noqa: PLC0415
+
+        after = (time.monotonic() - self._began) * 1000
+        with contextlib.suppress(OSError):  # nobody reads stderr any more
+            for line in clean_text(without_secrets(record.getMessage())).splitlines():
+                say(f"{after:6.0f} ms  {line}")
+
+
+def tell(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's signature
+    """Callback of the option: tell from now to the command's end."""
+    if value:
+        handler, logger = _Lines(), logging.getLogger("clusterddp")
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG)
+
+        def end() -> None:
+            logger.removeHandler(handler)
+            logger.setLevel(logging.NOTSET)
+
+        context.call_on_close(end)
+    return value
+
+
+def option() -> click.Option:
+    """``-v`` of any command; a command that has another use for it too declares its own with ``callback=tell``."""
+    return click.Option(
+        ["-v", "--verbose"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=tell,
+        help="Tell what is asked of which host, which way, and how long it takes.",
+    )
