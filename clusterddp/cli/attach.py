@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from clusterddp.cli.output import report, say, selection_for, writer
 from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, ClusterddpError, RunError
-from clusterddp.logs import Arrived, renderer_for
+from clusterddp.logs import FrameArrived, renderer_for
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.late_hosts import awaited
 from clusterddp.runs.lease import renewed
@@ -100,7 +100,7 @@ def _follow(run: Run, progress: Progress, shown: tuple[int, ...] | None) -> Verd
     with writer(renderer) as write:
 
         def show(events: list[Event]) -> None:
-            if any(not isinstance(event, Arrived) or event.frame.body for event in events):
+            if any(not isinstance(event, FrameArrived) or event.frame.body for event in events):
                 progress.end()
             write([event for event in events if not _drowns(event, speaking)])
 
@@ -113,7 +113,7 @@ def _drowns(event: Event, speaking: set[str]) -> bool:
     torchrun prints a traceback of its own for every host that ends badly, which would bury the worker's; `logs`
     shows them. An agent that fails before its workers say anything is heard.
     """
-    if not isinstance(event, Arrived) or "file" not in event.frame.header:
+    if not isinstance(event, FrameArrived) or "file" not in event.frame.header:
         return False
     if event.frame.header["local_rank"] is None:
         return event.host in speaking

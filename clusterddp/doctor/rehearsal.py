@@ -25,7 +25,7 @@ from clusterddp.launch import ssh
 from clusterddp.launch.plan import LaunchOptions, make_plan
 from clusterddp.launch.prepare import backend_for, new_run_id, node_of, operator
 from clusterddp.logs import LineReader, Selection
-from clusterddp.logs.merge import Arrived
+from clusterddp.logs.merge import FrameArrived
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.run import Run
 
@@ -173,7 +173,7 @@ class _Audience:
 
     def _show(self, events: list[Event]) -> None:
         for event in events:
-            for line in self._reader.feed(event.host, event.frame) if isinstance(event, Arrived) else ():
+            for line in self._reader.feed(event.host, event.frame) if isinstance(event, FrameArrived) else ():
                 value = _object(line.text)
                 if value is not None and line.rank is not None:
                     self._told.append(Told(rank=line.rank, host=line.host, value=value))

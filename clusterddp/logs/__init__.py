@@ -1,4 +1,4 @@
-"""The logs of a run: which lines, from many hosts, merged, and shown.
+"""The logs of a run: selecting, merging and showing the lines of many hosts.
 
     Selection → tail on each host → frames → Merge → Renderer → bytes
 
@@ -12,9 +12,9 @@ import shutil
 from typing import TYPE_CHECKING
 
 from clusterddp.logs.lines import LogLine
-from clusterddp.logs.merge import Arrived, Broken, Ended, Event, Merge, backoff, briefly
+from clusterddp.logs.merge import Event, FrameArrived, Merge, StreamBroken, StreamEnded, backoff, brief_backoff
 from clusterddp.logs.render import JsonRenderer, LineReader, Renderer, TextRenderer
-from clusterddp.logs.resume import Places, places_after, read_lines
+from clusterddp.logs.resume import Offsets, places_after, read_lines
 from clusterddp.logs.save import Saver
 from clusterddp.logs.screen import TerminalRenderer
 from clusterddp.logs.selection import Position, Selection
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from typing import IO
 
 __all__ = [
-    "Arrived",
-    "Broken",
-    "Ended",
     "Event",
+    "FrameArrived",
     "JsonRenderer",
     "LineReader",
     "LogLine",
     "Merge",
-    "Places",
+    "Offsets",
     "Position",
     "Renderer",
     "Saver",
     "Selection",
+    "StreamBroken",
+    "StreamEnded",
     "TerminalRenderer",
     "TextRenderer",
     "backoff",
-    "briefly",
+    "brief_backoff",
     "broken_line",
     "lines",
     "places_after",
@@ -73,11 +73,11 @@ def show(events: Iterable[Event], renderer: Renderer, output: IO[bytes], say: Ca
     """Write what a batch of events adds to the output, and flush; ``say`` gets notices, one line each."""
     pieces = []
     for event in events:
-        if isinstance(event, Arrived):
+        if isinstance(event, FrameArrived):
             pieces.append(renderer.feed(event.host, event.frame))
-        elif isinstance(event, Ended) or event.retry is None:
+        elif isinstance(event, StreamEnded) or event.retry is None:
             pieces.append(renderer.end(event.host))
-        if isinstance(event, Broken):
+        if isinstance(event, StreamBroken):
             renderer.notices.append(broken_line(event))
     if renderer.notices:
         pieces.append(renderer.hide())
@@ -95,16 +95,16 @@ def lines(merge: Merge, reader: LineReader | None = None) -> Iterator[LogLine]:
     """
     reader = reader or LineReader()
     for event in (event for batch in merge for event in batch):
-        if isinstance(event, Arrived):
+        if isinstance(event, FrameArrived):
             yield from reader.feed(event.host, event.frame)
-        elif isinstance(event, Ended):
+        elif isinstance(event, StreamEnded):
             yield from reader.end(event.host)
         elif event.retry is None:
             raise event.error
 
 
-def broken_line(event: Broken) -> str:
-    """What the user is told of a break."""
+def broken_line(event: StreamBroken) -> str:
+    """The notice of a broken stream."""
     if event.retry is None:
         return f"no more logs of {event.host}: {event.error}"
     return f"logs of {event.host} are interrupted: {event.error.message}; trying again"

@@ -1,4 +1,4 @@
-"""Text from hosts is data: what a terminal would obey is taken out of it, all but colour.
+"""Removing control characters and terminal escapes, all but colour, from hosts' text.
 
 Not here: carriage returns and newlines; lines.py has dealt with them.
 """

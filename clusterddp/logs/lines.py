@@ -1,4 +1,4 @@
-r"""One file's bytes, as they come, to lines: the same lines however the bytes were cut.
+r"""Splitting one file's bytes into lines as they come: the same lines however the bytes were cut.
 
 A line ends with ``\n`` or ``\r\n``. A lone ``\r`` ends a redraw: text that the next one is drawn over. On a
 terminal each redraw shows for its moment; elsewhere one is shown every 10 s of recorded time, and the last.
@@ -12,20 +12,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from clusterddp.remote.shared.frames import LONGEST_LINE
 from clusterddp.remote.shared.plan import AGENT_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CAP = 8 << 20  # bytes of a line that are held
+
 REDRAW_STEP = 10 * 10**9  # ns of recorded time between two redraws that are shown as lines
 _END = 2  # bytes a line end may have
 
-Shown = tuple[int, int, bytes]  # offset, offset after it, text
+TextLine = tuple[int, int, bytes]  # offset, offset after it, text
 
 
-class Run(NamedTuple):
-    """Units that are whole, or closed as they are: then the last one's end is missing."""
+class Segment(NamedTuple):
+    """Contiguous bytes of whole lines and redraws; where a file ends the last line end may be missing."""
 
     offset: int
     data: bytes
@@ -68,72 +69,72 @@ class LogLine:
         return AGENT_LOG if self.local_rank is None else f"{self.round}.{self.local_rank}.{self.stream}"
 
 
-class Tape:
-    """One file."""
+class LineSplitter:
+    """Splits the bytes of one file."""
 
     def __init__(self) -> None:
         self._carry = bytearray()  # begun and not ended
         self._start = 0  # its offset
         self._time: int | None = None  # of its last bytes
         self._next: int | None = None
-        self._redraw: Run | None = None  # the latest one's text, not shown yet
+        self._redraw: Segment | None = None  # the latest one's text, not shown yet
         self._shown_at: int | None = None
 
-    def feed(self, body: bytes, offset: int, time: int | None) -> list[Run]:
-        """Take the bytes at ``offset``; returns what is whole now. A gap ends what was begun before it."""
-        runs = [] if self._next in (None, offset) else self.close()
+    def feed(self, body: bytes, offset: int, time: int | None) -> list[Segment]:
+        """Take the bytes at ``offset``; returns the units that are whole now. A gap ends an unfinished line."""
+        segments = [] if self._next in (None, offset) else self.close()
         self._next = offset + len(body)
         if self._carry[-1:] == b"\r" and body[:1] not in (b"", b"\n"):
-            runs.append(self._cut(len(self._carry)))  # it stood alone, and has its own time
+            segments.append(self._cut(len(self._carry)))  # it stood alone, and has its own time
         self._time = time
         if not self._carry:
             self._start = offset
             if body[-1:] == b"\n":
-                runs.append(Run(offset, body, time))
-                return runs
-        return runs + self._gather(body)
+                segments.append(Segment(offset, body, time))
+                return segments
+        return segments + self._gather(body)
 
-    def _gather(self, body: bytes) -> list[Run]:
-        runs = []
+    def _gather(self, body: bytes) -> list[Segment]:
+        segments = []
         seen = max(0, len(self._carry) - 1)
         self._carry += body
-        if len(self._carry) > CAP + _END:
-            runs = self._overlong()
+        if len(self._carry) > LONGEST_LINE + _END:
+            segments = self._overlong()
             seen = 0
         cut = _last_unit(self._carry, seen)
         if cut:
-            runs.append(self._cut(cut))
-        return runs
+            segments.append(self._cut(cut))
+        return segments
 
-    def close(self) -> list[Run]:
-        """What was begun, as it is; a redraw not shown yet stands for itself."""
-        run = self._cut(len(self._carry))
-        run = run._replace(data=run.data.rstrip(b"\r"))
-        if self._redraw and not run.data.strip():
-            run = self._redraw
+    def close(self) -> list[Segment]:
+        """The unfinished line, or else the last redraw that was not shown."""
+        segment = self._cut(len(self._carry))
+        segment = segment._replace(data=segment.data.rstrip(b"\r"))
+        if self._redraw and not segment.data.strip():
+            segment = self._redraw
         self._redraw = None
-        return [run] if run.data else []
+        return [segment] if segment.data else []
 
-    def open_text(self) -> bytes:
-        """What a terminal shows of the line that has not ended."""
+    def unfinished(self) -> bytes:
+        """The text of the unfinished line, or of the latest redraw, for a terminal's last row."""
         text = bytes(self._carry[:4096]).rstrip(b"\r")
         return text if text.strip() or not self._redraw else self._redraw.data
 
-    def ended(self) -> None:
-        """A run that ended with a newline was shown as it is."""
+    def drop_redraw(self) -> None:
+        """Forget the latest redraw: a line that ended with a newline was shown after it."""
         self._redraw = None
 
-    def shown(self, run: Run, step: int | None = REDRAW_STEP) -> Iterator[Shown]:
-        """The lines of a run to be shown; of its redraws one every ``step`` ns, with None none."""
-        offset = run.offset
-        for unit in run.data.splitlines(keepends=True):
+    def lines_of(self, segment: Segment, step: int | None = REDRAW_STEP) -> Iterator[TextLine]:
+        """The lines of a segment to show; of its redraws one every ``step`` ns, with None none."""
+        offset = segment.offset
+        for unit in segment.data.splitlines(keepends=True):
             start, offset = offset, offset + len(unit)
             text = unit.rstrip(b"\r\n")
-            if unit[-1:] != b"\r" or (text.strip() and self._due(run.time or 0, step)):
+            if unit[-1:] != b"\r" or (text.strip() and self._due(segment.time or 0, step)):
                 self._redraw = None
                 yield start, offset, text
             elif text.strip():
-                self._redraw = Run(start, text, run.time)
+                self._redraw = Segment(start, text, segment.time)
 
     def _due(self, time: int, step: int | None) -> bool:
         if step is None or (self._shown_at is not None and time - self._shown_at < step):
@@ -141,18 +142,18 @@ class Tape:
         self._shown_at = time
         return True
 
-    def _cut(self, size: int) -> Run:
-        run = Run(self._start, bytes(self._carry[:size]), self._time)
+    def _cut(self, size: int) -> Segment:
+        segment = Segment(self._start, bytes(self._carry[:size]), self._time)
         del self._carry[:size]
         self._start += size
-        return run
+        return segment
 
-    def _overlong(self) -> list[Run]:
+    def _overlong(self) -> list[Segment]:
         """Pieces of CAP bytes off the first unit, while it is longer."""
-        runs = []
-        while (_first_unit(self._carry) or len(self._carry)) > CAP + _END:
-            runs.append(self._cut(CAP))
-        return runs
+        segments = []
+        while (_first_unit(self._carry) or len(self._carry)) > LONGEST_LINE + _END:
+            segments.append(self._cut(LONGEST_LINE))
+        return segments
 
 
 def _first_unit(data: bytearray) -> int:

@@ -1,4 +1,4 @@
-"""Many hosts' streams as one: the past in order of time, then what comes as it comes.
+"""Many hosts' log streams merged: the past in order of time, then frames as they arrive.
 
 A thread a host reads its stream into a short queue; a full queue makes that host wait, and nobody else. While
 a host is in its past the others' newer lines wait for it; one that stays silent is waited for no longer. A
@@ -33,7 +33,7 @@ PATIENCE = 2.0  # seconds that a silent host's past holds the others back in a f
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Arrived:
+class FrameArrived:
     """A data frame of a host."""
 
     host: str
@@ -41,7 +41,7 @@ class Arrived:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
+class StreamEnded:
     """A host has sent everything; ``ended`` is its exit record, None while the run goes on or where it was lost."""
 
     host: str
@@ -49,7 +49,7 @@ class Ended:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Broken:
+class StreamBroken:
     """A host's stream broke; it is opened again in ``retry`` seconds, with None never."""
 
     host: str
@@ -57,28 +57,28 @@ class Broken:
     retry: float | None
 
 
-Event = Arrived | Ended | Broken
+Event = FrameArrived | StreamEnded | StreamBroken
 
 
 def backoff(attempt: int, error: ClusterddpError) -> float | None:
-    """The default policy: a lost connection is tried again, every 10 s at last; a failed operation never."""
+    """Seconds before the stream is opened again: exponential up to 10 s for a lost connection; None for an error."""
     return min(10.0, 0.25 * 2.0 ** min(attempt, 10)) if isinstance(error, UnreachableError) else None
 
 
-def briefly(attempt: int, error: ClusterddpError) -> float | None:
-    """For a read of what is there: a lost connection is tried again three times, then its host is given up."""
+def brief_backoff(attempt: int, error: ClusterddpError) -> float | None:
+    """As ``backoff``, at most three times: for reading without following."""
     return backoff(attempt, error) if attempt <= 3 else None
 
 
-class _Feed:
-    """One host's queue between its thread and the merge."""
+class _HostQueue:
+    """The events of one host between its reading thread and the merge."""
 
     def __init__(self, host: str, lock: threading.Lock) -> None:
         self.host = host
-        self.queue: deque[Event] = deque()
-        self.room = threading.Condition(lock)
-        self.read = Position()  # so far its thread has read
-        self.past = True  # its past is not complete
+        self.events: deque[Event] = deque()
+        self.not_full = threading.Condition(lock)
+        self.position = Position()  # so far its thread has read
+        self.in_past = True  # its past is not complete
         self.done = False  # nothing more comes
 
 
@@ -95,16 +95,16 @@ class Merge:
     def __init__(self, hosts: Iterable[str], open_stream: Open, *, follow: bool = True, retry: Retry = backoff) -> None:
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
-        self._feeds = {host: _Feed(host, self._lock) for host in hosts}
+        self._queues = {host: _HostQueue(host, self._lock) for host in hosts}
         self._open, self._retry, self._follow = open_stream, retry, follow
         self._closed = threading.Event()
         self._bug: BaseException | None = None
         self._given: list[Event] = []
         self._moved = time.monotonic()  # when something last came out
-        self.offsets: dict[str, dict[str, int]] = {host: {} for host in self._feeds}
+        self.offsets: dict[str, dict[str, int]] = {host: {} for host in self._queues}
         self.ended: dict[str, Mapping[str, Any] | None] = {}
-        for feed in self._feeds.values():
-            threading.Thread(target=self._read, args=(feed,), name=f"logs {feed.host}", daemon=True).start()
+        for queue in self._queues.values():
+            threading.Thread(target=self._read, args=(queue,), name=f"logs {queue.host}", daemon=True).start()
 
     def __enter__(self) -> Merge:  # noqa: PYI034 - typing.Self is Python 3.11
         return self
@@ -119,20 +119,20 @@ class Merge:
     @property
     def done(self) -> bool:
         """Whether every host has ended or was given up, and all of it was handed out."""
-        return all(feed.done and not feed.queue for feed in self._feeds.values())
+        return all(queue.done and not queue.events for queue in self._queues.values())
 
     def close(self) -> None:
         """Read no more. A thread that waits for its host ends with the host's connection."""
         self._closed.set()
         with self._lock:
-            for feed in self._feeds.values():
-                feed.queue.clear()
-                feed.done = True
-                feed.room.notify()
+            for queue in self._queues.values():
+                queue.events.clear()
+                queue.done = True
+                queue.not_full.notify()
             self._arrived.notify_all()
 
     def batch(self, timeout: float | None = None) -> list[Event]:
-        """What can be shown now; waits for something, at most ``timeout`` seconds. Empty then, or when all is done.
+        """The events that can be shown now; waits at most ``timeout`` seconds for one. Empty then, or when all is done.
 
         Asking for the next batch says that the last one was shown: only then ``offsets`` moves past it.
         """
@@ -153,111 +153,111 @@ class Merge:
 
     def _wait(self, left: float | None) -> None:
         """Wait for an arrival; when a silent host has held back the others for long enough, let them pass."""
-        if not (self._follow and any(feed.past for feed in self._feeds.values())):
+        if not (self._follow and any(queue.in_past for queue in self._queues.values())):
             self._arrived.wait(left)
             return
         patience = self._moved + PATIENCE - time.monotonic()
         if patience > 0:
             self._arrived.wait(patience if left is None else min(patience, left))
             return
-        for feed in self._feeds.values():
-            feed.past = feed.past and bool(feed.queue)
+        for queue in self._queues.values():
+            queue.in_past = queue.in_past and bool(queue.events)
         self._moved = time.monotonic()
 
     def _collect(self) -> list[Event]:
-        """All that may come out now: of the past by time, as far as every host there has shown its next frame."""
+        """Take the events that are due: past frames by time, as far as every host in its past has its next one."""
         taken: list[Event] = []
-        past = [feed for feed in self._feeds.values() if feed.past]
-        while past and len(taken) < BATCH and all(feed.queue for feed in past):
-            feed = min(past, key=_next_time)
-            taken.append(self._pop(feed))
-            past = [feed for feed in past if feed.past]
-        for feed in self._feeds.values() if not past else ():
-            while feed.queue:
-                taken.append(self._pop(feed))
+        past = [queue for queue in self._queues.values() if queue.in_past]
+        while past and len(taken) < BATCH and all(queue.events for queue in past):
+            queue = min(past, key=_next_time)
+            taken.append(self._pop(queue))
+            past = [queue for queue in past if queue.in_past]
+        for queue in self._queues.values() if not past else ():
+            while queue.events:
+                taken.append(self._pop(queue))
         if taken:
             self._moved = time.monotonic()
         return taken
 
-    def _pop(self, feed: _Feed) -> Event:
-        event = feed.queue.popleft()
-        feed.room.notify()
-        if not isinstance(event, Arrived) or event.frame.header.get("caught_up"):
-            feed.past = False
-        if isinstance(event, Ended):
-            self.ended[feed.host] = event.ended
+    def _pop(self, queue: _HostQueue) -> Event:
+        event = queue.events.popleft()
+        queue.not_full.notify()
+        if not isinstance(event, FrameArrived) or event.frame.header.get("caught_up"):
+            queue.in_past = False
+        if isinstance(event, StreamEnded):
+            self.ended[queue.host] = event.ended
         return event
 
     def _note_shown(self) -> None:
         for event in self._given:
-            if isinstance(event, Arrived):
-                self.offsets[event.host].update(_places(event.frame))
+            if isinstance(event, FrameArrived):
+                self.offsets[event.host].update(_offsets_after(event.frame))
         self._given = []
 
     # A host's thread
 
-    def _read(self, feed: _Feed) -> None:
-        attempt, told = 0, False
+    def _read(self, queue: _HostQueue) -> None:
+        attempt, reported = 0, False
         try:
             while not self._closed.is_set():
-                before = feed.read
-                error = self._read_once(feed)
+                before = queue.position
+                error = self._read_once(queue)
                 if error is None:
                     return
-                came = feed.read is not before
+                came = queue.position is not before
                 attempt = 0 if came else attempt + 1
                 delay = self._retry(attempt, error)
-                if came or not told or delay is None:  # a break is told once, not with every attempt to mend it
-                    self._put(feed, Broken(host=feed.host, error=error, retry=delay), done=delay is None)
-                told = True
+                if came or not reported or delay is None:  # a break is told once, not with every attempt to mend it
+                    self._put(queue, StreamBroken(host=queue.host, error=error, retry=delay), done=delay is None)
+                reported = True
                 if delay is None or self._closed.wait(delay):
                     return
         except BaseException as bug:  # noqa: BLE001 - raised again in the thread that shows
             with self._lock:
-                self._bug, feed.done = bug, True
+                self._bug, queue.done = bug, True
                 self._arrived.notify()
 
-    def _read_once(self, feed: _Feed) -> ClusterddpError | None:
+    def _read_once(self, queue: _HostQueue) -> ClusterddpError | None:
         """Read the stream to its end or its break."""
         try:
-            for frame in self._open(feed.host, feed.read):
+            for frame in self._open(queue.host, queue.position):
                 if frame.header.get("kind") == "end":
-                    self._put(feed, Ended(host=feed.host, ended=json.loads(frame.body)["ended"]), done=True)
+                    self._put(queue, StreamEnded(host=queue.host, ended=json.loads(frame.body)["ended"]), done=True)
                     return None
-                if not self._put(feed, Arrived(host=feed.host, frame=frame)):
+                if not self._put(queue, FrameArrived(host=queue.host, frame=frame)):
                     return None
-                feed.read = _moved(feed.read, frame)
+                queue.position = _position_after(queue.position, frame)
         except ClusterddpError as error:
             return error
-        return UnreachableError(feed.host, "the stream ended in the middle")
+        return UnreachableError(queue.host, "the stream ended in the middle")
 
-    def _put(self, feed: _Feed, event: Event, *, done: bool = False) -> bool:
+    def _put(self, queue: _HostQueue, event: Event, *, done: bool = False) -> bool:
         with self._lock:
-            while len(feed.queue) >= QUEUE and not self._closed.is_set():
-                feed.room.wait()
+            while len(queue.events) >= QUEUE and not self._closed.is_set():
+                queue.not_full.wait()
             if self._closed.is_set():
                 return False
-            feed.queue.append(event)
-            feed.done = done
+            queue.events.append(event)
+            queue.done = done
             self._arrived.notify()
         return True
 
 
-def _next_time(feed: _Feed) -> int:
+def _next_time(queue: _HostQueue) -> int:
     """The time of a host's next frame; what has none comes at once."""
-    event = feed.queue[0]
-    return int(event.frame.header.get("time") or 0) if isinstance(event, Arrived) else 0
+    event = queue.events[0]
+    return int(event.frame.header.get("time") or 0) if isinstance(event, FrameArrived) else 0
 
 
-def _places(frame: Frame) -> Mapping[str, int]:
+def _offsets_after(frame: Frame) -> Mapping[str, int]:
     """The next offsets after a frame, of the files it speaks of."""
     header = frame.header
-    places: Mapping[str, int] = header.get("offsets") or {}
-    return {header["file"]: header["next"]} if "file" in header else places
+    offsets: Mapping[str, int] = header.get("offsets") or {}
+    return {header["file"]: header["next"]} if "file" in header else offsets
 
 
-def _moved(position: Position, frame: Frame) -> Position:
+def _position_after(position: Position, frame: Frame) -> Position:
     """The position after a frame."""
-    places = _places(frame)
+    offsets = _offsets_after(frame)
     caught_up = position.caught_up or bool(frame.header.get("caught_up"))
-    return Position(offsets={**position.offsets, **places}, caught_up=caught_up) if places or caught_up else position
+    return Position(offsets={**position.offsets, **offsets}, caught_up=caught_up) if offsets or caught_up else position

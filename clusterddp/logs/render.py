@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from clusterddp.logs.clean import clean
-from clusterddp.logs.lines import LogLine, Run, Tape
+from clusterddp.logs.lines import LineSplitter, LogLine, Segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -34,79 +34,79 @@ def label_of(host: str, header: Header) -> str:
     return f"[{rank} {host}:{header['local_rank']}]"
 
 
-def stamp(time_ns: int | None) -> str:
+def timestamp(time_ns: int | None) -> str:
     """A time as ``-t`` shows it: local, to the millisecond, with its zone, as ``--since`` takes it."""
     if time_ns is None:
         return "-"
     return datetime.fromtimestamp(time_ns / 1e9).astimezone().isoformat(timespec="milliseconds")
 
 
-class View:
-    """One file of one host, as far as it was shown."""
+class FileView:
+    """The state of showing one file of one host."""
 
     def __init__(self, host: str, header: Header) -> None:
         self.host = host
         self.header = header  # the latest frame's
         self.label = label_of(host, header).encode() + b" "
-        self.tape = Tape()
+        self.splitter = LineSplitter()
 
 
-class Reader(ABC, Generic[T]):
-    """Keeps each file's place; what a run of whole lines becomes is the subclass's.
+class FrameReader(ABC, Generic[T]):
+    """Base class: splits frames into segments by file; a subclass renders a segment.
 
     Attributes:
-        notices: Lines for the user's eyes that are no log lines; whoever shows them takes them out.
+        notices: Messages for the user; who shows them removes them.
     """
 
     def __init__(self) -> None:
         self.notices: list[str] = []
-        self.views: dict[tuple[str, str], View] = {}
-        self.about: dict[str, Mapping[str, Any]] = {}  # host → its hello
+        self.views: dict[tuple[str, str], FileView] = {}
+        self.hellos: dict[str, Mapping[str, Any]] = {}  # host → its hello
 
     @abstractmethod
-    def render(self, view: View, run: Run) -> T:
-        """One run of whole lines."""
+    def render(self, view: FileView, segment: Segment) -> T:
+        """Render one segment."""
 
-    def runs(self, host: str, frame: Frame) -> Iterable[tuple[View, Run]]:
-        """The whole lines that a frame brings."""
+    def segments(self, host: str, frame: Frame) -> Iterable[tuple[FileView, Segment]]:
+        """The whole lines that a frame brings, as segments."""
         header = frame.header
         if "file" not in header:
             if header.get("hello"):
-                if self.about.get(host, header)["attempt"] != header["attempt"]:
+                if self.hellos.get(host, header)["attempt"] != header["attempt"]:
                     self.views = {key: view for key, view in self.views.items() if key[0] != host}
-                self.about[host] = header
+                self.hellos[host] = header
             return ()
         view = self.views.get((host, header["file"]))
         if view is None:
-            view = self.views[host, header["file"]] = View(host, header)
-        found = view.tape.feed(frame.body, header["offset"], header.get("time"))
+            view = self.views[host, header["file"]] = FileView(host, header)
+        found = view.splitter.feed(frame.body, header["offset"], header.get("time"))
         view.header = header
         dropped = int(header.get("dropped") or 0)
         if dropped:
             self.notices.append(f"{view.label.decode()}dropped: {dropped} bytes, the log limit was reached")
-            found.append(Run(header["offset"] - dropped, b"", header.get("time"), dropped))
-        return [(view, run) for run in found]
+            found.append(Segment(header["offset"] - dropped, b"", header.get("time"), dropped))
+        return [(view, segment) for segment in found]
 
-    def rest(self, host: str) -> Iterator[tuple[View, Run]]:
-        """What was begun on a host that sends no more."""
+    def unfinished_segments(self, host: str) -> Iterator[tuple[FileView, Segment]]:
+        """The unfinished lines of a host that sends no more."""
         for view in [view for view in self.views.values() if view.host == host]:
-            for run in view.tape.close():
-                yield view, run
+            for segment in view.splitter.close():
+                yield view, segment
 
 
-class Renderer(Reader[bytes]):
-    """A Reader that makes bytes to be written to stdout."""
+class Renderer(FrameReader[bytes]):
+    """A FrameReader whose output is bytes for stdout."""
 
     partials = False  # whether it can show unfinished lines
     timed = False  # whether it needs the lines' times
 
     def feed(self, host: str, frame: Frame) -> bytes:
         """What a frame adds."""
-        return b"".join([self.render(view, run) for view, run in self.runs(host, frame)])
+        return b"".join([self.render(view, segment) for view, segment in self.segments(host, frame)])
 
     def end(self, host: str) -> bytes:
         """What is left of a host that sends no more; a last line without a newline gets one."""
-        return b"".join([self.render(view, run) for view, run in self.rest(host)])
+        return b"".join([self.render(view, segment) for view, segment in self.unfinished_segments(host)])
 
     def hide(self) -> bytes:
         """Clear what is not to stay, before something else is written to the terminal."""
@@ -126,56 +126,56 @@ class TextRenderer(Renderer):
         super().__init__()
         self.timed = timestamps
 
-    def prefix(self, view: View, time: int | None) -> bytes:
+    def prefix(self, view: FileView, time: int | None) -> bytes:
         """What stands before a line."""
-        return stamp(time).encode() + b" " + view.label if self.timed else view.label
+        return timestamp(time).encode() + b" " + view.label if self.timed else view.label
 
-    def render(self, view: View, run: Run) -> bytes:
-        """One run, labelled."""
-        text = run.data
+    def render(self, view: FileView, segment: Segment) -> bytes:
+        """One segment, labelled."""
+        text = segment.data
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n")
         if b"\r" in text:
-            lines = self.lines(view, run)
+            lines = self.lines(view, segment)
             text = b"".join([line + b"\n" for line in lines])
         else:
-            view.tape.ended()
+            view.splitter.drop_redraw()
         if not text:
             return b""
-        return self.labelled(self.prefix(view, run.time), text if text[-1:] == b"\n" else text + b"\n")
+        return self.labelled(self.prefix(view, segment.time), text if text[-1:] == b"\n" else text + b"\n")
 
-    def lines(self, view: View, run: Run) -> list[bytes]:
-        """The lines of a run that has redraws."""
-        return [text for _, _, text in view.tape.shown(run)]
+    def lines(self, view: FileView, segment: Segment) -> list[bytes]:
+        """The lines of a segment that has redraws."""
+        return [text for _, _, text in view.splitter.lines_of(segment)]
 
     def labelled(self, prefix: bytes, text: bytes) -> bytes:
-        """The prefix before each line, and nothing in them that a terminal would obey."""
+        """The prefix before each line; terminal escapes but colour are removed from the text."""
         text = clean(text)
         end = self.reset + b"\n" if self.reset and b"\x1b" in text else b"\n"
         return prefix + text[:-1].replace(b"\n", end + prefix) + end
 
 
-class LineReader(Reader["list[LogLine]"]):
+class LineReader(FrameReader["list[LogLine]"]):
     """Frames to LogLines; what ``run.logs()`` yields."""
 
     def feed(self, host: str, frame: Frame) -> list[LogLine]:
         """The lines that a frame completes."""
-        return [line for view, run in self.runs(host, frame) for line in self.render(view, run)]
+        return [line for view, segment in self.segments(host, frame) for line in self.render(view, segment)]
 
     def end(self, host: str) -> list[LogLine]:
         """What is left of a host that sends no more."""
-        return [line for view, run in self.rest(host) for line in self.render(view, run)]
+        return [line for view, segment in self.unfinished_segments(host) for line in self.render(view, segment)]
 
-    def render(self, view: View, run: Run) -> list[LogLine]:
-        """One run as lines."""
-        header, about = view.header, self.about.get(view.host, {})
-        gap = [(run.offset, run.offset + run.dropped, b"")] if run.dropped else None
+    def render(self, view: FileView, segment: Segment) -> list[LogLine]:
+        """One segment as lines."""
+        header, hello = view.header, self.hellos.get(view.host, {})
+        gap = [(segment.offset, segment.offset + segment.dropped, b"")] if segment.dropped else None
         return [
             LogLine(
-                time=None if run.time is None else round(run.time / 1e9, 6),
-                time_error_ms=round(about.get("clock_error_ns", 0) / 1e6 + INDEX_STEP_MS, 3),
-                run=str(about.get("run", "")),
-                attempt=int(about.get("attempt", 0)),
+                time=None if segment.time is None else round(segment.time / 1e9, 6),
+                time_error_ms=round(hello.get("clock_error_ns", 0) / 1e6 + INDEX_STEP_MS, 3),
+                run=str(hello.get("run", "")),
+                attempt=int(hello.get("attempt", 0)),
                 round=header["start"],
                 rank=header["rank"],
                 host=view.host,
@@ -184,9 +184,9 @@ class LineReader(Reader["list[LogLine]"]):
                 offset=offset,
                 next=following,
                 text=text.decode(errors="replace"),
-                dropped=run.dropped,
+                dropped=segment.dropped,
             )
-            for offset, following, text in gap or view.tape.shown(run)
+            for offset, following, text in gap or view.splitter.lines_of(segment)
         ]
 
 
@@ -198,11 +198,11 @@ class JsonRenderer(Renderer):
     def __init__(self) -> None:
         super().__init__()
         self._lines = LineReader()
-        self._lines.about = self.about
+        self._lines.hellos = self.hellos
 
-    def render(self, view: View, run: Run) -> bytes:
-        """One run as JSON lines."""
-        return "".join([_json(line) for line in self._lines.render(view, run)]).encode()
+    def render(self, view: FileView, segment: Segment) -> bytes:
+        """One segment as JSON lines."""
+        return "".join([_json(line) for line in self._lines.render(view, segment)]).encode()
 
 
 _FIELDS = tuple(field.name for field in fields(LogLine) if field.name != "dropped")

@@ -1,4 +1,4 @@
-"""Go on where earlier output ended: from the lines of an earlier ``--json``, or of ``run.logs()``, to offsets."""
+"""Resuming: the offsets after the lines of an earlier ``logs --json``, or of ``run.logs()``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-Places = dict[int, dict[str, dict[str, int]]]  # attempt → host → file → offset
+Offsets = dict[int, dict[str, dict[str, int]]]  # attempt → host → file → offset
 _NAMES = {field.name for field in fields(LogLine)}
 
 
-def places_after(lines: Iterable[LogLine]) -> Places:
-    """Where reading goes on after these lines; an attempt's part is ``Selection.start`` of its logs."""
-    places: Places = {}
+def places_after(lines: Iterable[LogLine]) -> Offsets:
+    """The offsets after these lines; an attempt's part is ``Selection.start`` for its logs."""
+    offsets: Offsets = {}
     for line in lines:
-        files = places.setdefault(line.attempt, {}).setdefault(line.host, {})
+        files = offsets.setdefault(line.attempt, {}).setdefault(line.host, {})
         files[line.file] = max(line.next, files.get(line.file, 0))
-    return places
+    return offsets
 
 
 def read_lines(path: Path, run: str) -> Iterator[LogLine]:

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from clusterddp.errors import RunError
-from clusterddp.logs.merge import Arrived
+from clusterddp.logs.merge import FrameArrived
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from clusterddp.logs.merge import Event
-    from clusterddp.logs.resume import Places
+    from clusterddp.logs.resume import Offsets
     from clusterddp.remote.shared.frames import Frame
 
 _WORKER = re.compile(r"(\d+)\.(\d+)/(?:rank\d+|unknown)-(.+)-(\d+)\.(out|err)")
@@ -76,17 +76,17 @@ class Saver:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._write(mark, json.dumps({"run": run}).encode() + b"\n", 0)
 
-    def places(self) -> Places:
+    def offsets(self) -> Offsets:
         """Where each file goes on."""
-        places: Places = {}
+        offsets: Offsets = {}
         for (attempt, host, file), name in self._files.items():
-            places.setdefault(attempt, {}).setdefault(host, {})[file] = (self.folder / name).stat().st_size
-        return places
+            offsets.setdefault(attempt, {}).setdefault(host, {})[file] = (self.folder / name).stat().st_size
+        return offsets
 
     def save(self, events: Iterable[Event]) -> None:
         """Write what a batch of events brings."""
         for event in events:
-            if isinstance(event, Arrived):
+            if isinstance(event, FrameArrived):
                 self._take(event.host, event.frame)
 
     def _take(self, host: str, frame: Frame) -> None:

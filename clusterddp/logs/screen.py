@@ -10,12 +10,12 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from clusterddp.logs.clean import clean
-from clusterddp.logs.render import TextRenderer, View
+from clusterddp.logs.render import FileView, TextRenderer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterddp.logs.lines import Run
+    from clusterddp.logs.lines import Segment
     from clusterddp.remote.shared.frames import Frame
 
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)  # no red: that is for errors
@@ -38,14 +38,14 @@ class TerminalRenderer(TextRenderer):
     def __init__(self, *, width: Callable[[], int], colour: bool = True, timestamps: bool = False) -> None:
         super().__init__(timestamps=timestamps)
         self._width, self._colour = width, colour
-        self._bottom: View | None = None  # whose unfinished line stands at the bottom
+        self._bottom: FileView | None = None  # whose unfinished line stands at the bottom
         self._drawn = b""
 
     def feed(self, host: str, frame: Frame) -> bytes:
         """What a frame adds: lines above the bottom, and the bottom anew."""
         lines = super().feed(host, frame)
         view = self.views.get((host, frame.header.get("file", "")))
-        if view is not None and view.tape.open_text():
+        if view is not None and view.splitter.unfinished():
             self._bottom = view
         return self._draw(lines)
 
@@ -58,7 +58,7 @@ class TerminalRenderer(TextRenderer):
         cleared, self._drawn = _CLEAR if self._drawn else b"", b""
         return cleared
 
-    def prefix(self, view: View, time: int | None) -> bytes:
+    def prefix(self, view: FileView, time: int | None) -> bytes:
         """The label in its rank's colour."""
         plain = super().prefix(view, time)
         if not self._colour:
@@ -67,9 +67,9 @@ class TerminalRenderer(TextRenderer):
         colour = _DIM if rank is None else _COLOURS[rank % len(_COLOURS)]
         return b"\x1b[%dm%s\x1b[0m " % (colour, plain[:-1])
 
-    def lines(self, view: View, run: Run) -> list[bytes]:
+    def lines(self, view: FileView, segment: Segment) -> list[bytes]:
         """The lines only: redraws show at the bottom."""
-        return [text for _, _, text in view.tape.shown(run, None)]
+        return [text for _, _, text in view.splitter.lines_of(segment, None)]
 
     def _draw(self, lines: bytes) -> bytes:
         bottom = self._bottom_line()
@@ -81,7 +81,7 @@ class TerminalRenderer(TextRenderer):
 
     def _bottom_line(self) -> bytes:
         view = self._bottom
-        text = view.tape.open_text() if view else b""
+        text = view.splitter.unfinished() if view else b""
         if view is None or not text:
             self._bottom = None
             return b""

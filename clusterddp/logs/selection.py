@@ -67,8 +67,8 @@ class Selection:
         except re.error as error:
             raise UsageError(f"--grep {self.grep}: {error}", remedy="write a Python regular expression") from error
 
-    def place(self, host: str, position: Position) -> Position:
-        """Where to open a host's stream: ``position``, before it ``start``."""
+    def resume_position(self, host: str, position: Position) -> Position:
+        """The position at which a host's stream is opened: ``start``, overridden by ``position``."""
         return replace(position, offsets={**self.start.get(host, {}), **position.offsets})
 
     def args(self, spool: str, position: Position | None = None) -> dict[str, Any]:

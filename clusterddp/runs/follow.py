@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HostError, UnreachableError
-from clusterddp.logs.merge import Arrived, Merge, backoff, briefly
+from clusterddp.logs.merge import FrameArrived, Merge, backoff, brief_backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,7 +63,7 @@ class Follower:
             with Merge(hosts, stream, follow=self.selection.follow, retry=self._retry) as self._merge:
                 for events in self._merge:
                     if self._broken:
-                        self._broken -= {event.host for event in events if isinstance(event, Arrived)}
+                        self._broken -= {event.host for event in events if isinstance(event, FrameArrived)}
                     self.show(events)
             if not self.selection.follow:
                 return None
@@ -77,7 +77,7 @@ class Follower:
     def _retry(self, attempt: int, error: ClusterddpError) -> float | None:
         """Look for lost hosts for ever while others live, or none has ended; for a while when the others have ended."""
         if not self.selection.follow:
-            return briefly(attempt, error)
+            return brief_backoff(attempt, error)
         if isinstance(error, HostError):
             self._broken.add(error.host)
         if not isinstance(error, UnreachableError):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.errors import RunError, UnreachableError
 from clusterddp.hosts.fanout import Outcome, T, each, values
-from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, briefly, lines
+from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, lines
 from clusterddp.runs import signals, stacks
 from clusterddp.runs import view as runs
 from clusterddp.runs.proof import Proof, Survivor
@@ -160,7 +160,7 @@ class Run:
         """
         chosen = replace(selection or Selection(), follow=follow, timed=True)
         with Merge(
-            self.selected(chosen), self.tail(chosen), follow=follow, retry=backoff if follow else briefly
+            self.selected(chosen), self.tail(chosen), follow=follow, retry=backoff if follow else brief_backoff
         ) as merge:
             yield from lines(merge)
 
@@ -174,7 +174,7 @@ class Run:
         def stream(host: str, at: Position) -> Iterator[Frame]:
             opened = self.cluster.host(host)
             spool = self.spools[host] or self._look_up(host)
-            return opened.stream("tail", selection.args(spool, selection.place(host, at)))
+            return opened.stream("tail", selection.args(spool, selection.resume_position(host, at)))
 
         return stream
 

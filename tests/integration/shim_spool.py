@@ -19,7 +19,7 @@ import pytest
 
 from clusterddp.hosts.zipapp import bundle
 from clusterddp.remote.spool.events import read_events
-from clusterddp.remote.spool.layout import Spool, create
+from clusterddp.remote.spool.layout import Spool, create_spool
 from clusterddp.remote.worker.environment import shim_script
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def make_spool(folder: Path, *, python: str = sys.executable, helper: str = sys.
     cwd = folder / "work"
     cwd.mkdir()
     plan = {"run": "r1", "python": python, "cwd": str(cwd), "workdir": str(cwd), "env": {}}
-    assert create(spool, plan, bundle().code)
+    assert create_spool(spool, plan, bundle().code)
     worker = Path(spool.path("worker"))
     worker.write_text(shim_script(helper, spool.path("remote.pyz"), spool.folder))
     worker.chmod(0o700)

@@ -17,7 +17,7 @@ from clusterddp.errors import HelperError
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.zipapp import bundle
 from clusterddp.launch.prepare import new_run_id
-from clusterddp.remote.spool.layout import Spool, create
+from clusterddp.remote.spool.layout import Spool, create_spool
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for
 from tests.integration.runs_started import Started, agent_plan, gone, modes, running, start, with_constant
 
@@ -123,8 +123,8 @@ class TestStart:
 
     def test_a_stop_between_the_spool_and_the_supervisor_holds(self, folder: Path) -> None:
         spool = Spool.of(str(folder / "state"), new_run_id(), 1, "0-here")
-        assert create(spool, {"run": spool.run, "host": "here"}, bundle().code)
-        spool.write_tombstone("by a test", 0.0)
+        assert create_spool(spool, {"run": spool.run, "host": "here"}, bundle().code)
+        spool.write_stop_order("by a test", 0.0)
         argv = [sys.executable, "-I", "-S", spool.path("remote.pyz"), "supervisor", spool.folder]
         done = subprocess.run(argv, input="{}", capture_output=True, text=True, timeout=30, check=False)
         assert (done.returncode, done.stdout) == (1, "the run was stopped meanwhile\n")
@@ -210,7 +210,7 @@ class TestEnd:
             os.kill(node.supervisor, signal.SIGSTOP)
             (folder / "work" / "go").touch()
             wait_for(lambda: gone(agent), "the agent's end")
-            node.spool.write_tombstone("too late", 0.0)
+            node.spool.write_stop_order("too late", 0.0)
             os.kill(node.supervisor, signal.SIGCONT)
             assert node.ended()["state"] == "succeeded"
 

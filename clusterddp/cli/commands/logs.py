@@ -16,7 +16,7 @@ from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterddp.logs import Event, Places, Renderer, Selection
+    from clusterddp.logs import Event, Offsets, Renderer, Selection
     from clusterddp.runs.run import Run
     from clusterddp.runs.verdict import Verdict
 
@@ -106,13 +106,13 @@ class Reading:
             if self.given_up:
                 say(f"lines are missing: {', '.join(sorted(self.given_up))}")
 
-    def read(self, show: Callable[[list[Event]], None], places: Places) -> None:
+    def read(self, show: Callable[[list[Event]], None], places: Offsets) -> None:
         """Show every line from ``places`` on."""
-        from clusterddp.logs import Broken  # noqa: PLC0415
+        from clusterddp.logs import StreamBroken  # noqa: PLC0415
         from clusterddp.runs.follow import Follower  # noqa: PLC0415 - start-up
 
         def watch(events: list[Event]) -> None:
-            self.given_up |= {event.host for event in events if isinstance(event, Broken) and event.retry is None}
+            self.given_up |= {event.host for event in events if isinstance(event, StreamBroken) and event.retry is None}
             show(events)
 
         for part in self.parts:
@@ -122,18 +122,18 @@ class Reading:
 
     def save(self, folder: Path) -> int:
         """Write all of it to files, say how much, and give the command's code."""
-        from clusterddp.logs import Broken, Saver, broken_line  # noqa: PLC0415 - start-up
+        from clusterddp.logs import Saver, StreamBroken, broken_line  # noqa: PLC0415 - start-up
 
         saver = Saver(folder, self.run.id)
 
         def show(events: list[Event]) -> None:
             saver.save(events)
             for event in events:
-                if isinstance(event, Broken):
+                if isinstance(event, StreamBroken):
                     say(broken_line(event))
 
         try:
-            self.read(show, saver.places())
+            self.read(show, saver.offsets())
         finally:
             say(f"run {self.run.id}: {saver.summary()}")
         return self.code()

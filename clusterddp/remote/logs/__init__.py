@@ -1,1 +1,1 @@
-"""Workers' output files: where they are, their times, reading them, keeping them below a limit."""
+"""Workers' output files: listing and reading them, the times of their lines, the log limit."""

@@ -14,13 +14,12 @@ import os
 import re
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Pattern
 
-from ..shared.frames import MAX_BODY
+from ..shared.frames import LONGEST_LINE, MAX_BODY
 from ..shared.plan import AGENT_LOG
 from ..spool.events import read_events
 from ..spool.layout import Spool
 from .time_index import SUFFIX, IndexReader
 
-HELD = 8 << 20  # bytes of one line looked at as a whole; a longer one is taken as several
 _BLOCK = 256 << 10
 _NAME = re.compile(r"(\d+)\.(\d+)\.(out|err)$|agent\.out$")
 
@@ -62,8 +61,8 @@ class LogFile:
         """The file's size now."""
         return os.stat(self._path).st_size
 
-    def settle(self) -> None:
-        """Close the index by the file's last change; for a file whose supervisor notes nothing more."""
+    def complete_index(self) -> None:
+        """Complete the index with the file's last change, once its supervisor writes it no more."""
         info = os.stat(self._path)
         self.index.refresh()
         self.index.close(info.st_mtime_ns, info.st_size)
@@ -107,13 +106,13 @@ class LogFile:
             return self._read(limit)
         return data
 
-    def skip_gone(self) -> None:
-        """Pass what the log limit took at ``pos``."""
+    def skip_dropped(self) -> None:
+        """Move ``pos`` past the bytes that the log limit dropped there."""
         if self._bytes(1, self.pos) == b"\0":
             self._skip_hole()
 
     def _skip_hole(self) -> bool:
-        """Pass the hole at ``pos``, and the line it cut; False if zeros there are the worker's own."""
+        """Move ``pos`` past the hole there and the line it cut; False if the zeros there are the worker's own."""
         first = self._first_data()
         if first <= self.pos:
             return False
@@ -143,7 +142,7 @@ class LogFile:
 
     def line_start(self, end: int) -> int:
         """The start of the line that holds byte ``end``; looks back HELD bytes at most."""
-        low = max(0, end - HELD)
+        low = max(0, end - LONGEST_LINE)
         while end > low:
             begin = max(low, end - _BLOCK)
             found = self._bytes(end - begin, begin).rfind(b"\n")
@@ -158,7 +157,7 @@ class LogFile:
         while high > low:
             begin = max(low, high - _BLOCK)
             data = self._bytes(high - begin, begin) + rest
-            complete = begin == low or len(data) >= HELD
+            complete = begin == low or len(data) >= LONGEST_LINE
             first = 0 if complete else data.find(b"\n") + 1
             if complete or first:
                 yield from _backwards(data[first:], begin + first)
@@ -186,7 +185,7 @@ def _redraws(data: bytes) -> bool:
 
 
 def _first_unit(data: bytes) -> int:
-    """So many bytes must be there to know the first unit; 0 if they are not."""
+    """How many bytes are needed to know the first unit; 0 if they are not there."""
     newline = data.find(b"\n")
     redraw = data.find(b"\r", 0, newline if newline >= 0 else len(data) - 1)
     if redraw >= 0 and redraw != newline - 1:
@@ -201,7 +200,7 @@ def _last_unit(data: bytes) -> int:
 
 
 class Grep:
-    """Lets only units pass that match; holds what of a line has come so far."""
+    """Filters chunks by a pattern, unit by unit; keeps an unfinished line until its end comes."""
 
     def __init__(self, pattern: Pattern[bytes]) -> None:
         self._pattern = pattern
@@ -212,7 +211,7 @@ class Grep:
         data, offset = self._held + chunk.body, chunk.offset - len(self._held)
         units = data.splitlines(True)
         self._held = b""
-        if units[-1][-1:] not in b"\r\n" and not final and len(units[-1]) < HELD:
+        if units[-1][-1:] not in b"\r\n" and not final and len(units[-1]) < LONGEST_LINE:
             self._held = units.pop()
         for start, body in self._matching(units, offset):
             for at in range(0, len(body), MAX_BODY):
@@ -231,11 +230,8 @@ class Grep:
             yield offset - len(run), run
 
 
-_LOG = re.compile(r"\d+\.\d+\.(?:out|err)$|agent\.out$")
-
-
-class LogSet:
-    """The files by name, opened once and kept: a reader may come back to any of them."""
+class LogFiles:
+    """The log files of one spool by name, with how far each was read."""
 
     def __init__(self, spool: Spool, args: Dict[str, Any], *, timed: bool) -> None:
         self.folder = spool.path("logs")
@@ -246,7 +242,7 @@ class LogSet:
         self._timed = timed
 
     def wanted(self) -> List[LogFile]:
-        """The files that hold something and that the filters let through."""
+        """The files that match the request's filters."""
         self._discover()
         unknown = [file for file in self.files.values() if file.local_rank is not None and not file.identified]
         unknown = [file for file in unknown if file.size]
@@ -258,8 +254,8 @@ class LogSet:
         """How far each file was read."""
         return {name: file.pos for name, file in self.files.items()}
 
-    def begun(self, file: LogFile) -> bool:
-        """Whether the reader goes on in this file."""
+    def resumed(self, file: LogFile) -> bool:
+        """Whether the request names an offset to resume this file at."""
         return file.name in self._from
 
     def _discover(self) -> None:
@@ -267,7 +263,7 @@ class LogSet:
             names = sorted(os.listdir(self.folder))
         except FileNotFoundError:  # a start has just made the spool
             return
-        for name in [name for name in names if name not in self.files and _LOG.match(name)]:
+        for name in [name for name in names if name not in self.files and _NAME.match(name)]:
             file = self.files[name] = LogFile(self.folder, name)
             file.timed = self._timed
             file.pos = int(self._from.get(name, 0))

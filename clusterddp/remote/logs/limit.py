@@ -1,4 +1,4 @@
-"""What a node's output may take on its disk, and whether the disk is full: looked after by the supervisor.
+"""The log limit: keeps a node's output below a size, and notices a full disk. Called by the supervisor.
 
 Over the limit the oldest output goes: a hole is punched at the head of the largest files. Offsets stay, and
 readers say ``dropped`` where they meet one. Where the file system cannot do that, output grows on, and an
@@ -17,13 +17,13 @@ from .time_index import SUFFIX
 
 LOG_LIMIT = 10**10  # bytes of output that a node keeps of one attempt
 STEP = 1 << 16  # bytes: holes end at multiples of a block of any file system
-LOOK = 1.0  # seconds between looks
-FULL, ROOMY = 64 << 10, 16 << 20  # bytes left on a disk that is full, and that is no longer so
+INTERVAL = 1.0  # seconds between looks
+DISK_FULL, DISK_FREE = 64 << 10, 16 << 20  # bytes left on a disk that is full, and that is no longer so
 EVENTS_ROOM = 256 << 10  # bytes for events when the disk is full
 
 
-class Limits:
-    """The limits of one node. Nothing in here raises OSError: no limit is worth a supervisor."""
+class LogLimit:
+    """The log limit of one node. No method raises OSError."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -37,21 +37,21 @@ class Limits:
         disk_space.preallocate(spool.path("events.jsonl"), EVENTS_ROOM)
 
     def poll(self) -> None:
-        """Look, at most every second; cheap enough for every turn of a loop."""
+        """Check the disk and the limit, at most once a second."""
         now = time.monotonic()
-        if now - self._looked >= LOOK:
+        if now - self._looked >= INTERVAL:
             self._looked = now
             self._look_at_disk()
             self._enforce()
 
     def finish(self) -> None:
-        """The last word on what was dropped."""
+        """Write the final ``log_dropped`` event, if any output was dropped since the last."""
         if self.dropped > self._told:
             self._tell()
 
     @property
     def dropped(self) -> int:
-        """So many bytes of output are gone."""
+        """How many bytes of output were dropped."""
         return sum(self._heads.values())
 
     def _look_at_disk(self) -> None:
@@ -60,10 +60,10 @@ class Limits:
         except OSError:
             return
         left = disk.f_bavail * disk.f_frsize
-        if left < FULL and not self._full:
+        if left < DISK_FULL and not self._full:
             self._full = True
             self._spool.event("disk_full", left=left)
-        elif left > ROOMY:
+        elif left > DISK_FREE:
             self._full = False
 
     def _enforce(self) -> None:
@@ -71,7 +71,7 @@ class Limits:
         total = sum(size - self._heads.get(name, 0) for name, size in sizes.items())
         if total <= self._limit or not self._able:
             return
-        most = level([size - self._heads.get(name, 0) for name, size in sizes.items()], self._limit // 8 * 7)
+        most = fill_level([size - self._heads.get(name, 0) for name, size in sizes.items()], self._limit // 8 * 7)
         for name, size in sizes.items():
             head = (size - max(most, STEP)) // STEP * STEP
             if self._able and head > self._heads.get(name, 0):
@@ -99,13 +99,13 @@ class Limits:
         self._heads[name] = head
 
     def _tell(self) -> None:
-        """An event with the sum so far; ever rarer, for a flood must not fill the events."""
+        """Write a ``log_dropped`` event with the sum so far; the caller does so only each time the sum has doubled."""
         self._told = self.dropped
         self._spool.event("log_dropped", bytes=self._told, limit=self._limit)
 
 
-def level(sizes: Iterable[int], wanted: int) -> int:
-    """The most that each may keep, so that all together keep ``wanted``: small ones keep all they have."""
+def fill_level(sizes: Iterable[int], wanted: int) -> int:
+    """The largest size per file, in bytes, so that all files cut to it take ``wanted`` together."""
     ordered = sorted(sizes)
     for place, size in enumerate(ordered):
         share = wanted // (len(ordered) - place)

@@ -1,4 +1,4 @@
-"""The time index of log files: when did which byte come to be.
+"""The time index of log files: when each byte was written.
 
 Beside each log file lies ``<file>.idx``, lines ``<time_ns> <size>``: the file had that size at that time, by
 this host's clock. A line that ends at byte ``b`` has the time of the first entry whose size is at least
@@ -21,8 +21,8 @@ YOUNG = 3600 * 10**9  # ns for which no entry is thinned
 Entry = Tuple[int, int]
 
 
-class _Known:
-    """What was last noted of one file."""
+class _IndexedFile:
+    """The last index entry of one file."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -34,18 +34,18 @@ class _Known:
 
 
 class IndexWriter:
-    """Keeps the indexes of all files in a folder; the supervisor's."""
+    """Writes the indexes of all files in a folder; one per supervisor."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._known: Dict[str, _Known] = {}
+        self._known: Dict[str, _IndexedFile] = {}
 
     def poll(self, now_ns: int) -> None:
-        """Note every file that has grown; cheap enough to be called every 100 ms. Never raises OSError."""
+        """Index every file that has grown; call it every 100 ms. Never raises OSError."""
         self._look(now_ns, STEP)
 
     def finish(self, now_ns: int) -> None:
-        """Note what is there at the end, so that the indexes cover every byte."""
+        """Index the files' final sizes, so that every byte is covered."""
         self._look(now_ns, 0)
 
     def _look(self, now: int, gap: int) -> None:
@@ -54,14 +54,14 @@ class IndexWriter:
         except OSError:
             return
         for name in names:
-            known = self._known.setdefault(name, _Known())
+            known = self._known.setdefault(name, _IndexedFile())
             if not 0 <= now - known.looked < gap:
                 try:
                     self._note(os.path.join(self._folder, name), known, now)
                 except OSError:
                     continue  # a full disk or a file removed: no index is worth the supervisor
 
-    def _note(self, path: str, known: _Known, now: int) -> None:
+    def _note(self, path: str, known: _IndexedFile, now: int) -> None:
         info = os.stat(path)
         if info.st_size <= known.size:
             return
@@ -151,7 +151,7 @@ class IndexReader:
 
     @property
     def covered(self) -> int:
-        """So many bytes of the file have a time."""
+        """How many bytes of the file have a time."""
         return self._sizes[-1] if self._sizes else 0
 
     def refresh(self) -> None:
@@ -180,7 +180,7 @@ class IndexReader:
             self._sizes.append(size)
 
     def close(self, time: int, size: int) -> None:
-        """Give bytes that no supervisor will ever note a time: the file's last change."""
+        """Add a last entry for bytes that no supervisor will index: the file's size and last change."""
         last = self._times[-1] if self._times else 0
         self._append(max(time, last), size)
 
@@ -190,11 +190,11 @@ class IndexReader:
         return (self._times[place], self._sizes[place]) if place < len(self._sizes) else None
 
     def size_before(self, time: int) -> int:
-        """Lines that end up to here are older than ``time``."""
+        """The size up to which all lines are older than ``time``."""
         place = bisect_left(self._times, time)
         return self._sizes[place - 1] if place else 0
 
     def size_until(self, time: int) -> int:
-        """Lines that end up to here are not younger than ``time``."""
+        """The size up to which no line is younger than ``time``."""
         place = bisect_right(self._times, time)
         return self._sizes[place - 1] if place else 0

@@ -65,7 +65,7 @@ class NodeStop:
         """Write the stop order to every attempt that has not ended, or may be followed by another."""
         for spool in self.spools():
             if spool.alive() or not spool.exit_record():
-                spool.write_tombstone(self.args["reason"], self.args["grace"])
+                spool.write_stop_order(self.args["reason"], self.args["grace"])
 
     def remaining(self) -> List[terminate.Process]:
         """The node's processes, its supervisor included."""
@@ -116,7 +116,7 @@ class NodeStop:
         if lost:
             spool.write_exit("lost", NOT_THE_SCRIPT, lost, agent_exit=None, survivors=left, by_stop=True)
         else:
-            order = spool.tombstone() or {"reason": "stopped"}
+            order = spool.stop_order() or {"reason": "stopped"}
             spool.write_exit("stopped", 143, order["reason"], agent_exit=None, survivors=left, by_stop=True)
 
     def unknown(self, record: Dict[str, Any], gpus: str) -> List[str]:

@@ -26,6 +26,7 @@ PROTOCOL = 1
 MAGIC = b"CLUSTERDDP/"
 MAX_FRAME = 64 * 1024
 MAX_BODY = 60 * 1024  # leaves the header room within MAX_FRAME
+LONGEST_LINE = 8 << 20  # bytes of a log line that are held as a whole; a longer one is taken as several
 CREDIT = 1024 * 1024  # body bytes in flight per stream before the reader has to grant more
 MAX_DEPTH = 32  # objects and lists within each other
 MAX_DIGITS = 20  # of a whole number: 64 bits

@@ -1,4 +1,4 @@
-"""Every path of a node's spool, and the questions that files alone answer.
+"""The paths of a node's spool, and its state as far as files tell it.
 
     <state>/runs/<run>/<attempt>/<node_rank>-<host>/
         plan.json secrets.json control.key worker remote.pyz hook/ lock supervisor.json
@@ -38,8 +38,8 @@ class Spool:
         """The spool of ``node`` (``<node_rank>-<host>``)."""
         return cls(os.path.join(state, "runs", run, str(attempt), node))
 
-    def beside(self, attempt: int, node: str) -> "Spool":
-        """The spool of another attempt of the same run on this host."""
+    def in_attempt(self, attempt: int, node: str) -> "Spool":
+        """The spool of ``node`` in another attempt of the same run."""
         run = os.path.dirname(os.path.dirname(self.folder))
         return Spool(os.path.join(run, str(attempt), node))
 
@@ -49,12 +49,12 @@ class Spool:
 
     @property
     def run(self) -> str:
-        """The run id, by the folder's place."""
+        """The run id, from the folder's path."""
         return self.folder.split(os.sep)[-3]
 
     @property
     def attempt(self) -> int:
-        """The attempt's number, by the folder's place."""
+        """The attempt's number, from the folder's path."""
         return int(self.folder.split(os.sep)[-2])
 
     @property
@@ -76,7 +76,7 @@ class Spool:
         return int((self.committed() or {}).get("store") or 0)
 
     def exit_record(self) -> Optional[Dict[str, Any]]:
-        """How it ended, or None."""
+        """The node's exit record, or None while it has not ended."""
         record: Optional[Dict[str, Any]] = read_json(self.path("exit.json"))
         return record
 
@@ -134,24 +134,24 @@ class Spool:
             return True
 
     def release_lock(self) -> None:
-        """Let go of the lock: nothing more is written here."""
+        """Release the lock: nothing more is written here."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
-    def tombstone(self) -> Optional[Dict[str, Any]]:
+    def stop_order(self) -> Optional[Dict[str, Any]]:
         """The order to stop (``{reason, grace, by}``), or None. Every later start of this run refuses it."""
         order: Optional[Dict[str, Any]] = read_json(self.path("stop.json"))
         return order
 
-    def write_tombstone(self, reason: str, grace: float) -> None:
+    def write_stop_order(self, reason: str, grace: float) -> None:
         """Order the run to stop; the first order stands, but a shorter grace replaces a longer one."""
-        earlier = self.tombstone()
+        earlier = self.stop_order()
         if earlier is None or grace < earlier["grace"]:
             self._write_record("stop.json", {"reason": (earlier or {}).get("reason", reason), "grace": grace})
 
     def _write_record(self, name: str, value: Any) -> None:
-        """Write a record that must be written, on a full disk into the room kept for it."""
+        """Write a record; on a full disk into the space reserved for it."""
         try:
             write_json(self.path(name), value)
         except OSError as error:
@@ -177,7 +177,7 @@ class Spool:
                 pass  # there were no secrets, or an earlier end has removed them
 
     def write_exit(self, state: str, exit_code: int, reason: str, **fields: Any) -> None:
-        """Write the exit record, whole, and say it as an event."""
+        """Write the exit record and an ``ended`` event, and free the reserved space."""
         record = dict(fields, state=state, exit_code=exit_code, reason=reason, ended=time.time_ns())
         if not fields.get("pending"):
             self.drop_secrets()
@@ -187,7 +187,7 @@ class Spool:
             disk_space.free_reserved(self.path(name))
 
 
-def create(spool: Spool, plan: Dict[str, Any], code: bytes) -> bool:
+def create_spool(spool: Spool, plan: Dict[str, Any], code: bytes) -> bool:
     """Make the spool of ``plan`` with its own copy of the remote code; False if an earlier start made it."""
     attempt = os.path.dirname(spool.folder)
     run = os.path.dirname(attempt)
@@ -247,17 +247,17 @@ def node_state(
         return "queued"  # between two attempts, or a spare
     if not alive:
         record = read_json(spool.path("supervisor.json"))
-        return "lost" if record or _old(spool) else "starting"
+        return "lost" if record or _is_stale(spool) else "starting"
     started = any(event["event"] == "worker_started" for event in events)
     return "running" if started else "starting"
 
 
 def rebooted(spool: Spool) -> bool:
-    """Whether this machine was started anew since the node's supervisor was."""
+    """Whether this machine was rebooted since the node's supervisor started."""
     record = read_json(spool.path("supervisor.json"))
     return bool(record) and record["boot"] != procfs.boot_identity()
 
 
-def _old(spool: Spool) -> bool:
-    """A start takes seconds; a spool without a supervisor after a minute is a start that was cut short."""
+def _is_stale(spool: Spool) -> bool:
+    """Whether it is older than a minute: then a spool without a supervisor is an interrupted start."""
     return time.time() - os.stat(spool.folder).st_mtime > 60

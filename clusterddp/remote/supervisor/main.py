@@ -21,7 +21,7 @@ from typing import Any, Dict, List, Optional
 from ..control.leader import Control
 from ..control.membership import ENDED, Peers
 from ..control.voice import Voice
-from ..logs.limit import Limits
+from ..logs.limit import LogLimit
 from ..logs.time_index import IndexWriter
 from ..processes import terminate
 from ..rendezvous.store import clients
@@ -78,7 +78,7 @@ class Supervisor:
         self.orders.begin(spool, self.plan)
         self.children = Children(spool, environment, store, self.umask)
         self.index = IndexWriter(spool.path("logs"))
-        self.limits = Limits(spool)
+        self.limits = LogLimit(spool)
         self.order: Optional[Dict[str, Any]] = None  # the one that ends the attempt
         self.heard: Optional[Dict[str, Any]] = None  # the newest; it may shorten the grace
         self.told: Optional[Dict[str, Any]] = None  # ended for a reason of this attempt alone: another one may follow
@@ -102,7 +102,7 @@ class Supervisor:
         ready = self.spool.committed()
         while not ready:
             self.turn(TICK)
-            self.order = self.spool.tombstone() or self.orders.final(time.monotonic())
+            self.order = self.spool.stop_order() or self.orders.final(time.monotonic())
             if self.order:
                 self.children.kill_store()
                 self.write_exit([])
@@ -158,7 +158,7 @@ class Supervisor:
         """A message of run control."""
         kind = message["kind"]
         if kind == "stop":
-            self.spool.write_tombstone(str(message["reason"]), float(message["grace"]))
+            self.spool.write_stop_order(str(message["reason"]), float(message["grace"]))
         elif kind == "end":
             if message["attempt"] == self.plan["attempt"]:
                 self.told = self.told or {name: message[name] for name in ("reason", "grace", "ours", "attempt")}
@@ -221,7 +221,7 @@ class Supervisor:
     def look_for_orders(self) -> None:
         """Carry out an order to end: SIGTERM to the agent, SIGKILL to all after the grace."""
         now = time.monotonic()
-        order = self.spool.tombstone() or self.told or self.orders.own(now, self.children)
+        order = self.spool.stop_order() or self.told or self.orders.own(now, self.children)
         if order and order != self.heard:
             self.heard = order
             if self.order is None:  # the first reason stands, whatever is ordered afterwards
@@ -271,7 +271,7 @@ class Supervisor:
     def hurried(self) -> bool:
         """Whether nothing is to be waited for any more."""
         failed = self.children.agent_exit and not self.goes_on()
-        return bool(failed or self.order or self.told or self.orders.terminated or self.spool.tombstone())
+        return bool(failed or self.order or self.told or self.orders.terminated or self.spool.stop_order())
 
     def write_exit(self, survivors: List[terminate.Process]) -> None:
         """The exit record. Its code is this node's view; the verdict over all nodes is the operator's."""
@@ -303,7 +303,7 @@ def main(argv: List[str]) -> int:
     if not spool.take_lock():
         sys.stdout.write("another supervisor has this node\n")
         return 1
-    order = spool.tombstone()
+    order = spool.stop_order()
     if order:  # whoever wrote it saw no lock, and has said that nothing is left
         if not spool.exit_record():
             spool.write_exit("stopped", 143, order["reason"], agent_exit=None, survivors=[])

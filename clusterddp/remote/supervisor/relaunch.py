@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional
 from ..control.leader import Control
 from ..control.membership import Peers
 from ..shared.node_env import spool_environment
-from ..spool.layout import Spool, create
+from ..spool.layout import Spool, create_spool
 from ..system.bootstrap import write_json, write_private
 from ..system.ports import bind_ports
 from ..worker.environment import write_worker
@@ -81,7 +81,7 @@ class Relaunching:
         """What follows the attempt that has ended here; None if nothing does, and then that is on record."""
         while may_follow(node.plan, node.order):
             node.turn(TICK)
-            order = node.spool.tombstone() or self.orders.final(time.monotonic())
+            order = node.spool.stop_order() or self.orders.final(time.monotonic())
             if order:
                 node.voice.pass_on(order)
                 self._end(node, str(order["reason"]))
@@ -136,9 +136,9 @@ class Relaunching:
         """Make this node's spool of the next attempt, ours from the first moment."""
         old, attempt = node.spool, int(message["attempt"])
         plan = next_plan(node.plan, attempt, message["places"], int(message["store"]["place"]))
-        spool = old.beside(attempt, plan["node"])
+        spool = old.in_attempt(attempt, plan["node"])
         with open(old.path("remote.pyz"), "rb") as code:
-            create(spool, plan, code.read())
+            create_spool(spool, plan, code.read())
         spool.take_lock()
         spool.write_supervisor()
         for name in ("control.key", "secrets.json"):
@@ -149,9 +149,9 @@ class Relaunching:
                 continue  # there are no secrets
         write_worker(spool, plan["python"])
         write_json(spool.path("committed"), dict(old.committed() or {}, store=message["store"]["port"]))
-        order = old.tombstone()
+        order = old.stop_order()
         if order:
-            spool.write_tombstone(order["reason"], order["grace"])
+            spool.write_stop_order(order["reason"], order["grace"])
         self._end(node, "attempt %d" % attempt)
         old.release_lock()
         environment = dict(node.children.environment, **spool_environment(spool.folder, plan))

@@ -19,7 +19,7 @@ from ..control.membership import boot_clock
 from ..helper.request import Request
 from ..shared.node_env import STALE, STALE_PREFIXES, spool_environment
 from ..shared.plan import BACKEND
-from ..spool.layout import PROGRAM, Spool, all_spools, create
+from ..spool.layout import PROGRAM, Spool, all_spools, create_spool
 from ..sync.apply import confirm
 from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
 from ..system.ports import bind_ports
@@ -42,7 +42,7 @@ def start(request: Request) -> Dict[str, Any]:
     plan, secrets = message["plan"], message["secrets"]
     spool = Spool.of(request.args["state"], plan["run"], plan["attempt"], plan["node"])
     for other in all_spools(request.args["state"], plan["run"]):
-        if other.tombstone():
+        if other.stop_order():
             raise Refused("run %s was stopped" % plan["run"], "start a new one")
     if os.path.isdir(spool.folder):
         return _existing(spool)
@@ -60,7 +60,7 @@ def start(request: Request) -> Dict[str, Any]:
     plan["bound"] = [listener.getsockname()[1] if listener else 0 for listener in listeners]
     with open(sys.argv[0], "rb") as own:  # the zipapp this helper runs from
         code = own.read()
-    if not create(spool, plan, code):
+    if not create_spool(spool, plan, code):
         return _existing(spool)
     write_private(spool.path("control.key"), message["key"].encode())
     if secrets:
@@ -91,7 +91,7 @@ def confirm_code(spool: Spool, plan: Dict[str, Any], state: str) -> None:
     try:
         confirm(state, plan["workdir"], plan["record"]["code"])
     except Refused as error:
-        spool.write_tombstone(error.message, 0.0)
+        spool.write_stop_order(error.message, 0.0)
         raise
 
 
@@ -114,7 +114,7 @@ def invite(request: Request) -> Dict[str, Any]:
         Refused: the run has ended here.
     """
     spool = Spool(request.args["spool"])
-    if not spool.alive() or spool.tombstone():
+    if not spool.alive() or spool.stop_order():
         raise Refused("run %s has ended" % spool.run)
     ready = spool.committed() or {"store": 0, "peers": []}
     known = (read_json(spool.path("peers.json")) or {}).get("addresses")

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.logs.clean import clean
-from clusterddp.logs.lines import CAP, Run, Shown, Tape
+from clusterddp.logs.lines import LineSplitter, Segment, TextLine
+from clusterddp.remote.shared.frames import LONGEST_LINE as LONGEST
 
 SECOND = 10**9
 
@@ -17,15 +18,15 @@ raw = st.lists(
 ).map(b"".join)
 
 
-def fed(pieces: list[bytes], *, step: int | None = 0) -> list[Shown]:
-    tape, offset, found = Tape(), 0, []
-    runs: list[Run] = []
+def fed(pieces: list[bytes], *, step: int | None = 0) -> list[TextLine]:
+    tape, offset, found = LineSplitter(), 0, []
+    runs: list[Segment] = []
     for piece in pieces:
         runs += tape.feed(piece, offset, 0)
         offset += len(piece)
-        found += [line for run in runs for line in tape.shown(run, step)]
+        found += [line for run in runs for line in tape.lines_of(run, step)]
         runs = []
-    return found + [line for run in tape.close() for line in tape.shown(run, step)]
+    return found + [line for run in tape.close() for line in tape.lines_of(run, step)]
 
 
 def cut(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -59,13 +60,13 @@ def test_without_redraws_only_lines_are_left(data: bytes, cuts: list[int]) -> No
 
 
 def progress(seconds: int, every: int) -> list[bytes]:
-    tape, offset, shown = Tape(), 0, []
+    tape, offset, shown = LineSplitter(), 0, []
     for second in range(0, seconds, every):
         body = b"\r%d s" % second
         for run in tape.feed(body, offset, second * SECOND):
-            shown += [text for _, _, text in tape.shown(run)]
+            shown += [text for _, _, text in tape.lines_of(run)]
         offset += len(body)
-    return shown + [text for run in tape.close() for _, _, text in tape.shown(run)]
+    return shown + [text for run in tape.close() for _, _, text in tape.lines_of(run)]
 
 
 def test_redraws_are_thinned_to_one_in_ten_seconds_and_the_last() -> None:
@@ -80,17 +81,17 @@ def test_a_bar_that_ends_with_a_newline_shows_its_last_state_once() -> None:
 
 
 def test_a_line_over_the_cap_goes_on_as_another() -> None:
-    long = b"x" * (2 * CAP + 5)
+    long = b"x" * (2 * LONGEST + 5)
     pieces = cut(long + b"\n", [61_440] * 300)
     assert [(offset, following, len(text)) for offset, following, text in fed(pieces)] == [
-        (0, CAP, CAP), (CAP, 2 * CAP, CAP), (2 * CAP, 2 * CAP + 6, 5)
+        (0, LONGEST, LONGEST), (LONGEST, 2 * LONGEST, LONGEST), (2 * LONGEST, 2 * LONGEST + 6, 5)
     ]  # fmt: skip
 
 
 def test_a_gap_ends_what_was_begun() -> None:
-    tape = Tape()
+    tape = LineSplitter()
     assert tape.feed(b"begun", 0, 1) == []
-    assert tape.feed(b"after\n", 90, 2) == [Run(0, b"begun", 1), Run(90, b"after\n", 2)]
+    assert tape.feed(b"after\n", 90, 2) == [Segment(0, b"begun", 1), Segment(90, b"after\n", 2)]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
-from clusterddp.logs import Arrived, Broken, Ended, Event, Merge, Position, Selection, backoff, lines
+from clusterddp.logs import Event, FrameArrived, Merge, Position, Selection, StreamBroken, StreamEnded, backoff, lines
 from clusterddp.logs import merge as merging
 from clusterddp.remote.shared.frames import Frame
 
@@ -36,7 +36,7 @@ def fixed(streams: dict[str, list[Frame]]) -> Callable[[str, Position], Iterator
 
 
 def texts(events: list[Event]) -> list[str]:
-    return [event.frame.body.decode() for event in events if isinstance(event, Arrived) and event.frame.body]
+    return [event.frame.body.decode() for event in events if isinstance(event, FrameArrived) and event.frame.body]
 
 
 def until(merge: Merge, wanted: Callable[[list[Event]], object]) -> list[Event]:
@@ -73,9 +73,9 @@ def test_what_comes_is_shown_as_it_comes_whatever_another_host_does() -> None:
 
     merge = Merge(["silent", "busy"], open_stream)
     until(merge, lambda events: len(texts(events)) == 100)
-    assert "busy" in merge.ended or until(merge, lambda events: any(isinstance(e, Ended) for e in events))
+    assert "busy" in merge.ended or until(merge, lambda events: any(isinstance(e, StreamEnded) for e in events))
     silent.set()
-    until(merge, lambda events: any(isinstance(event, Ended) for event in events))
+    until(merge, lambda events: any(isinstance(event, StreamEnded) for event in events))
     assert merge.done
 
 
@@ -122,7 +122,7 @@ def test_a_broken_stream_goes_on_where_it_ended_and_nothing_comes_twice() -> Non
     assert texts(events) == [str(number) for number in range(10)]
     assert [position.offsets.get("0.0.out", 0) for position in opened] == [0, 4, 8]
     assert [position.caught_up for position in opened] == [False, True, True]
-    assert sum(isinstance(event, Broken) for event in events) == 2
+    assert sum(isinstance(event, StreamBroken) for event in events) == 2
 
 
 def test_a_host_given_up_ends_and_the_error_is_told() -> None:
@@ -134,7 +134,7 @@ def test_a_host_given_up_ends_and_the_error_is_told() -> None:
 
     merge = Merge(["bad", "good"], open_stream)
     events = [event for batch in merge for event in batch]
-    (broken,) = [event for event in events if isinstance(event, Broken)]
+    (broken,) = [event for event in events if isinstance(event, StreamBroken)]
     assert broken.retry is None
     assert texts(events) == ["good"]
     with pytest.raises(HelperError):
@@ -154,12 +154,12 @@ def test_a_break_is_told_once_however_often_it_is_tried_to_mend_it() -> None:
     merge = Merge(["h"], open_stream, retry=lambda *_: 0.001)
     events = [event for batch in merge for event in batch]
     assert texts(events) == ["x"]
-    assert sum(isinstance(event, Broken) for event in events) == 1
+    assert sum(isinstance(event, StreamBroken) for event in events) == 1
 
 
 def test_a_stream_without_an_end_is_a_break() -> None:
     merge = Merge(["h"], fixed({"h": [line("x", 0)]}), retry=lambda *_: None)
-    assert isinstance([event for batch in merge for event in batch][-1], Broken)
+    assert isinstance([event for batch in merge for event in batch][-1], StreamBroken)
 
 
 def test_a_bug_in_opening_is_raised_where_the_lines_are_shown() -> None:

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from clusterddp.errors import UnreachableError, UsageError
 from clusterddp.logs import (
-    Arrived,
-    Broken,
-    Ended,
+    FrameArrived,
     JsonRenderer,
     LineReader,
     Renderer,
     Selection,
+    StreamBroken,
+    StreamEnded,
     TerminalRenderer,
     TextRenderer,
     renderer_for,
@@ -142,7 +142,7 @@ def test_dropped_bytes_are_a_notice_and_no_line() -> None:
     out = io.BytesIO()
     source.offset = 4096
     frames = [source.frame(b"", dropped=4096), source.frame(b"a\n")]
-    show([Arrived(host="gpu01", frame=frame) for frame in frames], renderer, out, said.append)
+    show([FrameArrived(host="gpu01", frame=frame) for frame in frames], renderer, out, said.append)
     assert out.getvalue() == b"[3 gpu01:1] a\n"
     assert said == ["[3 gpu01:1] dropped: 4096 bytes, the log limit was reached"]
 
@@ -165,11 +165,11 @@ def test_breaks_are_said_and_a_host_given_up_shows_what_it_had() -> None:
     error = UnreachableError("gpu01", "the connection was lost")
     show(
         [
-            Arrived(host="gpu01", frame=source.frame(b"half")),
-            Broken(host="gpu01", error=error, retry=1.0),
-            Arrived(host="gpu01", frame=source.frame(b" more")),
-            Broken(host="gpu01", error=error, retry=None),
-            Ended(host="gpu02", ended=None),
+            FrameArrived(host="gpu01", frame=source.frame(b"half")),
+            StreamBroken(host="gpu01", error=error, retry=1.0),
+            FrameArrived(host="gpu01", frame=source.frame(b" more")),
+            StreamBroken(host="gpu01", error=error, retry=None),
+            StreamEnded(host="gpu02", ended=None),
         ],
         renderer, out, said.append,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.errors import RunError, UsageError
-from clusterddp.logs import Arrived, JsonRenderer, Saver, Selection, places_after, read_lines
+from clusterddp.logs import FrameArrived, JsonRenderer, Saver, Selection, places_after, read_lines
 from clusterddp.logs.selection import Position
 from clusterddp.remote.shared.frames import Frame
 from tests.unit.spool_writer import Writer, read
@@ -19,15 +19,19 @@ if TYPE_CHECKING:
     from clusterddp.logs import Event
 
 
-def hello(host: str, attempt: int = 1, run: str = "r1") -> Arrived:
-    return Arrived(host=host, frame=Frame({"hello": True, "attempt": attempt, "run": run, "clock_error_ns": 0}, b""))
+def hello(host: str, attempt: int = 1, run: str = "r1") -> FrameArrived:
+    return FrameArrived(
+        host=host, frame=Frame({"hello": True, "attempt": attempt, "run": run, "clock_error_ns": 0}, b"")
+    )
 
 
-def said(host: str, text: bytes, *, offset: int = 0, start: int = 0, local: int | None = 1, **more: object) -> Arrived:
+def said(
+    host: str, text: bytes, *, offset: int = 0, start: int = 0, local: int | None = 1, **more: object
+) -> FrameArrived:
     file = "agent.out" if local is None else f"{start}.{local}.out"
     rank = None if local is None else 3
     header = {"file": file, "start": start, "local_rank": local, "rank": rank, "stream": "out", "time": 10**9}
-    return Arrived(host=host, frame=Frame({**header, "offset": offset, "next": offset + len(text), **more}, text))
+    return FrameArrived(host=host, frame=Frame({**header, "offset": offset, "next": offset + len(text), **more}, text))
 
 
 def save(folder: Path, *events: Event, run: str = "r1") -> Saver:
@@ -58,7 +62,7 @@ class TestSave:
     def test_a_second_time_goes_on_where_the_files_end(self, tmp_path: Path) -> None:
         save(tmp_path, hello("gpu-01"), said("gpu-01", b"abc"), said("gpu-01", b"t\n", local=None))
         again = Saver(tmp_path, "r1")
-        assert again.places() == {1: {"gpu-01": {"0.1.out": 3, "agent.out": 2}}}
+        assert again.offsets() == {1: {"gpu-01": {"0.1.out": 3, "agent.out": 2}}}
         again.save([hello("gpu-01"), said("gpu-01", b"def", offset=3)])
         assert (tmp_path / "1.0" / "rank3-gpu-01-1.out").read_bytes() == b"abcdef"
 
@@ -91,7 +95,7 @@ class TestSave:
             frames = read(writer, partials=True, **{"from": {"0.1.out": size}}).frames
             folder.mkdir(exist_ok=True)
             saver = Saver(folder, "run1")
-            saver.save([Arrived(host="h", frame=frame) for frame in frames])
+            saver.save([FrameArrived(host="h", frame=frame) for frame in frames])
             assert (folder / "0.0" / "rank3-h-1.out").read_bytes() == text
             (folder / "0.0" / "rank3-h-1.out").write_bytes(text[:100] if size == 0 else text)
 
@@ -112,11 +116,11 @@ class TestGoingOn:
         places = places_after(read_lines(path, "r1"))
         assert places == {1: {"h": {"0.1.out": 9, "agent.out": 9}}}
         selection = Selection(start=places[1])
-        assert selection.args("/s", selection.place("h", Position(offsets={"0.1.out": 20})))["from"] == {
+        assert selection.args("/s", selection.resume_position("h", Position(offsets={"0.1.out": 20})))["from"] == {
             "0.1.out": 20,
             "agent.out": 9,
         }
-        assert selection.place("other", Position()).offsets == {}
+        assert selection.resume_position("other", Position()).offsets == {}
 
     def test_a_line_that_was_cut_counts_as_not_there_also_when_more_was_appended(self, tmp_path: Path) -> None:
         path = tmp_path / "lines.json"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.errors import HostsError, UnreachableError
-from clusterddp.logs import Arrived, Event, Position, Selection
+from clusterddp.logs import Event, FrameArrived, Position, Selection
 from clusterddp.logs import merge as merging
 from clusterddp.remote.shared.frames import Frame
 from clusterddp.runs import follow as following
@@ -45,7 +45,7 @@ class Scripted:
 
     def tail(self, selection: Selection) -> Callable[[str, Position], Iterator[Frame]]:
         def stream(host: str, at: Position) -> Iterator[Frame]:
-            self.asked.append(selection.args(self.spools[host], selection.place(host, at)))
+            self.asked.append(selection.args(self.spools[host], selection.resume_position(host, at)))
             turns = self.streams[host]
             for item in turns.pop(0) if len(turns) > 1 else turns[0]:
                 if isinstance(item, Exception):
@@ -84,7 +84,9 @@ def followed(run: Scripted, **selection: Any) -> tuple[Any, list[str]]:
     shown: list[str] = []
 
     def show(events: list[Event]) -> None:
-        shown.extend(event.frame.body.decode() for event in events if isinstance(event, Arrived) and event.frame.body)
+        shown.extend(
+            event.frame.body.decode() for event in events if isinstance(event, FrameArrived) and event.frame.body
+        )
 
     verdict = Follower(run, Selection(follow=True, **selection), show).follow()  # type: ignore[arg-type]
     return verdict, shown

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.logs import limit as limiting
-from clusterddp.remote.logs.limit import STEP, Limits, level
+from clusterddp.remote.logs.limit import STEP, LogLimit, fill_level
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.system import disk_space
 from clusterddp.remote.system.bootstrap import write_json
@@ -48,12 +48,12 @@ def writer(base: Path) -> Writer:
     return spool
 
 
-def limits(writer: Writer, limit: int) -> Limits:
+def limits(writer: Writer, limit: int) -> LogLimit:
     write_json(str(writer.folder / "plan.json"), {"log_limit": limit, "clock_offset_ns": 0})
-    return Limits(Spool(str(writer.folder)))
+    return LogLimit(Spool(str(writer.folder)))
 
 
-def look(limit: Limits) -> None:
+def look(limit: LogLimit) -> None:
     """A turn of the supervisor's loop, a second later."""
     limit._looked = 0.0
     limit.poll()
@@ -74,7 +74,7 @@ class TestLevel:
         [([], 10, 0), ([3, 4], 10, 4), ([20], 10, 10), ([8, 8], 10, 5), ([1, 30, 30], 11, 5), ([2, 3, 90], 15, 10)],
     )
     def test_the_large_give_until_the_sum_fits(self, sizes: list[int], wanted: int, most: int) -> None:
-        assert level(sizes, wanted) == most
+        assert fill_level(sizes, wanted) == most
         assert sum(min(size, most) for size in sizes) <= wanted or not sizes
 
 
@@ -238,13 +238,13 @@ class TestFullDisk:
     def test_orders_events_and_the_exit_record_are_written_all_the_same(self, spool: Spool, small_disk: Path) -> None:
         for name in ("stop.json", "exit.json"):
             disk_space.reserve_record(spool.path(name), 16 << 10)
-        limit = Limits(spool)
+        limit = LogLimit(spool)
         fill(small_disk)
         limit.poll()
-        spool.write_tombstone("by a test", 30.0)
+        spool.write_stop_order("by a test", 30.0)
         fill(small_disk)
-        spool.write_tombstone("by another", 5.0)  # no room for that: the first stands
-        assert spool.tombstone() == {"reason": "by a test", "grace": 30.0}
+        spool.write_stop_order("by another", 5.0)  # no room for that: the first stands
+        assert spool.stop_order() == {"reason": "by a test", "grace": 30.0}
         spool.write_exit("stopped", 143, "by a test")
         assert (spool.exit_record() or {})["exit_code"] == 143
         assert [event["event"] for event in spool.events()] == ["disk_full", "ended"]
@@ -253,10 +253,10 @@ class TestFullDisk:
     def test_without_room_kept_it_is_an_error(self, spool: Spool, small_disk: Path) -> None:
         fill(small_disk)
         with pytest.raises(OSError, match="No space"):
-            spool.write_tombstone("by a test", 30.0)
+            spool.write_stop_order("by a test", 30.0)
 
     def test_a_disk_is_full_once_until_there_is_room_again(self, spool: Spool, small_disk: Path) -> None:
-        limit = Limits(spool)
+        limit = LogLimit(spool)
         for _ in range(2):
             fill(small_disk)
             look(limit)
@@ -269,4 +269,4 @@ class TestFullDisk:
         fill(small_disk)
         disk_space.reserve_record(spool.path("exit.json"), 1 << 14)
         assert not disk_space.preallocate(spool.path("events.jsonl"), 1 << 18)
-        limiting.Limits(spool).poll()
+        limiting.LogLimit(spool).poll()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from clusterddp.hosts.zipapp import bundle
-from clusterddp.remote.spool.layout import Spool, all_spools, create
+from clusterddp.remote.spool.layout import Spool, all_spools, create_spool
 from clusterddp.remote.system import bootstrap
 from clusterddp.remote.system.bootstrap import (
     Refused,
@@ -113,7 +113,7 @@ def spool(tmp_path: Path) -> Spool:
     made = Spool.of(str(tmp_path / "state"), "r1", 2, "0-gpu-01")
     before = os.umask(0o000)
     try:
-        assert create(made, PLAN, bundle().code)
+        assert create_spool(made, PLAN, bundle().code)
     finally:
         os.umask(before)
     return made
@@ -125,7 +125,7 @@ class TestSpool:
         assert spool.plan()["run"] == "r1"
 
     def test_it_is_made_once(self, spool: Spool) -> None:
-        assert create(spool, {"run": "other"}, b"") is False
+        assert create_spool(spool, {"run": "other"}, b"") is False
         assert spool.plan()["run"] == "r1"
 
     def test_all_of_it_is_private(self, spool: Spool, tmp_path: Path) -> None:
@@ -136,11 +136,11 @@ class TestSpool:
         assert mode(Path(spool.folder).parents[1]) == 0o700
 
     def test_the_first_reason_to_stop_stands_and_the_shorter_grace(self, spool: Spool) -> None:
-        spool.write_tombstone("first", 30.0)
-        spool.write_tombstone("second", 60.0)
-        assert spool.tombstone() == {"reason": "first", "grace": 30.0}
-        spool.write_tombstone("third", 0.0)
-        assert spool.tombstone() == {"reason": "first", "grace": 0.0}
+        spool.write_stop_order("first", 30.0)
+        spool.write_stop_order("second", 60.0)
+        assert spool.stop_order() == {"reason": "first", "grace": 30.0}
+        spool.write_stop_order("third", 0.0)
+        assert spool.stop_order() == {"reason": "first", "grace": 0.0}
 
     def test_the_exit_record_takes_the_secrets_away(self, spool: Spool) -> None:
         write_private(spool.path("secrets.json"), b'{"TOKEN": "x"}')
