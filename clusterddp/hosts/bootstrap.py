@@ -6,13 +6,14 @@ Not here: the bytes sent first (hosts/zipapp.py), what is spoken afterwards (hos
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
 from clusterddp.hosts.zipapp import MAGIC_WORD, NO_PYTHON, TOO_OLD, Bundle
-from clusterddp.remote.shared.frames import MAGIC, PROTOCOL, Decoder, Frame, ProtocolError
+from clusterddp.remote.shared.fields import Fields
+from clusterddp.remote.shared.frames import MAGIC, PROTOCOL, Decoder, Frame, ProtocolError, parse_json
 from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("clusterddp")
 PASSING = (129, 137, 143, 255)  # exit codes after SIGHUP, SIGKILL and SIGTERM, and of ssh itself: worth another try
+_PATH = re.compile("/[^\\n]*")
 _NOISE = 64 * 1024  # bytes a login shell may print before the helper speaks
 
 
@@ -61,18 +63,34 @@ def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapp
         data = b"" if frames else _read(pipe)
         if not frames and not data:
             raise _no_helper(entry, pipe, b"")
-    hello = frames[0].header
-    if hello.get("kind") != "hello" or hello.get("protocol") != PROTOCOL:
-        raise HelperError(entry.name, f"the helper speaks another protocol: {hello}")
-    said = [str(hello.get(key)) for key in ("python", "executable", "pid", "state")]
+    hello = _hello(entry, frames[0].header)
+    said = [str(hello[key]) for key in ("python", "executable", "pid", "state")]
     _log.debug("%s: the helper runs: Python %s (%s), pid %s, state in %s", entry.name, *said)
     return noise, hello, decoder
 
 
+def _hello(entry: HostEntry, header: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Who answers, every field checked."""
+    if header.get("kind") != "hello" or header.get("protocol") != PROTOCOL:
+        raise HelperError(entry.name, f"the helper speaks another protocol: {str(header)[:200]}")
+    try:
+        fields = Fields(header)
+        texts = {name: fields.text(name) for name in ("python", "executable", "boot")}
+        paths = {name: fields.check(name, _PATH.fullmatch, "an absolute path") for name in ("state", "home")}
+        numbers = {name: fields.number(name) for name in ("uid", "pid", "time_ns")}
+    except ValueError as error:
+        raise HelperError(entry.name, f"the helper's hello is damaged: {error}") from error
+    return {"protocol": PROTOCOL, **texts, **paths, **numbers}
+
+
 def _heed_refusal(entry: HostEntry, answer: str) -> None:
     if answer.startswith("refused "):
-        refused = json.loads(answer.removeprefix("refused "))
-        raise HelperError(entry.name, refused["message"], remedy=refused["remedy"])
+        try:
+            refused = Fields(parse_json(answer.removeprefix("refused ").encode()))
+            message, remedy = refused.text("message"), refused.text("remedy")
+        except ValueError as error:
+            raise HelperError(entry.name, f"the helper refuses, and its reason is damaged: {error}") from error
+        raise HelperError(entry.name, message, remedy=remedy)
 
 
 def _past_refusal(entry: HostEntry, pipe: BytePipe, received: bytes) -> bytes:

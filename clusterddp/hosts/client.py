@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import logging
 import queue
 import threading
@@ -18,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from clusterddp.crash import crash_of_host
 from clusterddp.errors import ClusterddpError, HelperError, HostError, UnreachableError
 from clusterddp.hosts.bootstrap import handshake
+from clusterddp.hosts.exchange import Exchange
 from clusterddp.hosts.zipapp import COMMAND, Bundle, bundle
 from clusterddp.logs.clean import clean_text
-from clusterddp.remote.shared.frames import CREDIT, MAX_BODY, Decoder, Frame, ProtocolError, encode
+from clusterddp.remote.shared.frames import CREDIT, MAX_BODY, Decoder, Frame, ProtocolError, encode, parse_json
 from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
 
     from clusterddp.hosts.ssh import BytePipe
     from clusterddp.inventory import HostEntry
@@ -34,6 +34,7 @@ QUIET = 10.0  # seconds of silence after which a host we wait for is pinged
 DEAD = 30.0  # seconds of silence after which it is given up
 HANDSHAKE = 30.0  # seconds from the open pipe to the helper's hello
 THREAD_PATIENCE = 2.0  # seconds for the reading thread of a closed pipe to end
+MOST_RESULT = 256 << 20  # bytes of one operation's result
 
 
 class Opener(Protocol):
@@ -41,16 +42,6 @@ class Opener(Protocol):
 
     def open(self, entry: HostEntry, command: str) -> BytePipe:
         """The pipe to the command."""
-
-
-class _Exchange:
-    """One request: its id, the frames that came for it, and whether its last one was taken."""
-
-    def __init__(self, ident: int) -> None:
-        self.ident = ident
-        self.frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
-        self.ended = False
-        self.sent = self.received = 0  # bytes
 
 
 class Host:
@@ -63,7 +54,7 @@ class Host:
         self.noise = noise  # what the login shell printed before the helper spoke
         self._pipe = pipe
         self._lock = threading.Lock()
-        self._exchanges: dict[int, _Exchange] = {}
+        self._exchanges: dict[int, Exchange] = {}
         self._ids = itertools.count(1)
         self._heard = time.monotonic()
         self._sent = self._received = 0  # bytes
@@ -120,8 +111,10 @@ class Host:
         """Ask the helper's loop for its clock: (sent, host's, received) in ns, ours by ``time.time_ns``."""
         sent = time.time_ns()
         with self._request("ping", {}) as exchange:
-            frame = self._next(exchange, time.monotonic() + timeout)
-            return sent, int(frame.header["time_ns"]), time.time_ns()
+            told = self._next(exchange, time.monotonic() + timeout).header.get("time_ns")
+            if type(told) is not int:
+                raise HelperError(self.name, f"its clock cannot be read: {str(told)[:80]!r}")
+            return sent, told, time.time_ns()
 
     def call(self, op: str, args: Mapping[str, Any] | None = None, *, timeout: float | None = 120.0) -> Any:
         """Run an operation and return its result.
@@ -148,22 +141,33 @@ class Host:
             for piece in _pieces(chunks):
                 while credit <= 0 or not exchange.frames.empty():
                     frame = self._next(exchange, deadline)
-                    credit += int(frame.header.get("n", 0))
+                    credit += frame.header.get("n", 0)
                     if self._took(exchange, frame, result):  # it has enough: an early result
-                        return json.loads(result)
+                        return self._value(result)
                 exchange.sent += self._write({"id": exchange.ident, "kind": "data"}, piece)
                 credit -= len(piece)
             self._write({"id": exchange.ident, "kind": "end"})
             while not self._took(exchange, self._next(exchange, deadline), result):
                 pass
-            return json.loads(result)
+            return self._value(result)
 
-    def _took(self, exchange: _Exchange, frame: Frame, result: bytearray) -> bool:
+    def _took(self, exchange: Exchange, frame: Frame, result: bytearray) -> bool:
         """Add a frame's part of the result; whether it was the last."""
         if frame.header["kind"] in ("data", "end"):
-            result += frame.body
+            self._collect(result, frame)
             self._grant(exchange, frame)
         return bool(frame.header["kind"] == "end")
+
+    def _collect(self, result: bytearray, frame: Frame) -> None:
+        result += frame.body
+        if len(result) > MOST_RESULT:
+            raise HelperError(self.name, f"its answer is over {MOST_RESULT >> 20} MiB")
+
+    def _value(self, result: bytearray) -> Any:
+        try:
+            return parse_json(bytes(result))
+        except ValueError as error:
+            raise HelperError(self.name, f"its answer is no JSON: {error}") from error
 
     @contextlib.contextmanager
     def _watched(self, *, sending: bool) -> Iterator[None]:
@@ -185,7 +189,7 @@ class Host:
             done.set()
             watcher.join()
 
-    def stream(self, op: str, args: Mapping[str, Any] | None = None) -> Iterator[Frame]:
+    def stream(self, op: str, args: Mapping[str, Any] | None = None) -> Generator[Frame]:
         """Run an operation and yield its data frames as they come; the last frame is its ``end``.
 
         Closing the iterator cancels the operation. A result of several frames is joined into the end frame.
@@ -194,23 +198,24 @@ class Host:
             HelperError: the operation failed.
             UnreachableError: the connection broke.
         """
-        result = b""
+        result = bytearray()
         with self._request(op, args) as exchange:
             self._write({"id": exchange.ident, "kind": "end"})
             while True:
                 frame = self._next(exchange, None)
                 self._grant(exchange, frame)
                 if frame.header["kind"] == "end":
-                    yield Frame(frame.header, result + frame.body)
+                    self._collect(result, frame)
+                    yield Frame(frame.header, bytes(result))
                     return
                 if frame.header.get("result"):
-                    result += frame.body
+                    self._collect(result, frame)
                 elif frame.header["kind"] == "data":
                     yield frame
 
     @contextlib.contextmanager
-    def _request(self, op: str, args: Mapping[str, Any] | None) -> Iterator[_Exchange]:
-        exchange = _Exchange(next(self._ids))
+    def _request(self, op: str, args: Mapping[str, Any] | None) -> Iterator[Exchange]:
+        exchange = Exchange(next(self._ids))
         self._exchanges[exchange.ident] = exchange
         began = time.monotonic()
         _log.debug("%s: %s begins", self.name, op)
@@ -220,14 +225,15 @@ class Host:
         finally:
             del self._exchanges[exchange.ident]
             if not exchange.ended and not self._lost:
-                with contextlib.suppress(UnreachableError):
+                with contextlib.suppress(HostError):
                     self._write({"id": exchange.ident, "kind": "cancel"})
             how = "ended" if exchange.ended else "was left"
             took, sent, received = time.monotonic() - began, human_size(exchange.sent), human_size(exchange.received)
             _log.debug("%s: %s %s: %.0f ms, %s sent, %s received", self.name, op, how, took * 1000, sent, received)
 
-    def _grant(self, exchange: _Exchange, frame: Frame) -> None:
+    def _grant(self, exchange: Exchange, frame: Frame) -> None:
         if frame.body and not exchange.ended:
+            exchange.granted += len(frame.body)
             self._write({"id": exchange.ident, "kind": "credit", "n": len(frame.body)})
 
     def _write(self, header: dict[str, Any], body: bytes = b"") -> int:
@@ -245,7 +251,7 @@ class Host:
             raise self._gone() from error
         return len(data)
 
-    def _next(self, exchange: _Exchange, deadline: float | None) -> Frame:
+    def _next(self, exchange: Exchange, deadline: float | None) -> Frame:
         """The next frame of a request; pings a silent host and gives up a dead one."""
         while True:
             left = QUIET if deadline is None else min(QUIET, deadline - time.monotonic())
@@ -304,17 +310,20 @@ class Host:
                 self._heard = time.monotonic()
                 self._received += len(data)
                 for frame in decoder.feed(data):
-                    ident = int(frame.header.get("id", 0))
+                    ident = frame.header.get("id", 0)
                     exchange = self._exchanges.get(ident)
                     if exchange is not None:
-                        exchange.received += len(frame.body)
-                        exchange.frames.put(frame)
-                    elif not ident and frame.header.get("kind") == "error":
+                        exchange.take(frame)
+                    elif not ident and frame.header["kind"] == "error":
                         error = self._failed(frame.header)
                         self._lose(f"the helper ended: {str(error).removeprefix(f'{self.name}: ')}")
             self._lose("the connection ended")
-        except (OSError, EOFError, ProtocolError) as error:
+        except (OSError, EOFError) as error:
             self._lose(str(error) or type(error).__name__)
+        except ProtocolError as error:
+            self._bug = HelperError(self.name, f"its helper sends nonsense: {error}")
+            self._lose(str(error))
+            self._pipe.close()  # nothing more is taken from it
         except Exception as error:  # noqa: BLE001 - raised again in the threads that wait for this host
             self._bug = error
             self._lose("a bug of ours")

@@ -1,6 +1,6 @@
 """The logs of a run: selecting, merging and showing the lines of many hosts.
 
-    Selection → tail on each host → frames → Merge → Renderer → bytes
+    Selection → tail on each host → frames → checked → Merge → Renderer → bytes
 
 Not here: opening streams (the caller has the hosts), what a run's end means (runs/verdict.py).
 """
@@ -11,6 +11,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from clusterddp.logs.incoming import checked
 from clusterddp.logs.lines import LogLine
 from clusterddp.logs.merge import Event, FrameArrived, Merge, StreamBroken, StreamEnded, backoff, brief_backoff
 from clusterddp.logs.render import JsonRenderer, LineReader, Renderer, TextRenderer
@@ -42,6 +43,7 @@ __all__ = [
     "backoff",
     "brief_backoff",
     "broken_line",
+    "checked",
     "lines",
     "places_after",
     "read_lines",

@@ -92,20 +92,27 @@ class Saver:
     def _take(self, host: str, frame: Frame) -> None:
         header = frame.header
         if header.get("hello"):
-            self.attempts[host] = int(header["attempt"])
+            self.attempts[host] = header["attempt"]
         if "file" not in header or not frame.body:
             return
-        key = (self.attempts[host], host, str(header["file"]))
+        key = (self.attempts[host], host, header["file"])
         name = self._files.setdefault(key, _name(key, header))
-        path = self.folder / name
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        self._write(path, frame.body, int(header["offset"]))
+        self._write(self._inside(name), frame.body, header["offset"])
         self.written += len(frame.body)
         self.touched.add(name)
 
+    def _inside(self, name: str) -> Path:
+        """A file's place, in a folder of its own; whatever its name is, it is in ours, and so is what it leads to."""
+        path = self.folder / name
+        whole = path.resolve()
+        if whole.parent.parent != self.folder.resolve():
+            raise RunError(f"{path} is not in {self.folder}", remedy="save to a new folder")
+        whole.parent.mkdir(mode=0o700, exist_ok=True)
+        return whole
+
     @staticmethod
     def _write(path: Path, data: bytes, offset: int) -> None:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             view = memoryview(data)
             while view:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.errors import RunError, UnreachableError
 from clusterddp.hosts.fanout import Outcome, T, each, values
-from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, lines
+from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, checked, lines
 from clusterddp.runs import signals, stacks
 from clusterddp.runs import view as runs
 from clusterddp.runs.proof import Proof, Survivor
@@ -174,7 +174,8 @@ class Run:
         def stream(host: str, at: Position) -> Iterator[Frame]:
             opened = self.cluster.host(host)
             spool = self.spools[host] or self._look_up(host)
-            return opened.stream("tail", selection.args(spool, selection.resume_position(host, at)))
+            frames = opened.stream("tail", selection.args(spool, selection.resume_position(host, at)))
+            return checked(frames, host, self.id, self.attempt)
 
         return stream
 

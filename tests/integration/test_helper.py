@@ -202,7 +202,7 @@ class TestRequests:
         next(with_first)
         assert host.call("work", {"seconds": 0.0}) == "done"
         assert host.ping()
-        with_first.close()  # type: ignore[attr-defined]
+        with_first.close()
 
     def test_a_refusal_carries_its_remedy(self, host: Host) -> None:
         with pytest.raises(HelperError) as caught:
@@ -260,7 +260,7 @@ class TestCredit:
         for _ in range(100):
             next(stream)
         assert int(note.read_text()) <= limit + 100 * MAX_BODY
-        stream.close()  # type: ignore[attr-defined]
+        stream.close()
 
     def test_control_overtakes_data_on_a_full_pipe(self, state: Path) -> None:
         """Nothing is read until six floods have filled the pipe and the helper's queue; then a ping is asked."""
@@ -308,7 +308,7 @@ class TestEnds:
         stream = host.stream("hold")
         pids = next(stream).header
         assert alive(pids["pid"])
-        stream.close()  # type: ignore[attr-defined]
+        stream.close()
         wait_for(lambda: not alive(pids["pid"]) and not alive(pids["child"]), "the operation's end")
         assert host.ping()
 

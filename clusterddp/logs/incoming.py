@@ -1,0 +1,43 @@
+"""Where a host's log frames enter: what passes is of the run that was asked for, and every field is checked."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import HelperError
+from clusterddp.remote.shared.fields import Fields
+from clusterddp.remote.shared.frames import Frame, parse_json
+from clusterddp.remote.shared.log_frames import read_hello, read_lines, read_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+
+def checked(frames: Generator[Frame], host: str, run: str, attempt: int) -> Iterator[Frame]:
+    """The frames of a host's ``tail``, as far as they can be believed; closing it closes them.
+
+    Raises:
+        HelperError: one is not what it must be.
+    """
+    begun = False
+    with contextlib.closing(frames):
+        for frame in frames:
+            try:
+                if frame.header["kind"] == "end":
+                    yield _end(frame)
+                else:
+                    yield read_lines(frame) if begun else read_hello(frame, run, attempt)
+            except ValueError as error:
+                raise HelperError(host, f"its logs are damaged: {error}") from error
+            begun = True
+
+
+def _end(frame: Frame) -> Frame:
+    """The last frame, whose body is the result: ``{ended, offsets}``."""
+    value = parse_json(frame.body)
+    fields = Fields(value)
+    if fields.given("ended"):
+        fields.part("ended")
+    read_offsets(fields)
+    return Frame({"kind": "end"}, frame.body)

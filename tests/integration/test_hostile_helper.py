@@ -1,0 +1,135 @@
+"""Whatever a host's helper sends, it costs that host alone, and its error says whose it is."""
+
+from __future__ import annotations
+
+import json
+import resource
+import threading
+from typing import Any
+
+import pytest
+
+from clusterddp.errors import HelperError, HostError, UnreachableError
+from clusterddp.hosts import client
+from clusterddp.hosts.client import Host
+from clusterddp.hosts.fanout import each
+from clusterddp.inventory import HostEntry
+from clusterddp.remote.shared.frames import CREDIT, MAX_BODY, encode
+from tests.integration.hostile_helper import HELLO, READY, Hostile, hostile
+
+
+def header(text: bytes, body: bytes = b"") -> bytes:
+    return (len(text) + 1 + len(body)).to_bytes(4, "big") + text + b"\n" + body
+
+
+def reading_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "read bad"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\xff\xff\xff\xff",
+        header(b"[" * 60_000),
+        header(b'{"id":Infinity,"kind":"end"}'),
+        header(b'{"id":1}'),
+        header(b'{"id":1,"kind":["end"]}'),
+        header(b'{"id":"1","kind":"end"}'),
+        encode({"id": 1, "kind": "hello"}),
+        encode({"id": 1, "kind": "credit", "n": "many"}),
+        encode({"id": 1, "kind": "credit", "n": -5}),
+        encode({"id": 1, "kind": "end"}, b"no JSON"),
+        encode({"id": 1, "kind": "end"}, b"[" * 10_000),
+        encode({"id": 1, "kind": "end"}, b'{"a":NaN}'),
+        encode({"id": 1, "kind": "error"}),
+        encode({"id": 1, "kind": "error", "message": {"a": []}, "remedy": 3}),
+    ],
+    ids=lambda answer: repr(answer[:40]),
+)
+def test_an_answer_that_is_none_is_an_error_of_its_host(answer: bytes) -> None:
+    with hostile(answer) as host, pytest.raises(HelperError, match="bad: "):
+        host.call("facts", timeout=20)
+    assert not reading_threads()
+
+
+@pytest.mark.parametrize("told", [None, "1", 1.5, [1]])
+def test_a_clock_that_cannot_be_read_is_an_error_of_its_host(told: Any) -> None:
+    answer = encode({"id": 1, "kind": "end", "time_ns": told})
+    with hostile(answer) as host, pytest.raises(HelperError, match="bad: its clock cannot be read"):
+        host.ping(20)
+
+
+def test_frames_that_nobody_asked_for_are_passed_over() -> None:
+    answer = encode({"id": 77, "kind": "data"}, b"x" * 999) + encode({"id": 1, "kind": "end"}, b"5")
+    with hostile(answer) as host:
+        assert host.call("facts", timeout=20) == 5
+
+
+def test_a_host_that_sends_more_than_was_granted_is_cut_off_and_its_data_is_not_kept() -> None:
+    """Nobody reads the stream: all that comes would be held in memory."""
+    times = 20 * CREDIT // MAX_BODY
+    with hostile(encode({"id": 1, "kind": "data"}, b"x" * MAX_BODY), times=times) as host:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        stream = host.stream("tail")
+        next(stream)
+        assert host._reader is not None
+        host._reader.join(20)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 10 * CREDIT >> 10
+        with pytest.raises(HelperError, match="bad: its helper sends nonsense: it sends more than was asked for"):
+            list(stream)
+
+
+def test_frames_without_a_body_are_no_way_around_that() -> None:
+    with hostile(encode({"id": 1, "kind": "data"}) * 100, times=1000) as host:
+        stream = host.stream("tail")
+        next(stream)
+        assert host._reader is not None
+        host._reader.join(60)
+        with pytest.raises(HelperError, match="more than was asked for"):
+            list(stream)
+
+
+def test_a_result_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "MOST_RESULT", 5 * MAX_BODY)
+    answer = encode({"id": 1, "kind": "data", "result": True}, b"1" * MAX_BODY)
+    with hostile(answer, times=9) as host, pytest.raises(HelperError, match="bad: its answer is over"):
+        host.call("facts", timeout=20)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        READY + header(b"[" * 60_000),
+        READY + encode({"kind": "hello", "protocol": 1}),
+        READY + encode({**HELLO, "state": "../.."}),
+        READY + encode({**HELLO, "state": "/s\n\x1b[2J"}),
+        READY + encode({**HELLO, "pid": -1}),
+        READY + encode({**HELLO, "protocol": 2}),
+        READY.replace(b"ready", b"refused {}"),
+        READY.replace(b"ready", b"refused [["),
+        READY.replace(b"ready", b'refused {"message": 5, "remedy": ""}'),
+    ],
+    ids=lambda first: repr(first[13:60]),
+)
+def test_a_hello_that_is_none_is_an_error_of_its_host(first: bytes) -> None:
+    with pytest.raises(HelperError, match="bad: ") as caught:
+        Host.open(HostEntry(name="bad", address="bad"), Hostile(b"", first=first))
+    assert not {character for character in str(caught.value) if not character.isprintable()}
+
+
+def test_one_bad_host_costs_the_others_nothing() -> None:
+    answers = {
+        "bad": header(b'{"kind":NaN}'),
+        "gone": encode({"id": 1, "kind": "error", "killed": True}),
+        "good": encode({"id": 1, "kind": "end"}, json.dumps({"nodes": []}).encode()),
+    }
+
+    def ask(entry: HostEntry) -> Any:
+        with Host.open(entry, Hostile(answers[entry.name])) as host:
+            return host.call("stop", timeout=20)
+
+    bad, gone, good = each([HostEntry(name=name, address=name) for name in answers], ask)
+    assert isinstance(bad.error, HelperError)
+    assert isinstance(gone.error, UnreachableError)
+    assert isinstance(bad.error, HostError)
+    assert good.get() == {"nodes": []}
