@@ -18,6 +18,7 @@ from clusterddp.crash import crash_of_host
 from clusterddp.errors import ClusterddpError, HelperError, HostError, UnreachableError
 from clusterddp.hosts.bootstrap import handshake
 from clusterddp.hosts.exchange import Exchange
+from clusterddp.hosts.large_packets import late_helper
 from clusterddp.hosts.zipapp import COMMAND, Bundle, bundle
 from clusterddp.logs.clean import clean_text
 from clusterddp.remote.shared.frames import CREDIT, MAX_BODY, Decoder, Frame, ProtocolError, encode, parse_json
@@ -80,7 +81,7 @@ class Host:
         except BaseException as error:
             pipe.close()
             if time.monotonic() - began >= HANDSHAKE and isinstance(error, (ClusterddpError, OSError)):
-                raise UnreachableError(entry.name, f"the helper did not start within {HANDSHAKE:.0f} s") from error
+                raise late_helper(entry, connector, HANDSHAKE) from error
             raise
         finally:
             watchdog.cancel()

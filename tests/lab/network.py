@@ -114,6 +114,15 @@ def unplug(lab: int, host: str, nics: tuple[Nic, ...]) -> None:
     command("ip", "netns", "del", namespace(lab, host), check=False)
 
 
+def set_mtu(lab: int, cards: tuple[Nic, ...], mtu: int) -> None:
+    """The MTU of both ends of these cables, and of the operator's."""
+    cables = [card.port for card in cards if card.bridge == FRONT]
+    ip_batch(switch(lab), *(f"link set {port} mtu {mtu}" for port in ["operator", *cables]))
+    ip_batch(None, f"link set {prefix(lab)} mtu {mtu}")
+    for port in cables:
+        ip_batch(namespace(lab, port), f"link set eth0 mtu {mtu}")
+
+
 def set_link(lab: int, card: Nic, state: str) -> None:
     """Pull a cable out (`down`) or put it in (`up`)."""
     command("ip", "-n", switch(lab), "link", "set", card.port, state)

@@ -1,0 +1,83 @@
+"""Whether large packets get lost on the way to a host: small messages come back from it, larger ones do not.
+
+A path with a smaller MTU than its ends believe carries the login, and swallows the helper. Asked only when the helper
+did not start: a second connection to ``cat``, and messages that grow, each sent whole and awaited. Needs no root.
+Not here: the same between hosts (remote/probes/dial.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+from clusterddp.errors import ClusterddpError, UnreachableError
+
+if TYPE_CHECKING:
+    from clusterddp.hosts.ssh import BytePipe
+    from clusterddp.inventory import HostEntry
+
+COMMAND = "exec cat"
+SIZES = (64, 500, 1000, 1200, 1300, 1350, 1400, 2000, 4000, 8000, 32000)  # bytes; ssh, TCP and IP add about 100
+PATIENCE = 5.0  # seconds for one message to come back; two that were lost by chance are made good within it
+_LONGEST_NOISE = 64 * 1024  # bytes a login shell may print
+
+
+class _Opener(Protocol):
+    def open(self, entry: HostEntry, command: str) -> BytePipe: ...
+
+
+def late_helper(entry: HostEntry, opener: _Opener, seconds: float) -> UnreachableError:
+    """That a helper did not start in so many seconds, and why, where large packets get lost."""
+    late = f"the helper did not start within {seconds:.0f} s"
+    lost = lost_above(entry, opener)
+    if lost is None:
+        return UnreachableError(entry.name, late)
+    passed, failed = lost
+    return UnreachableError(
+        entry.name,
+        f"{late}: large packets are lost on the way: {passed} bytes come back, {failed} do not",
+        remedy=f"compare the MTU of the cards on both ends (`ip link`) with what passes (`ping -M do -s {failed}"
+        f" {entry.address}`); lower it (`ip link set dev CARD mtu {passed}`), or mend what is between them",
+    )
+
+
+def lost_above(entry: HostEntry, opener: _Opener) -> tuple[int, int] | None:
+    """The largest size in bytes that came back, and the next, which did not; None where that is not what is wrong.
+
+    Takes what a connection takes, and ``PATIENCE`` at most for the message that is lost.
+    """
+    try:
+        pipe = opener.open(entry, COMMAND)
+    except (ClusterddpError, OSError):
+        return None
+    passed = 0
+    try:
+        for size in SIZES:
+            if not _comes_back(pipe, size):
+                return (passed, size) if passed else None
+            passed = size
+    finally:
+        pipe.close()
+    return None
+
+
+def _comes_back(pipe: BytePipe, size: int) -> bool:
+    """Whether a message does in time; the pipe is closed if not."""
+    message = secrets.token_hex(size // 2).encode() + b"\n"  # random: nothing on the way can compress it much
+    watchdog = threading.Timer(PATIENCE, pipe.close)
+    watchdog.daemon = True
+    watchdog.start()
+    received = b""
+    try:
+        with contextlib.suppress(OSError, ValueError):  # closed under us
+            pipe.write(message)
+            while message not in received and len(received) < _LONGEST_NOISE + size:
+                data = pipe.read(1 << 16)
+                if not data:
+                    return False
+                received += data
+    finally:
+        watchdog.cancel()
+    return message in received
