@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.errors import PlanError, SyncError
+from clusterddp.errors import HelperError, PlanError, SyncError
 from clusterddp.facts import assign_gpus, workers
 from clusterddp.launch.plan import LOOPBACK
 from clusterddp.launch.prepare import facts_of, node_of
 from clusterddp.launch.ssh import start_node
 from clusterddp.probe.network import probe_network
-from clusterddp.remote.shared.node_env import PROBED, node_environment
+from clusterddp.remote.shared.fields import DamagedError
+from clusterddp.remote.shared.plan import Peer, joined_plan, read_plan, with_peer
 from clusterddp.sync import push
 from clusterddp.sync.files import scan
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from clusterddp.hosts.client import Host
-    from clusterddp.launch.plan import Node
     from clusterddp.project import Project
+    from clusterddp.remote.shared.plan import NodePlan
 
 
 def join(guide: Host, spool: str, hosts: Sequence[Host], project: Project) -> dict[str, str]:
@@ -35,9 +36,12 @@ def join(guide: Host, spool: str, hosts: Sequence[Host], project: Project) -> di
         HostError: a host could not start.
     """
     invitation = guide.call("invite", {"spool": spool})
-    plan, record = invitation["plan"], invitation["plan"]["record"]
+    plan = _plan(guide, invitation["plan"])
+    record = plan.record
     addresses = invitation["ready"]["peers"]
-    _check_room(plan, len(addresses or plan["peers"]), hosts)
+    if len(addresses) != len(plan.peers):
+        raise PlanError(f"another host joins run {plan.run} at this moment", remedy="join again when it has")
+    _check_room(plan, hosts)
     facts = facts_of([guide, *hosts], fresh=False, nproc=record.get("nproc"))
     network = probe_network([guide, *hosts], facts)
     _check_reach(plan, network)
@@ -48,51 +52,38 @@ def join(guide: Host, spool: str, hosts: Sequence[Host], project: Project) -> di
         workdir = workdirs[host.name]
         cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
         count = record.get("nproc") or workers(host.entry, facts[host.name], devices[host.name])
-        run = plan["run"]
+        run = plan.run
         node = node_of(host, facts[host.name], network[host.name], count, devices[host.name], workdir, cwd, run)
         ready = {"store": invitation["ready"]["store"], "peers": addresses}
-        spools[host.name], control = _start(host, joined_plan(plan, node, len(addresses)), invitation, ready)
+        spools[host.name], control = _start(host, joined_plan(plan, node), invitation, ready)
         addresses.append([node.address, control])
-        plan["peers"].append(node.peer())
-        plan["places"].append(len(plan["peers"]) - 1)
+        plan = with_peer(plan, Peer.of(node))
     return spools
 
 
-def joined_plan(plan: Mapping[str, Any], node: Node, place: int) -> dict[str, Any]:
-    """The plan of a node that joins, from another node's."""
-    hosts = [*plan["record"]["hosts"], node.host]
-    return {
-        **plan,
-        **node.json(),
-        "node": f"{place}-{node.host}",
-        "node_rank": place,
-        "place": place,
-        "places": [*plan["places"], place],
-        "peers": [*plan["peers"], node.peer()],
-        "joined": True,
-        "standby": False,
-        "store": None,
-        "env": node_environment(plan["policy"], node.facts()),
-        "yielding": sorted(PROBED - set(plan["policy"]["env"]) - set(node.env)),
-        "record": {**plan["record"], "hosts": hosts},
-    }
+def _plan(guide: Host, answer: Any) -> NodePlan:
+    try:
+        return read_plan(answer)
+    except DamagedError as error:
+        raise HelperError(guide.name, f"its plan of the run is damaged: {error}") from error
 
 
-def _check_room(plan: Mapping[str, Any], there: int, hosts: Sequence[Host]) -> None:
-    if not plan["elastic"]:
-        raise PlanError(f"run {plan['run']} has a fixed size", remedy="start it with --nnodes MIN:MAX")
-    if there + len(hosts) > plan["max_nodes"]:
-        room = f"it has {there} of {plan['max_nodes']} nodes"
+def _check_room(plan: NodePlan, hosts: Sequence[Host]) -> None:
+    there = len(plan.peers)
+    if not plan.elastic:
+        raise PlanError(f"run {plan.run} has a fixed size", remedy="start it with --nnodes MIN:MAX")
+    if there + len(hosts) > plan.max_nodes:
+        room = f"it has {there} of {plan.max_nodes} nodes"
         names = ", ".join(host.name for host in hosts)
-        raise PlanError(f"run {plan['run']} has no room for {names}: {room}", remedy="choose fewer by --limit")
+        raise PlanError(f"run {plan.run} has no room for {names}: {room}", remedy="choose fewer by --limit")
 
 
-def _check_reach(plan: Mapping[str, Any], network: Mapping[str, tuple[str, str]]) -> None:
-    inside = any(peer["address"].startswith(LOOPBACK) for peer in plan["peers"])
+def _check_reach(plan: NodePlan, network: Mapping[str, tuple[str, str]]) -> None:
+    inside = any(peer.address.startswith(LOOPBACK) for peer in plan.peers)
     outside = [name for name, (_, address) in network.items() if not address.startswith(LOOPBACK)]
     if inside and outside:
         raise PlanError(
-            f"run {plan['run']} meets on the loopback of {plan['peers'][0]['host']}; {outside[-1]} cannot reach it",
+            f"run {plan.run} meets on the loopback of {plan.peers[0].host}; {outside[-1]} cannot reach it",
             remedy="start the run with hosts of two machines, or with clusterddp_address",
         )
 
@@ -109,11 +100,9 @@ def _same_code(hosts: Sequence[Host], project: Project, record: Mapping[str, Any
     return dict(result.workdirs)
 
 
-def _start(
-    host: Host, plan: Mapping[str, Any], invitation: Mapping[str, Any], ready: Mapping[str, Any]
-) -> tuple[str, int]:
+def _start(host: Host, plan: NodePlan, invitation: Mapping[str, Any], ready: Mapping[str, Any]) -> tuple[str, int]:
     """Start the node and let it begin; its spool, and its port of run control."""
     answer = start_node(host, plan, invitation["secrets"], invitation["key"])
-    peers = [*ready["peers"], [plan["peers"][-1]["address"], answer["control"]]]
+    peers = [*ready["peers"], [plan.peers[-1].address, answer["control"]]]
     host.call("commit", {"spool": answer["spool"], "store": ready["store"], "peers": peers}, timeout=30)
     return str(answer["spool"]), int(answer["control"])

@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import PlanError, UsageError
-from clusterddp.remote.shared.node_env import KEEP_ALIVE, PROBED, STATIC, TIGHT_KEEP_ALIVE, node_environment
+from clusterddp.remote.shared.node_env import (
+    KEEP_ALIVE,
+    STATIC,
+    TIGHT_KEEP_ALIVE,
+    Node,
+    Policy,
+    node_environment,
+    yielding,
+)
 from clusterddp.remote.shared.plan import BACKEND as PLUGIN
-from clusterddp.remote.shared.plan import OLDEST_TORCH, PORT_TO_COME
+from clusterddp.remote.shared.plan import OLDEST_TORCH, PORT_TO_COME, NodePlan, Peer, Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,61 +68,6 @@ class LaunchOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Node:
-    """One host's part in a run, by what was found out about it.
-
-    ``address`` and ``interface`` are of the data plane; ``devices`` is CUDA_VISIBLE_DEVICES or None for all.
-    """
-
-    host: str
-    nproc: int
-    address: str
-    interface: str | None
-    python: str
-    setup: tuple[str, ...]
-    env: Mapping[str, str]
-    secrets: tuple[str, ...]
-    ports: tuple[int, int]
-    workdir: str
-    cwd: str
-    run_dir: str
-    clock_offset_ns: int = 0
-    clock_error_ns: int = 0
-    devices: str | None = None
-
-    def facts(self) -> dict[str, Any]:
-        """What a node's environment follows from, as ``node_environment`` takes it."""
-        return {
-            "host": self.host,
-            "nproc": self.nproc,
-            "address": self.address,
-            "interface": self.interface,
-            "run_dir": self.run_dir,
-            "env": dict(self.env),
-            "devices": self.devices,
-        }
-
-    def json(self) -> dict[str, Any]:
-        """The fields of a node's plan that are this host's own, but for its environment."""
-        return {
-            "host": self.host,
-            "python": self.python,
-            "setup": list(self.setup),
-            "workdir": self.workdir,
-            "cwd": self.cwd,
-            "run_dir": self.run_dir,
-            "nproc": self.nproc,
-            "ports": list(self.ports),
-            "clock_offset_ns": self.clock_offset_ns,
-            "clock_error_ns": self.clock_error_ns,
-        }
-
-    def peer(self) -> dict[str, Any]:
-        """What the other nodes know of it."""
-        return {"host": self.host, "address": self.address, "nproc": self.nproc}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchPlan:
     """All that is needed to start a run. ``nodes[0]`` has the rendezvous store; ``spares`` wait for a relaunch."""
 
@@ -136,55 +89,63 @@ class LaunchPlan:
         """By place: the nodes, then the spares."""
         return (*self.nodes, *self.spares)
 
-    def node_json(self, place: int) -> dict[str, Any]:
+    def node_plan(self, place: int) -> NodePlan:
         """The plan of one node, or spare, as the host's ``start`` takes it."""
         node = self.all_nodes[place]
         least, most = self.options.elastic or (len(self.nodes), len(self.nodes))
-        return {
-            "run": self.run,
-            "attempt": self.attempt,
-            "node": f"{place}-{node.host}",
-            "node_rank": place,
-            "nnodes": len(self.nodes),
-            "place": place,
-            "places": list(range(len(self.nodes))),
-            "peers": [peer.peer() for peer in self.all_nodes],
-            "standby": place >= len(self.nodes),
-            "elastic": self.options.elastic is not None,
-            "min_nodes": least,
-            "max_nodes": most,
-            "argv": list(self.argv),
-            "program": self.options.program,
-            "rdzv_backend": self.options.rdzv_backend,
-            "env": self.environment(place),
-            "policy": self.policy,
-            "yielding": sorted(PROBED - set(self.options.env) - set(node.env)),
-            "world_size": self.world_size,
-            "store": {"address": node.address} if place == 0 else None,
-            "store_place": 0,
-            "secrets": sorted({*self.options.secrets, *node.secrets}),
-            "time_limit": self.options.time_limit,
-            "log_limit": self.options.log_limit,
-            "relaunch": self.options.relaunch,
-            "lease": self.options.lease,
-            "record": dict(self.record),
-            **node.json(),
-        }
+        return NodePlan(
+            run=self.run,
+            attempt=self.attempt,
+            node=f"{place}-{node.host}",
+            node_rank=place,
+            nnodes=len(self.nodes),
+            host=node.host,
+            argv=self.argv,
+            python=node.python,
+            setup=node.setup,
+            env=self.environment(place),
+            workdir=node.workdir,
+            cwd=node.cwd,
+            run_dir=node.run_dir,
+            nproc=node.nproc,
+            world_size=self.world_size,
+            store=Store(node.address) if place == 0 else None,
+            secrets=tuple(sorted({*self.options.secrets, *node.secrets})),
+            clock_offset_ns=node.clock_offset_ns,
+            clock_error_ns=node.clock_error_ns,
+            time_limit=self.options.time_limit,
+            record=dict(self.record),
+            place=place,
+            places=tuple(range(len(self.nodes))),
+            peers=tuple(map(Peer.of, self.all_nodes)),
+            standby=place >= len(self.nodes),
+            elastic=self.options.elastic is not None,
+            min_nodes=least,
+            max_nodes=most,
+            program=self.options.program,
+            rdzv_backend=self.options.rdzv_backend,
+            policy=self.policy,
+            yielding=yielding(self.policy, node),
+            ports=node.ports,
+            log_limit=self.options.log_limit,
+            relaunch=self.options.relaunch,
+            lease=self.options.lease,
+        )
 
     def environment(self, place: int) -> dict[str, str]:
         """The variables of one node but for what only the host knows (its spool)."""
-        return node_environment(self.policy, self.all_nodes[place].facts())
+        return node_environment(self.policy, self.all_nodes[place])
 
     @property
-    def policy(self) -> dict[str, Any]:
-        """What all nodes' environments have in common, as ``node_environment`` takes it."""
-        return {
-            "run": self.run,
-            "env": dict(self.options.env),
-            "debug_comm": self.options.debug_comm,
-            "elastic": self.options.elastic is not None,
-            "tight": clock_spread(self.all_nodes)[0] < TIGHT_KEEP_ALIVE / 3,
-        }
+    def policy(self) -> Policy:
+        """What all nodes' environments have in common."""
+        return Policy(
+            run=self.run,
+            env=dict(self.options.env),
+            debug_comm=self.options.debug_comm,
+            elastic=self.options.elastic is not None,
+            tight=clock_spread(self.all_nodes)[0] < TIGHT_KEEP_ALIVE / 3,
+        )
 
     def render(self) -> str:
         """The plan as commands that could be pasted, one block a host; secrets by name only.
@@ -294,7 +255,7 @@ def _spread_loopback(nodes: Sequence[Node]) -> list[Node]:
         raise PlanError(
             f"{names}: a loopback address cannot serve hosts on several machines", remedy="set clusterddp_address"
         )
-    return [replace(node, address=f"127.0.1.{100 + rank}") for rank, node in enumerate(nodes)]
+    return [node._replace(address=f"127.0.1.{100 + rank}") for rank, node in enumerate(nodes)]
 
 
 def _bracketed(address: str) -> str:

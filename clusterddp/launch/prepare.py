@@ -25,9 +25,10 @@ from clusterddp.facts import assign_gpus, workers
 from clusterddp.hosts.fanout import values
 from clusterddp.launch import preflight
 from clusterddp.launch.options import check_synced, script_of
-from clusterddp.launch.plan import LaunchOptions, Node, check_restarts, choose_backend, make_plan, predicted_ranks
+from clusterddp.launch.plan import LaunchOptions, check_restarts, choose_backend, make_plan, predicted_ranks
 from clusterddp.probe import evidence
 from clusterddp.probe.network import probe, probe_network
+from clusterddp.remote.shared.node_env import Node
 from clusterddp.sync import push
 from clusterddp.sync.files import scan
 

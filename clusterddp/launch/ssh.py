@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError
 from clusterddp.hosts.fanout import each, values
+from clusterddp.remote.shared.records import written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from clusterddp.hosts.client import Host
     from clusterddp.launch.plan import LaunchPlan
+    from clusterddp.remote.shared.plan import NodePlan
 
 START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take most of it
 CLEANUP_REASON = "the start failed on another host"
@@ -39,7 +41,7 @@ def launch(hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str]) 
         HostError: a host could not start; nothing is left running on those that answer.
     """
     key = random.token_hex(32)  # of run control; it travels inside SSH only
-    nodes = {host.name: plan.node_json(place) for place, host in enumerate(hosts)}
+    nodes = {host.name: plan.node_plan(place) for place, host in enumerate(hosts)}
     try:
         started = values(each(hosts, lambda host: start_node(host, nodes[host.name], secrets, key)))
         answers = dict(zip(nodes, started, strict=True))
@@ -55,7 +57,7 @@ def launch(hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str]) 
     return spools
 
 
-def start_node(host: Host, plan: Mapping[str, Any], secrets: Mapping[str, str], key: str) -> dict[str, Any]:
+def start_node(host: Host, plan: NodePlan, secrets: Mapping[str, str], key: str) -> dict[str, Any]:
     """Start one node's supervisor, which waits for ``commit``; ``{started, spool, store, control}``.
 
     Args:
@@ -67,8 +69,8 @@ def start_node(host: Host, plan: Mapping[str, Any], secrets: Mapping[str, str], 
     Raises:
         HostError: it could not start.
     """
-    mine = {name: secrets[name] for name in plan["secrets"]}
-    message = json.dumps({"plan": plan, "secrets": mine, "key": key}).encode()
+    mine = {name: secrets[name] for name in plan.secrets}
+    message = json.dumps({"plan": written(plan), "secrets": mine, "key": key}).encode()
     answer: dict[str, Any] = host.upload("start", {}, [message], timeout=START_TIMEOUT)
     return answer
 

@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.hosts.zipapp import PACKAGE, Bundle, bundle
-from clusterddp.launch.plan import LaunchOptions, LaunchPlan, Node, make_plan
+from clusterddp.launch.plan import LaunchOptions, LaunchPlan, make_plan
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.remote.processes import roster
+from clusterddp.remote.shared.node_env import Node
+from clusterddp.remote.shared.records import written
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.system.bootstrap import read_json
 from tests.integration.real_helper import alive, wait_for
@@ -148,7 +150,7 @@ def agent_plan(host: Host, folder: Path, program: str, **changes: Any) -> dict[s
     run = changes.pop("run", None) or new_run_id()
     (folder / "work").mkdir(exist_ok=True)
     (folder / "work" / f"{run}.py").write_text(textwrap.dedent(program))
-    plan = plan_of([node(host, folder, run)], run).node_json(0)
+    plan = written(plan_of([node(host, folder, run)], run).node_plan(0))
     plan.update({"argv": ["-u", f"{run}.py"], "store": None}, **changes)
     return plan
 

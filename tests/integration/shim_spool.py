@@ -21,6 +21,7 @@ from clusterddp.hosts.zipapp import bundle
 from clusterddp.remote.spool.events import read_events
 from clusterddp.remote.spool.layout import Spool, create_spool
 from clusterddp.remote.worker.environment import shim_script
+from tests.unit.plan_made import PLAN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -94,7 +95,7 @@ def make_spool(folder: Path, *, python: str = sys.executable, helper: str = sys.
     spool = Spool(str(folder / "runs" / "r1" / "0" / "0-here"))
     cwd = folder / "work"
     cwd.mkdir()
-    plan = {"run": "r1", "python": python, "cwd": str(cwd), "workdir": str(cwd), "env": {}}
+    plan = PLAN._replace(run="r1", python=python, cwd=str(cwd), workdir=str(cwd), world_size=4)
     assert create_spool(spool, plan, bundle().code)
     worker = Path(spool.path("worker"))
     worker.write_text(shim_script(helper, spool.path("remote.pyz"), spool.folder))

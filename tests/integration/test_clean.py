@@ -52,7 +52,7 @@ def ended(host: Host, folder: Path, *, project: str = "p1", days: float = 0.0) -
 
 
 def of_project(node: Started, project: str) -> None:
-    change(node.spool.path("plan.json"), record={**node.spool.plan()["record"], "project": project})
+    change(node.spool.path("plan.json"), record={**node.spool.plan().record, "project": project})
 
 
 def change(path: str, **values: object) -> None:

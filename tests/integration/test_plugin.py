@@ -90,7 +90,7 @@ def plan_for(
     (folder / "work" / "train.py").write_text(textwrap.dedent(script))
     plan = plan_of(nodes, run, rdzv_backend=backend, **options)
     addresses = ("127.0.1.99", "127.0.1.100", "127.0.1.10")[: len(nodes)]  # as text the first node's comes last
-    return replace(plan, nodes=tuple(replace(one, address=at) for one, at in zip(plan.nodes, addresses, strict=True)))
+    return replace(plan, nodes=tuple(one._replace(address=at) for one, at in zip(plan.nodes, addresses, strict=True)))
 
 
 @pytest.mark.parametrize("path", [None, "/of/the/user"])

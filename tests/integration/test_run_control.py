@@ -74,7 +74,7 @@ class Job:
         nodes = [node(host, folder, self.run) for host in hosts]
         count = len(nodes) - spares
         plan = plan_of(nodes[:count], self.run, **options)
-        spread = [replace(one, address=f"127.0.1.{100 + place}") for place, one in enumerate(nodes)]
+        spread = [one._replace(address=f"127.0.1.{100 + place}") for place, one in enumerate(nodes)]
         argv = ("-u", f"{self.run}.py", "--nnodes", "x", "--rdzv-id", "x", "--rdzv-endpoint", "x:{port}")
         self.plan = replace(plan, argv=argv, nodes=tuple(spread[:count]), spares=tuple(spread[count:]))
         spools = launch(hosts, self.plan, {})

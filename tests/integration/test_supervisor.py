@@ -20,6 +20,7 @@ from clusterddp.launch.prepare import new_run_id
 from clusterddp.remote.spool.layout import Spool, create_spool
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for
 from tests.integration.runs_started import Started, agent_plan, gone, modes, running, start, with_constant
+from tests.unit.plan_made import PLAN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +124,7 @@ class TestStart:
 
     def test_a_stop_between_the_spool_and_the_supervisor_holds(self, folder: Path) -> None:
         spool = Spool.of(str(folder / "state"), new_run_id(), 1, "0-here")
-        assert create_spool(spool, {"run": spool.run, "host": "here"}, bundle().code)
+        assert create_spool(spool, PLAN._replace(run=spool.run, host="here"), bundle().code)
         spool.write_stop_order("by a test", 0.0)
         argv = [sys.executable, "-I", "-S", spool.path("remote.pyz"), "supervisor", spool.folder]
         done = subprocess.run(argv, input="{}", capture_output=True, text=True, timeout=30, check=False)

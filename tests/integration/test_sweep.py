@@ -189,7 +189,7 @@ class TestStrangers:
     def test_a_shell_that_looks_at_the_runs_files(self, host: Host, folder: Path) -> None:
         with running(host, folder, EVERY_WAY) as node:
             node.pids(*WAYS)
-            run_dir = node.spool.plan()["run_dir"]
+            run_dir = node.spool.plan().run_dir
             with (
                 stranger(cwd=node.spool.path("logs")) as shell,
                 stranger("tail", "-f", node.spool.path("logs", "agent.out"), stdout=subprocess.DEVNULL) as reader,

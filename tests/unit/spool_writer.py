@@ -11,6 +11,7 @@ from clusterddp.remote.logs.tail import tail
 from clusterddp.remote.logs.time_index import IndexWriter
 from clusterddp.remote.shared.frames import Frame
 from clusterddp.remote.spool.events import append_event
+from tests.unit.plan_made import plan_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ class Writer:
         self.logs.mkdir(parents=True)
         self.index = IndexWriter(str(self.logs))
         self.clock = 1_700_000_000 * SECOND
-        (self.folder / "plan.json").write_text(json.dumps({"clock_offset_ns": 0, "clock_error_ns": 2_000_000}))
+        (self.folder / "plan.json").write_text(plan_text(clock_offset_ns=0, clock_error_ns=2_000_000))
 
     def start(self, local_rank: int, rank: int, start: int = 0) -> None:
         append_event(str(self.folder / "events.jsonl"), "worker_started", start=start, local_rank=local_rank, rank=rank)

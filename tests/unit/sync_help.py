@@ -18,6 +18,7 @@ from clusterddp.remote.sync import apply as workdir
 from clusterddp.remote.system.bootstrap import Refused
 from clusterddp.sync.files import Tree, scan
 from clusterddp.sync.push import SyncResult, sync
+from tests.unit.plan_made import plan_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -86,7 +87,7 @@ class FakeHost:
         """A run whose supervisor holds its lock, as the host sees it."""
         folder = self.state / "runs" / run / "1" / f"0-{self.name}"
         folder.mkdir(parents=True)
-        (folder / "plan.json").write_text(json.dumps({"workdir": str(workdir), "record": {"code": "?"}}))
+        (folder / "plan.json").write_text(plan_text(workdir=str(workdir)))
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)
         fcntl.flock(handle, fcntl.LOCK_EX)
         try:

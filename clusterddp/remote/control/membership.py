@@ -9,6 +9,8 @@ Not here: how it travels (control/leader.py), what follows from it (supervisor/m
 import time
 from typing import Any, Dict, Iterable, List, Set
 
+from ..shared.plan import NodePlan
+
 ENDED = "ended"  # a node's word: its part of the attempt is over
 
 
@@ -21,12 +23,12 @@ class Peers:
     """One node's knowledge.
 
     Args:
-        names: The hosts' names, by place.
-        place: Our own.
+        plan: This node's, of its first attempt.
     """
 
-    def __init__(self, names: List[str], place: int) -> None:
-        self.names, self.place = names, place
+    def __init__(self, plan: NodePlan) -> None:
+        self.plan = plan  # of the attempt under way, with the hosts that have joined
+        self.names, self.place = [peer.host for peer in plan.peers], plan.place
         self.told: Dict[int, Dict[str, Any]] = {}  # place → its last word on itself
         self.heard: Dict[int, float] = {}  # place → when, by the monotonic clock
         self.missing: Dict[int, float] = {}  # place → since when it is out of reach

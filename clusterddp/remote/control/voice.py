@@ -10,6 +10,7 @@ Not here: the connections (control/leader.py), what follows from what was heard 
 
 from typing import Any, Dict, Optional
 
+from ..shared.plan import read_peer, with_peer
 from ..spool.layout import Spool
 from ..system.bootstrap import read_json, write_json
 from .leader import Control
@@ -26,9 +27,9 @@ class Voice:
         self.told_at = 0.0
         self.order: Optional[Dict[str, Any]] = None  # what ends our part; who joins later hears it too
 
-    def begin(self, spool: Spool, plan: Dict[str, Any]) -> None:
+    def begin(self, spool: Spool) -> None:
         """Turn to an attempt."""
-        self.spool, self.plan, self.order = spool, plan, None
+        self.spool, self.order = spool, None
 
     def take_message(self, message: Dict[str, Any]) -> None:
         """A message of run control that tells of nodes."""
@@ -56,12 +57,12 @@ class Voice:
         """A host that joined after the start: from now on it is a node like all others."""
         joined = word.get("joined")
         if joined and place == len(self.peers.names):
-            self.peers.names.append(str(joined["peer"]["host"]))
-            self.control.addresses.append((str(joined["peer"]["address"]), int(joined["control"])))
-            self.plan["peers"].append(joined["peer"])
-            self.plan["places"].append(place)
+            peer = read_peer(joined["peer"])
+            self.peers.names.append(peer.host)
+            self.control.addresses.append((peer.address, int(joined["control"])))
+            self.peers.plan = with_peer(self.peers.plan, peer)
             try:
-                write_json(self.spool.path("plan.json"), self.plan)  # who joins next is invited by what it says
+                self.spool.write_plan(self.peers.plan)  # who joins next is invited by what it says
             except OSError:
                 pass  # a full disk: until there is room, this node can invite nobody
 
@@ -91,7 +92,7 @@ class Voice:
 
     def leave(self) -> None:
         """This node is done for good."""
-        word = dict(self.peers.told.get(self.peers.place) or {"state": ENDED, "attempt": self.plan["attempt"]})
+        word = dict(self.peers.told.get(self.peers.place) or {"state": ENDED, "attempt": self.peers.plan.attempt})
         self.control.say("word", word=dict(word, left=True), operator=self.peers.operator_age)
         self.control.close()
 
@@ -106,7 +107,7 @@ class Voice:
 
     def _hear_operator(self) -> None:
         """The operator who is attached leaves the time of his last word in the spool."""
-        renewed = read_json(self.spool.path("lease")) if self.plan["lease"] else None
+        renewed = read_json(self.spool.path("lease")) if self.peers.plan.lease else None
         if renewed and renewed > self.peers.operator:
             self.peers.operator = renewed
             self.say_word()

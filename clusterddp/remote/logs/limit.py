@@ -28,7 +28,7 @@ class LogLimit:
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
         self._folder = spool.path("logs")
-        self._limit = int(spool.plan().get("log_limit") or LOG_LIMIT)
+        self._limit = spool.plan().log_limit or LOG_LIMIT
         self._heads: Dict[str, int] = {}  # file → so many bytes are gone
         self._told = 0  # bytes gone by the last event
         self._looked = 0.0

@@ -59,7 +59,7 @@ class LogTail:
         self.request = request
         self.spool = Spool(args["spool"])
         self.plan = self.spool.plan()
-        self.offset_ns = int(self.plan.get("clock_offset_ns") or 0)
+        self.offset_ns = self.plan.clock_offset_ns
         self.since, self.until = self._host_time("since"), self._host_time("until")
         self.timed = bool(args.get("timed") or self.since or self.until)
         self.pattern = _compiled(args.get("grep"))
@@ -75,8 +75,7 @@ class LogTail:
 
     def hello(self) -> Dict[str, Any]:
         """The fields of the ``hello`` frame."""
-        error = self.plan.get("clock_error_ns") or 0
-        return {"run": self.spool.run, "attempt": self.spool.attempt, "clock_error_ns": error}
+        return {"run": self.spool.run, "attempt": self.spool.attempt, "clock_error_ns": self.plan.clock_error_ns}
 
     def run(self) -> Dict[str, Any]:
         """Send everything; returns the operation's result."""

@@ -18,7 +18,7 @@ from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from ..spool.layout import Spool, all_spools
 from ..system import procfs
-from ..system.bootstrap import read_json
+from ..system.bootstrap import Refused, read_json
 from ..system.procfs import ProcStat
 from .roster import read_roster
 
@@ -47,7 +47,7 @@ class NodeProcesses:
         self.known = set(self.on_roster)  # ours once, ours for ever
         self.sessions = {session for roster in rosters for _, _, session in roster.members}
         self.adopters = {1, *(roster.adopter[0] for roster in rosters if _is_alive(roster.adopter))}
-        runs = [str(spool.plan().get("run_dir") or "") for spool in here]
+        runs = [_run_dir(spool) for spool in here]
         self.folders = [spool.folder for spool in here] + list(filter(None, runs))
         self.written_paths = [spool.path(name) for spool in here for name in OUTPUT_FOLDERS] + list(filter(None, runs))
 
@@ -120,3 +120,12 @@ class NodeProcesses:
 
 def _is_alive(name: Tuple[int, int]) -> bool:
     return procfs.start_ticks(name[0]) == name[1]
+
+
+def _run_dir(spool: Spool) -> str:
+    """The run's folder; empty where the plan is missing or damaged: what is known otherwise must do then."""
+    try:
+        plan = spool.maybe_plan()
+    except Refused:
+        return ""
+    return plan.run_dir if plan else ""

@@ -53,8 +53,7 @@ class RosterWriter:
         table, own = procfs.snapshot(), os.getpid()
         if own not in table:
             return  # /proc is not there
-        plan = self.spool.plan()
-        mine = (plan["run"], plan["host"])
+        mine = (self.spool.run, self.spool.host)
         inside = procfs.subtree([own], table, ())
         barred = {pid for pid in inside if pid != own and procfs.run_and_host(table[pid]) not in (None, mine)}
         members = [table[pid] for pid in sorted(procfs.subtree([own], table, barred)) if pid in table]

@@ -53,7 +53,7 @@ def stacks(request: Request) -> List[Dict[str, Any]]:
     """
     spool = Spool(request.args["spool"])
     workers = [LiveWorker(spool, event) for event in live_workers(spool.events())]
-    spy = find_py_spy(str(spool.plan().get("python") or ""))
+    spy = find_py_spy(spool.plan().python)
     stopped = [worker for worker in workers if worker.found["state"] == "T"]  # that is the news, not where it stands
     others = [worker for worker in workers if worker not in stopped]
     left = ask_py_spy(spy, others) if spy else others

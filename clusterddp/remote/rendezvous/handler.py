@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 from datetime import timedelta
-from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
+from typing import Any, Callable, Optional, Tuple, TypeVar
 
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[import-not-found,attr-defined,unused-ignore]
 from torch.distributed.elastic.rendezvous import (  # type: ignore[import-not-found,unused-ignore]
@@ -26,7 +26,7 @@ from torch.distributed.elastic.rendezvous.utils import (  # type: ignore[import-
     parse_rendezvous_endpoint,
 )
 
-from ..shared.plan import BACKEND
+from ..shared.plan import BACKEND, NodePlan, read_plan
 from .rounds import LEFT, Job, NoRound, Rounds
 
 ROUND = "CLUSTERDDP_ROUND"  # in the environment of shims, which record it
@@ -38,7 +38,7 @@ def create_handler(params: Any) -> "Handler":
     """The handler of this node; what torchrun's options do not say stands in the node's plan."""
     spool = os.path.dirname(os.environ["PYTHON_EXEC"])
     with open(os.path.join(spool, "plan.json"), encoding="utf-8") as stream:
-        return Handler(params, json.load(stream))
+        return Handler(params, read_plan(json.load(stream)))
 
 
 class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
@@ -49,16 +49,16 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         plan: The node's plan.
     """
 
-    def __init__(self, params: Any, plan: Dict[str, Any]) -> None:
+    def __init__(self, params: Any, plan: NodePlan) -> None:
         self.run = params.run_id
         self.endpoint = params.endpoint
         self.timeout = timedelta(seconds=params.get_as_int("read_timeout", 60))
         self.store = self.asked(self.connect)
-        self.port = Port(plan["ports"], params.local_addr)
-        self.beats = Beats(self.asked(self.connect), plan["node_rank"])
+        self.port = Port(plan.ports, params.local_addr)
+        self.beats = Beats(self.asked(self.connect), plan.node_rank)
         job = Job(
-            node=plan["node_rank"],
-            names=tuple(plan["record"]["hosts"]),
+            node=plan.node_rank,
+            names=tuple(plan.record["hosts"]),
             least=params.min_nodes,
             most=params.max_nodes,
             join_timeout=params.get_as_int("join_timeout", 300),

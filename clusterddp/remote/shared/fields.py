@@ -3,10 +3,11 @@
     fields = Fields(parse_json(data))
     Thing(name=fields.check("name", NAME.fullmatch, "a name"), port=fields.number("port", 65535))
 
-Whatever the value, reading gives what it says or raises one error. Not here: bytes to JSON (frames.py).
+Whatever the value, reading gives what it says or raises one error. Not here: bytes to JSON (frames.py), whole records
+(records.py).
 """
 
-from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
+from typing import Any, Callable, Container, Dict, Optional, Tuple, TypeVar
 
 T = TypeVar("T")
 
@@ -24,13 +25,20 @@ class Fields:
         data: The object.
         place: Where it stands, for errors: ``torch.``.
         error: What is raised, made from one line of text.
+        most: Items of a list, characters of a text.
     """
 
-    def __init__(self, data: Any, place: str = "", error: Callable[[str], Exception] = DamagedError) -> None:
-        self._place, self._error = place, error
+    def __init__(
+        self, data: Any, place: str = "", error: Callable[[str], Exception] = DamagedError, most: int = MOST
+    ) -> None:
+        self._place, self._error, self._most = place, error, most
         if type(data) is not dict:
-            raise self._wrong("", data, "an object")
+            raise self.wrong("", data, "an object")
         self._data: Dict[str, Any] = data
+
+    def there(self, name: str) -> bool:
+        """Whether a field is there, null or not."""
+        return name in self._data
 
     def given(self, name: str) -> bool:
         """Whether a field is there and not null."""
@@ -39,8 +47,8 @@ class Fields:
     def text(self, name: str) -> str:
         """A text."""
         value = self._data.get(name)
-        if not isinstance(value, str) or len(value) > MOST or "\0" in value:
-            raise self._wrong(name, value, "a text")
+        if not isinstance(value, str) or len(value) > self._most or "\0" in value:
+            raise self.wrong(name, value, "a text")
         return value
 
     def maybe_text(self, name: str) -> Optional[str]:
@@ -51,66 +59,102 @@ class Fields:
         """An absolute path, or None."""
         value = self.maybe_text(name)
         if value is not None and (not value.startswith("/") or "\n" in value):
-            raise self._wrong(name, value, "an absolute path")
+            raise self.wrong(name, value, "an absolute path")
+        return value
+
+    def filename(self, name: str) -> str:
+        """A text that can name a file in a folder."""
+        value = self.text(name)
+        if not value or "/" in value or value in (".", ".."):
+            raise self.wrong(name, value, "a file's name")
         return value
 
     def number(self, name: str, most: int = (1 << 63) - 1) -> int:
         """A whole number, at most ``most``."""
         value = self._data.get(name)
         if type(value) is not int or not 0 <= value <= most:
-            raise self._wrong(name, value, "a whole number up to %d" % most)
+            raise self.wrong(name, value, "a whole number up to %d" % most)
         return value
 
     def maybe_number(self, name: str) -> Optional[int]:
         """A whole number, or None."""
         return self.number(name) if self.given(name) else None
 
+    def integer(self, name: str) -> int:
+        """A whole number of 64 bits, which may be negative."""
+        value = self._data.get(name)
+        if type(value) is not int or not -1 << 63 <= value < 1 << 63:
+            raise self.wrong(name, value, "a whole number of 64 bits")
+        return value
+
+    def real(self, name: str) -> float:
+        """A number from 0."""
+        value = self._data.get(name)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1 << 63:
+            raise self.wrong(name, value, "a number from 0")
+        return float(value)
+
+    def maybe_real(self, name: str) -> Optional[float]:
+        """A number from 0, or None."""
+        return self.real(name) if self.given(name) else None
+
     def flag(self, name: str) -> bool:
         """True or false."""
         value = self._data.get(name)
         if not isinstance(value, bool):
-            raise self._wrong(name, value, "true or false")
+            raise self.wrong(name, value, "true or false")
+        return value
+
+    def raw(self, name: str) -> Dict[str, Any]:
+        """A JSON object as it is."""
+        value = self._data.get(name)
+        if type(value) is not dict:
+            raise self.wrong(name, value, "an object")
         return value
 
     def part(self, name: str) -> "Fields":
         """An object inside."""
-        return Fields(self._data.get(name), "%s%s." % (self._place, name), self._error)
+        return self._inside(name, self._data.get(name))
+
+    def rest(self, known: Container[str]) -> Dict[str, Any]:
+        """The fields that are not ``known``: a newer version's."""
+        return {name: value for name, value in self._data.items() if name not in known}
 
     def pair(self, name: str) -> Tuple[int, int]:
         """Two whole numbers."""
         numbers = self.numbers(name)
         if len(numbers) != 2:
-            raise self._wrong(name, numbers, "two whole numbers")
+            raise self.wrong(name, numbers, "two whole numbers")
         return numbers[0], numbers[1]
 
     def pairs(self, name: str) -> Tuple[Tuple[int, int], ...]:
         """A list of pairs of whole numbers."""
-        return self._items(name, lambda one: one.pair("item"))
+        return self.items(name, lambda one: one.pair("item"))
 
     def maybe_numbers(self, name: str, count: int) -> Tuple[Optional[int], ...]:
         """A list of so many whole numbers, each of which may be null."""
-        found = self._items(name, lambda one: one.maybe_number("item"))
+        found = self.items(name, lambda one: one.maybe_number("item"))
         if len(found) != count:
-            raise self._wrong(name, found, "%d whole numbers" % count)
+            raise self.wrong(name, found, "%d whole numbers" % count)
         return found
 
     def numbers(self, name: str) -> Tuple[int, ...]:
         """A list of whole numbers."""
-        return self._items(name, lambda one: one.number("item"))
+        return self.items(name, lambda one: one.number("item"))
 
     def texts(self, name: str) -> Tuple[str, ...]:
         """A list of texts."""
-        return self._items(name, lambda one: one.text("item"))
+        return self.items(name, lambda one: one.text("item"))
 
     def each(self, name: str, read: Callable[["Fields"], T]) -> Tuple[T, ...]:
         """Every object of a list, read."""
-        return self._items(name, lambda one: read(one.part("item")))
+        return self.items(name, lambda one: read(one.part("item")))
 
     def mapping(self, name: str, read: Callable[["Fields", str], T]) -> Dict[str, T]:
         """Every value of an object, read by its key."""
         value = self._data.get(name)
-        if not isinstance(value, dict) or len(value) > MOST:
-            raise self._wrong(name, value, "an object")
+        if not isinstance(value, dict) or len(value) > self._most:
+            raise self.wrong(name, value, "an object")
         inner = self.part(name)
         return {str(key): read(inner, key) for key in value}
 
@@ -122,14 +166,21 @@ class Fields:
                 return value
         except ValueError:
             pass  # as wrong as what gives nothing true
-        raise self._wrong(name, value, what)
+        raise self.wrong(name, value, what)
 
-    def _items(self, name: str, read: Callable[["Fields"], T]) -> Tuple[T, ...]:
+    def items(self, name: str, read: Callable[["Fields"], T]) -> Tuple[T, ...]:
+        """A list, whose items ``read`` takes from a field ``item`` each."""
         value = self._data.get(name)
-        if not isinstance(value, list) or len(value) > MOST:
-            raise self._wrong(name, value, "a list")
-        return tuple(read(Fields({"item": item}, "%s%s." % (self._place, name), self._error)) for item in value)
+        if not isinstance(value, list) or len(value) > self._most:
+            raise self.wrong(name, value, "a list")
+        return tuple(read(self._inside(name, {"item": item})) for item in value)
 
-    def _wrong(self, name: str, value: Any, wanted: str) -> Exception:
+    def _inside(self, name: str, data: Any) -> "Fields":
+        return Fields(data, "%s%s." % (self._place, name), self._error, self._most)
+
+    def wrong(self, name: str, value: Any, wanted: str) -> Exception:
+        """The error for a field that is not what is wanted."""
         where = "%s%s" % (self._place, name or "answer")
+        if name and name not in self._data:
+            return self._error("%s is not there; it must be %s" % (where, wanted))
         return self._error("%s is not %s: %r" % (where, wanted, str(value)[:80]))

@@ -4,7 +4,7 @@ The operator calls it for SSH; a Slurm node calls the same function for itself. 
 from ``PET_*``, so the argv stays identical on every host and everything particular stands here.
 """
 
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 # Left over from another launcher or torchrun on this host, these would steer ours.
 STALE = {
@@ -26,42 +26,66 @@ KEEP_ALIVE = 15  # what c10d has by itself
 PROBED = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}  # unless the user set them
 
 
-def node_environment(policy: Mapping[str, Any], node: Mapping[str, Any]) -> Dict[str, str]:
-    """The variables of one node.
+class Policy(NamedTuple):
+    """What the environments of all nodes of a run have in common."""
 
-    Args:
-        policy: ``run``, ``env`` (the user's, for all hosts), ``debug_comm``, ``elastic``, ``tight`` (the hosts' clocks
-            agree so well that a dead one may be told from a live one sooner).
-        node: ``host``, ``nproc``, ``address``, ``interface`` or None, ``run_dir``, ``env`` (the host's from the
-            inventory), ``devices`` (CUDA_VISIBLE_DEVICES) or None.
+    run: str
+    env: Mapping[str, str]  # the user's, for all hosts
+    debug_comm: bool = False
+    elastic: bool = False
+    tight: bool = False  # the hosts' clocks agree so well that a dead one may be told from a live one sooner
+    more: Mapping[str, Any] = {}
 
-    Returns:
-        Name → value; what the user set wins over all but what makes the run ours.
+
+class Node(NamedTuple):
+    """One host's part in a run, by what was found out about it.
+
+    ``address`` and ``interface`` are of the data plane; ``devices`` is CUDA_VISIBLE_DEVICES or None for all.
     """
+
+    host: str
+    nproc: int
+    address: str
+    interface: Optional[str]
+    python: str
+    setup: Tuple[str, ...]
+    env: Mapping[str, str]  # the host's, from the inventory
+    secrets: Tuple[str, ...]
+    ports: Tuple[int, int]
+    workdir: str
+    cwd: str
+    run_dir: str
+    clock_offset_ns: int = 0
+    clock_error_ns: int = 0
+    devices: Optional[str] = None
+
+
+def node_environment(policy: Policy, node: Node) -> Dict[str, str]:
+    """The variables of one node, by name; what the user set wins over all but what makes the run ours."""
     values = {"PYTHONUNBUFFERED": "1"}
-    if node["interface"]:
+    if node.interface:
         # Exact match: without "=", NCCL takes a prefix and eth1 would match eth10.
-        values["NCCL_SOCKET_IFNAME"] = "=" + node["interface"]
-        values["GLOO_SOCKET_IFNAME"] = node["interface"]
-        values["TP_SOCKET_IFNAME"] = node["interface"]
-    if policy["debug_comm"]:
+        values["NCCL_SOCKET_IFNAME"] = "=" + node.interface
+        values["GLOO_SOCKET_IFNAME"] = node.interface
+        values["TP_SOCKET_IFNAME"] = node.interface
+    if policy.debug_comm:
         values.update(NCCL_DEBUG="INFO", TORCH_DISTRIBUTED_DEBUG="DETAIL", TORCH_CPP_LOG_LEVEL="INFO")
-    if node["devices"] is not None:
-        values["CUDA_VISIBLE_DEVICES"] = node["devices"]
-    values.update(node["env"])
-    values.update(policy["env"])
+    if node.devices is not None:
+        values["CUDA_VISIBLE_DEVICES"] = node.devices
+    values.update(node.env)
+    values.update(policy.env)
     values.update(
         # torch keeps one store over all rounds by default; workers of a later round then read addresses of the
         # one before, and about half of all restarts are lost.
         TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
-        PET_LOCAL_ADDR=node["address"],
-        PET_NPROC_PER_NODE=str(node["nproc"]),
+        PET_LOCAL_ADDR=node.address,
+        PET_NPROC_PER_NODE=str(node.nproc),
         # Left to guess, torchrun compares host names; a 127.0.1.1 line in /etc/hosts then costs minutes and the run.
-        PET_RDZV_CONF=rendezvous_conf(elastic=policy["elastic"], tight=policy["tight"]),
+        PET_RDZV_CONF=rendezvous_conf(elastic=policy.elastic, tight=policy.tight),
         PET_MONITOR_INTERVAL="0.1",  # torch 2.3 and older: 5 s
-        CLUSTERDDP_RUN_ID=policy["run"],
-        CLUSTERDDP_RUN_DIR=node["run_dir"],
-        CLUSTERDDP_HOST=node["host"],
+        CLUSTERDDP_RUN_ID=policy.run,
+        CLUSTERDDP_RUN_DIR=node.run_dir,
+        CLUSTERDDP_HOST=node.host,
     )
     return values
 
@@ -76,9 +100,6 @@ def rendezvous_conf(*, elastic: bool, tight: bool) -> str:
     return conf
 
 
-def spool_environment(spool: str, plan: Mapping[str, Any]) -> Dict[str, str]:
-    """What each attempt has of its own: where its spool lies on this host, and where agents are told it, the rank."""
-    values = {"PET_LOG_DIR": spool + "/torch", "PYTHON_EXEC": spool + "/worker"}
-    if plan["rdzv_backend"] == STATIC:
-        values["PET_NODE_RANK"] = str(plan["node_rank"])
-    return values
+def yielding(policy: Policy, node: Node) -> Tuple[str, ...]:
+    """The probed variables that the user has not set: what the host's user or a setup line has set wins over them."""
+    return tuple(sorted(PROBED - set(policy.env) - set(node.env)))

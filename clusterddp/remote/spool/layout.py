@@ -12,18 +12,20 @@ import fcntl
 import json
 import os
 import time
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
+from ..shared.plan import NodePlan, read_plan
+from ..shared.records import parsed, written
 from ..system import disk_space, procfs
-from ..system.bootstrap import private_folder, read_json, write_json, write_private
+from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
 from .events import append_event, read_events
 
-FORMAT = 1  # of the spool; newer code reads all older ones
 FOLDERS = ("logs", "errors", "stacks", "hook", "torch")
 PROGRAM = "program"  # a program of ours that the run starts in place of a script, and its working folder
 RECORDS = ("stop.json", "exit.json")  # they are written on a full disk too
 RECORD_ROOM = 16 << 10  # bytes of each
 LOCK_PATIENCE = 0.5  # seconds: who asks whether the lock is held has it himself for a moment
+T = TypeVar("T")
 
 
 class Spool:
@@ -62,9 +64,40 @@ class Spool:
         """The host's name in the inventory, by the folder's name."""
         return os.path.basename(self.folder).partition("-")[2]
 
-    def plan(self) -> Dict[str, Any]:
-        """The node's plan; empty while a start has not written it yet."""
-        return read_json(self.path("plan.json")) or {}
+    def plan(self) -> NodePlan:
+        """The node's plan.
+
+        Raises:
+            Refused: there is none, or it is damaged.
+        """
+        plan = self.maybe_plan()
+        if plan is None:
+            raise Refused("%s has no plan" % self.folder, "its start was cut short; start a new run")
+        return plan
+
+    def maybe_plan(self) -> Optional[NodePlan]:
+        """The node's plan; None while a start has not written it yet.
+
+        Raises:
+            Refused: it is damaged.
+        """
+        return self._record("plan.json", read_plan)
+
+    def write_plan(self, plan: NodePlan) -> None:
+        """Put another plan in place of the node's."""
+        write_json(self.path("plan.json"), written(plan))
+
+    def _record(self, name: str, read: Callable[[Any], T]) -> Optional[T]:
+        """A record of the spool, or None if it is not there."""
+        try:
+            with open(self.path(name), "rb") as stream:
+                data = stream.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            return parsed(data, read)
+        except ValueError as error:
+            raise Refused("%s is damaged: %s" % (self.path(name), error), "remove that run's folder") from None
 
     def committed(self) -> Optional[Dict[str, Any]]:
         """What is known once every node is ready: ``store`` (a port), ``peers`` ([address, port] by place), or None."""
@@ -187,7 +220,7 @@ class Spool:
             disk_space.free_reserved(self.path(name))
 
 
-def create_spool(spool: Spool, plan: Dict[str, Any], code: bytes) -> bool:
+def create_spool(spool: Spool, plan: NodePlan, code: bytes) -> bool:
     """Make the spool of ``plan`` with its own copy of the remote code; False if an earlier start made it."""
     attempt = os.path.dirname(spool.folder)
     run = os.path.dirname(attempt)
@@ -203,13 +236,13 @@ def create_spool(spool: Spool, plan: Dict[str, Any], code: bytes) -> bool:
     write_private(
         spool.path("hook", "sitecustomize.py"), _member(code, "clusterddp_remote/worker/hook/sitecustomize.py")
     )
-    if plan.get("program"):
+    if plan.program:
         os.mkdir(spool.path(PROGRAM), 0o700)
-        text = _member(code, "clusterddp_remote/builtin/%s" % plan["program"])
-        write_private(spool.path(PROGRAM, plan["program"]), text)
+        text = _member(code, "clusterddp_remote/builtin/%s" % plan.program)
+        write_private(spool.path(PROGRAM, plan.program), text)
     for name in RECORDS:
         disk_space.reserve_record(spool.path(name), RECORD_ROOM)
-    write_json(spool.path("plan.json"), dict(plan, format=FORMAT))
+    spool.write_plan(plan)
     return True
 
 
@@ -243,7 +276,7 @@ def node_state(
     """The node's state in the contract's words; a dead supervisor without a record is ``lost``."""
     if exit_record and not (exit_record.get("pending") and alive):
         return str(exit_record["state"])
-    if exit_record or (alive and spool.plan().get("standby")):
+    if exit_record or (alive and spool.plan().standby):
         return "queued"  # between two attempts, or a spare
     if not alive:
         record = read_json(spool.path("supervisor.json"))

@@ -34,7 +34,7 @@ class Children:
         self.plan = spool.plan()
         self.environment = environment
         self.listener = listener
-        self.serves = listener is not None and self.plan["rdzv_backend"] != STATIC
+        self.serves = listener is not None and self.plan.rdzv_backend != STATIC
         if listener is not None and not self.serves:
             reserve(listener)
         self.agent: Optional[int] = None
@@ -58,7 +58,7 @@ class Children:
         """
         if not self.serves:
             return
-        argv = [self.plan["python"], "-u", self.spool.path("remote.pyz"), "store", str(self.listener), how]
+        argv = [self.plan.python, "-u", self.spool.path("remote.pyz"), "store", str(self.listener), how]
         try:
             self.store = self.spawn(argv, "store.log", (self.listener,))
         except OSError:  # on record in its log; the agent has the same interpreter
@@ -70,11 +70,11 @@ class Children:
         Raises:
             OSError: there is no such interpreter or folder, or no memory.
         """
-        argv = list(self.plan["argv"])
+        argv = list(self.plan.argv)
         if "--rdzv-endpoint" in argv:
             place = argv.index("--rdzv-endpoint") + 1
             argv[place] = argv[place].replace(PORT_TO_COME, str(self.spool.store_port()))
-        self.agent = self.spawn([self.plan["python"], *argv], os.path.join("logs", AGENT_LOG), ())
+        self.agent = self.spawn([self.plan.python, *argv], os.path.join("logs", AGENT_LOG), ())
         self.spool.event("agent_started", pid=self.agent)
 
     def spawn(self, argv: List[str], log: str, keep: "tuple[Optional[int], ...]") -> int:
@@ -83,7 +83,7 @@ class Children:
         try:
             child = subprocess.Popen(
                 argv,
-                cwd=self.plan["cwd"],
+                cwd=self.plan.cwd,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

@@ -27,6 +27,8 @@ from ..processes import terminate
 from ..rendezvous.store import clients
 from ..shared import failures
 from ..shared.failures import FAIL_FAST_REASON
+from ..shared.plan import NodePlan
+from ..shared.records import written
 from ..spool.layout import Spool
 from ..system import prctl
 from .children import Children
@@ -60,22 +62,21 @@ class Supervisor:
         self, spool: Spool, environment: Dict[str, str], store: Optional[int], listener: Optional[int]
     ) -> None:
         self.selector = selectors.DefaultSelector()
-        plan = spool.plan()
-        self.place = int(plan["place"])
-        self.peers = Peers([peer["host"] for peer in plan["peers"]], self.place)
+        self.peers = Peers(spool.plan())
+        self.place = self.peers.place
         own = socket.socket(fileno=listener) if listener is not None else None
         self.control = Control(self.place, spool.control_key(), self.selector, self.take_message, own)
         self.voice = Voice(self.control, self.peers)
-        self.orders = Orders(self.control, self.peers, plan)
+        self.orders = Orders(self.control, self.peers)
         self.relaunching = Relaunching(self.control, self.peers, self.orders)
         self.umask = os.umask(0o077)  # once: in a later attempt it would be our own
         self.begin(spool, environment, store)
 
     def begin(self, spool: Spool, environment: Dict[str, str], store: Optional[int]) -> None:
         """Turn to an attempt; the store, if it is ours, starts at once, its importing of torch takes longest."""
-        self.spool, self.plan = spool, spool.plan()
-        self.voice.begin(spool, self.plan)
-        self.orders.begin(spool, self.plan)
+        self.spool, self.peers.plan = spool, spool.plan()
+        self.voice.begin(spool)
+        self.orders.begin(spool)
         self.children = Children(spool, environment, store, self.umask)
         self.index = IndexWriter(spool.path("logs"))
         self.limits = LogLimit(spool)
@@ -84,6 +85,11 @@ class Supervisor:
         self.told: Optional[Dict[str, Any]] = None  # ended for a reason of this attempt alone: another one may follow
         self.kill_at = NEVER
         self.spool.event("supervisor_started", pid=os.getpid())
+
+    @property
+    def plan(self) -> NodePlan:
+        """This node's plan of the attempt under way."""
+        return self.peers.plan
 
     def run(self) -> None:
         """The node's whole life."""
@@ -113,7 +119,7 @@ class Supervisor:
 
     def attempt(self) -> bool:
         """This node's part in one attempt; whether another follows."""
-        if self.plan["standby"]:
+        if self.plan.standby:
             self.tell(STANDBY)
         else:
             self.take_part()
@@ -149,7 +155,7 @@ class Supervisor:
         self.children.agent_exit = CANNOT_START
         self.tell("ending", code=CANNOT_START)
         self.children.kill_store()
-        reason = "cannot start %s in %s: %s" % (self.plan["python"], self.plan["cwd"], error.strerror or error)
+        reason = "cannot start %s in %s: %s" % (self.plan.python, self.plan.cwd, error.strerror or error)
         self.spool.write_exit("failed", 125, reason, agent_exit=None, survivors=[])
 
     # Run control
@@ -160,7 +166,7 @@ class Supervisor:
         if kind == "stop":
             self.spool.write_stop_order(str(message["reason"]), float(message["grace"]))
         elif kind == "end":
-            if message["attempt"] == self.plan["attempt"]:
+            if message["attempt"] == self.plan.attempt:
                 self.told = self.told or {name: message[name] for name in ("reason", "grace", "ours", "attempt")}
         elif kind in {"attempt", "over"}:
             self.relaunching.take_message(message)
@@ -171,14 +177,14 @@ class Supervisor:
 
     def tell(self, state: str, **fields: Any) -> None:
         """Let the lead, and by it everyone, know of this node."""
-        if self.plan.get("joined"):
-            fields["joined"] = {"peer": self.plan["peers"][self.place], "control": self.plan["bound"][1]}
-        self.voice.tell(dict(fields, state=state, attempt=self.plan["attempt"]))
+        if self.plan.joined:
+            fields["joined"] = {"peer": written(self.plan.peers[self.place]), "control": self.plan.bound[1]}
+        self.voice.tell(dict(fields, state=state, attempt=self.plan.attempt))
         self.hear_of_end(self.peers.told[self.place])
 
     def hear_of_end(self, word: Dict[str, Any]) -> None:
         """An agent that failed ends a job of a fixed size everywhere, attached or not: the lead says so."""
-        failed = word["state"] in {"ending", ENDED} and word.get("code") and word["attempt"] == self.plan["attempt"]
+        failed = word["state"] in {"ending", ENDED} and word.get("code") and word["attempt"] == self.plan.attempt
         if failed and self.control.leading and not self.goes_on():
             order = of_attempt(self.plan, FAIL_FAST_REASON, FAIL_FAST_GRACE, ours=False)
             self.voice.pass_on(order)
@@ -186,9 +192,9 @@ class Supervisor:
 
     def goes_on(self) -> bool:
         """Whether an elastic job has nodes enough without those that have failed."""
-        ending = self.peers.ending(self.plan["attempt"])
+        ending = self.peers.ending(self.plan.attempt)
         failed = [word for word in ending.values() if word.get("code")]
-        return bool(self.plan["elastic"]) and len(self.plan["places"]) - len(failed) >= self.plan["min_nodes"]
+        return self.plan.elastic and len(self.plan.places) - len(failed) >= self.plan.min_nodes
 
     # The loop
 
@@ -264,9 +270,9 @@ class Supervisor:
 
     def awaited(self) -> bool:
         """Whether another node's agent may still need the store."""
-        done = set(self.peers.ending(self.plan["attempt"]))
+        done = set(self.peers.ending(self.plan.attempt))
         lost = self.peers.lost(time.monotonic(), STORE_LOST)
-        return bool(set(self.plan["places"]) - done - set(lost) - {self.place})
+        return bool(set(self.plan.places) - done - set(lost) - {self.place})
 
     def hurried(self) -> bool:
         """Whether nothing is to be waited for any more."""

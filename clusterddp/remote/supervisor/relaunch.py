@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional
 
 from ..control.leader import Control
 from ..control.membership import Peers
-from ..shared.node_env import spool_environment
+from ..shared.plan import NodePlan, next_plan, spool_environment
 from ..spool.layout import Spool, create_spool
 from ..system.bootstrap import write_json, write_private
 from ..system.ports import bind_ports
 from ..worker.environment import write_worker
-from .next_attempt import STANDBY, backoff, decide, next_plan
+from .next_attempt import STANDBY, backoff, decide
 from .stop_conditions import Orders
 
 if TYPE_CHECKING:
@@ -30,11 +30,14 @@ if TYPE_CHECKING:
         """What is needed of this node's supervisor."""
 
         place: int
-        plan: Dict[str, Any]
         spool: Spool
         voice: Voice
         children: Children
         order: Optional[Dict[str, Any]]
+
+        @property
+        def plan(self) -> NodePlan:
+            """Its plan of the attempt under way."""
 
         def turn(self, timeout: float) -> None:
             """One turn of its loop."""
@@ -55,9 +58,9 @@ class Next(NamedTuple):
     store: Optional[int]  # the store's listening socket
 
 
-def may_follow(plan: Dict[str, Any], order: Optional[Dict[str, Any]]) -> bool:
+def may_follow(plan: NodePlan, order: Optional[Dict[str, Any]]) -> bool:
     """Whether another attempt may follow the plan's: there is one left, and nobody wants the run to end."""
-    return plan["relaunch"] > 0 and (order is None or "attempt" in order)
+    return plan.relaunch > 0 and (order is None or "attempt" in order)
 
 
 class Relaunching:
@@ -94,11 +97,12 @@ class Relaunching:
             elif time.monotonic() - self.control.unsettled > self.orders.limits.lost:
                 self._end(node, ALONE)
                 return None
-            if self.next and self.next["attempt"] == node.plan["attempt"] + 1:
+            if self.next and self.next["attempt"] == node.plan.attempt + 1:
                 message, self.next, self.since = self.next, None, None
                 if node.place in message["places"]:
                     return self._begin(node, message)
-                node.plan = dict(node.plan, attempt=message["attempt"], places=message["places"])
+                places = tuple(int(place) for place in message["places"])
+                self.peers.plan = node.plan._replace(attempt=int(message["attempt"]), places=places)
                 node.tell(STANDBY)
         return None
 
@@ -115,16 +119,16 @@ class Relaunching:
         elif not self.control.majority:
             if now - self.control.unsettled > self.orders.limits.lost:
                 self.over = ALONE
-        elif now - self.since >= backoff(node.plan["attempt"]):
-            (listener,) = bind_ports(node.plan["ports"], 1, node.plan["peers"][node.place]["address"])
+        elif now - self.since >= backoff(node.plan.attempt):
+            (listener,) = bind_ports(node.plan.ports, 1, node.plan.peers[node.place].address)
             store = {"place": node.place, "port": listener.getsockname()[1]}
             self.store = listener.detach()
-            self.next = {"attempt": node.plan["attempt"] + 1, "places": decision.places, "store": store}
+            self.next = {"attempt": node.plan.attempt + 1, "places": decision.places, "store": store}
             self.control.say("attempt", **self.next)
 
     def _end(self, node: "Node", reason: str) -> None:
         """Nothing follows: the exit record of the last attempt is the run's."""
-        if node.plan["standby"] and not node.spool.exit_record():
+        if node.plan.standby and not node.spool.exit_record():
             node.spool.write_exit("succeeded", 0, "it was not needed", agent_exit=None, survivors=[])
             return
         record = node.spool.exit_record() or {}
@@ -136,7 +140,7 @@ class Relaunching:
         """Make this node's spool of the next attempt, ours from the first moment."""
         old, attempt = node.spool, int(message["attempt"])
         plan = next_plan(node.plan, attempt, message["places"], int(message["store"]["place"]))
-        spool = old.in_attempt(attempt, plan["node"])
+        spool = old.in_attempt(attempt, plan.node)
         with open(old.path("remote.pyz"), "rb") as code:
             create_spool(spool, plan, code.read())
         spool.take_lock()
@@ -147,7 +151,7 @@ class Relaunching:
                     write_private(spool.path(name), source.read())
             except FileNotFoundError:
                 continue  # there are no secrets
-        write_worker(spool, plan["python"])
+        write_worker(spool, plan.python)
         write_json(spool.path("committed"), dict(old.committed() or {}, store=message["store"]["port"]))
         order = old.stop_order()
         if order:
@@ -156,4 +160,4 @@ class Relaunching:
         old.release_lock()
         environment = dict(node.children.environment, **spool_environment(spool.folder, plan))
         store, self.store = self.store, None
-        return Next(spool, environment, store if plan["store"] else None)
+        return Next(spool, environment, store if plan.store else None)

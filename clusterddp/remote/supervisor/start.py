@@ -17,8 +17,10 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from ..cleanup import retention
 from ..control.membership import boot_clock
 from ..helper.request import Request
-from ..shared.node_env import STALE, STALE_PREFIXES, spool_environment
-from ..shared.plan import BACKEND
+from ..shared.fields import DamagedError
+from ..shared.node_env import STALE, STALE_PREFIXES
+from ..shared.plan import BACKEND, NodePlan, read_plan, spool_environment
+from ..shared.records import written
 from ..spool.layout import PROGRAM, Spool, all_spools, create_spool
 from ..sync.apply import confirm
 from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
@@ -39,25 +41,26 @@ def start(request: Request) -> Dict[str, Any]:
         Refused: the run was stopped already, its port range is taken, the setup lines fail, …
     """
     message = json.loads(request.read_all())
-    plan, secrets = message["plan"], message["secrets"]
-    spool = Spool.of(request.args["state"], plan["run"], plan["attempt"], plan["node"])
-    for other in all_spools(request.args["state"], plan["run"]):
+    plan, secrets = _plan(message["plan"]), message["secrets"]
+    spool = Spool.of(request.args["state"], plan.run, plan.attempt, plan.node)
+    for other in all_spools(request.args["state"], plan.run):
         if other.stop_order():
-            raise Refused("run %s was stopped" % plan["run"], "start a new one")
+            raise Refused("run %s was stopped" % plan.run, "start a new one")
     if os.path.isdir(spool.folder):
         return _existing(spool)
-    if plan["program"]:
-        _stay_inside(plan, spool)
+    if plan.program:
+        plan = _inside(plan, spool)
     environment = agent_environment(plan, spool)
-    if not plan["program"]:
-        private_folder(os.path.dirname(plan["run_dir"]))
-        private_folder(plan["run_dir"])
-        if not os.path.isdir(plan["cwd"]):
-            raise Refused("the working folder %s is not there" % plan["cwd"], "run again without --no-sync")
-    wanted = [bool(plan["store"]), len(plan["peers"]) > 1 or plan["elastic"]]
-    bound = bind_ports(plan["ports"], sum(wanted), plan["peers"][plan["place"]]["address"])
+    if not plan.program:
+        private_folder(os.path.dirname(plan.run_dir))
+        private_folder(plan.run_dir)
+        if not os.path.isdir(plan.cwd):
+            raise Refused("the working folder %s is not there" % plan.cwd, "run again without --no-sync")
+    wanted = [bool(plan.store), len(plan.peers) > 1 or plan.elastic]
+    bound = bind_ports(plan.ports, sum(wanted), plan.peers[plan.place].address)
     listeners = [bound.pop() if one else None for one in wanted]
-    plan["bound"] = [listener.getsockname()[1] if listener else 0 for listener in listeners]
+    store, control = (listener.getsockname()[1] if listener else 0 for listener in listeners)
+    plan = plan._replace(bound=(store, control))
     with open(sys.argv[0], "rb") as own:  # the zipapp this helper runs from
         code = own.read()
     if not create_spool(spool, plan, code):
@@ -65,7 +68,7 @@ def start(request: Request) -> Dict[str, Any]:
     write_private(spool.path("control.key"), message["key"].encode())
     if secrets:
         write_private(spool.path("secrets.json"), json.dumps(secrets).encode())
-    write_worker(spool, plan["python"])
+    write_worker(spool, plan.python)
     answer = spawn(spool, environment, listeners)
     if answer != b"ready\n":
         reason = "the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died")
@@ -73,23 +76,29 @@ def start(request: Request) -> Dict[str, Any]:
             spool.write_exit("failed", 125, reason)
         raise Refused(reason)
     confirm_code(spool, plan, request.args["state"])
-    retention.prune_at_start(request.args["state"], [plan["host"]])
-    return {"started": True, "spool": spool.folder, "store": plan["bound"][0], "control": plan["bound"][1]}
+    retention.prune_at_start(request.args["state"], [plan.host])
+    return {"started": True, "spool": spool.folder, "store": store, "control": control}
 
 
-def _stay_inside(plan: Dict[str, Any], spool: Spool) -> None:
+def _plan(value: Any) -> NodePlan:
+    try:
+        return read_plan(value)
+    except DamagedError as error:
+        raise Refused("the node's plan is damaged: %s" % error) from None
+
+
+def _inside(plan: NodePlan, spool: Spool) -> NodePlan:
     """A program of ours has all its folders in the spool: when that is removed, nothing of it is left."""
     folder = spool.path(PROGRAM)
-    plan.update(cwd=folder, workdir=folder, run_dir=folder)
-    plan["env"]["CLUSTERDDP_RUN_DIR"] = folder
+    return plan._replace(cwd=folder, workdir=folder, run_dir=folder, env=dict(plan.env, CLUSTERDDP_RUN_DIR=folder))
 
 
-def confirm_code(spool: Spool, plan: Dict[str, Any], state: str) -> None:
+def confirm_code(spool: Spool, plan: NodePlan, state: str) -> None:
     """Now that the run is live, and protects its code: was it changed between its sync and its start?"""
-    if not plan["record"]["code"]:
+    if not plan.record["code"]:
         return  # --no-sync in a folder that no sync has filled
     try:
-        confirm(state, plan["workdir"], plan["record"]["code"])
+        confirm(state, plan.workdir, plan.record["code"])
     except Refused as error:
         spool.write_stop_order(error.message, 0.0)
         raise
@@ -119,7 +128,7 @@ def invite(request: Request) -> Dict[str, Any]:
     ready = spool.committed() or {"store": 0, "peers": []}
     known = (read_json(spool.path("peers.json")) or {}).get("addresses")
     return {
-        "plan": spool.plan(),
+        "plan": written(spool.plan()),
         "key": spool.control_key().decode(),
         "secrets": read_json(spool.path("secrets.json")) or {},
         "ready": dict(ready, peers=known or ready["peers"]),
@@ -146,18 +155,18 @@ def _existing(spool: Spool) -> Dict[str, Any]:
         if time.monotonic() > deadline:
             raise Refused("an earlier start of this node was cut short", "start a new run")
         time.sleep(0.05)
-    store, control = spool.plan()["bound"]
+    store, control = spool.plan().bound
     return {"started": False, "spool": spool.folder, "store": store, "control": control}
 
 
-def agent_environment(plan: Dict[str, Any], spool: Spool) -> Dict[str, str]:
+def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
     """The agent's environment: what the setup lines leave, cleaned of other launchers, then the plan's."""
-    environment = setup_environment(plan["setup"], dict(os.environ))
+    environment = setup_environment(plan.setup, dict(os.environ))
     for name in list(environment):
         if name in STALE or name.startswith(STALE_PREFIXES):
             del environment[name]
-    values = dict(plan["env"])
-    for name in plan["yielding"]:  # probed; what the host's user or a setup line has set stands above it
+    values = dict(plan.env)
+    for name in plan.yielding:  # probed; what the host's user or a setup line has set stands above it
         if name in environment:
             values.pop(name, None)
     environment.update(values)
@@ -165,7 +174,7 @@ def agent_environment(plan: Dict[str, Any], spool: Spool) -> Dict[str, str]:
     user = environment.get("PYTHONPATH")
     if user is not None:
         environment["CLUSTERDDP_USER_PYTHONPATH"] = user  # the shim gives it back to the worker
-    if plan["rdzv_backend"] == BACKEND:  # torch finds the plugin there
+    if plan.rdzv_backend == BACKEND:  # torch finds the plugin there
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (spool.path("remote.pyz"), user)))
     return environment
 

@@ -8,7 +8,7 @@ from ..helper.request import Request
 from ..logs.time_index import last_growth
 from ..processes import terminate
 from ..rendezvous.store import clients
-from ..shared.plan import AGENT_LOG
+from ..shared.plan import AGENT_LOG, NodePlan
 from ..spool.layout import Spool, all_spools, node_state, rebooted
 from ..system.bootstrap import read_json
 
@@ -23,13 +23,13 @@ def runs(request: Request) -> List[Dict[str, Any]]:
     prefix = request.args.get("run") or ""
     found = []
     for spool in all_spools(request.args["state"]):
-        plan = spool.plan() if spool.host in wanted and spool.run.startswith(prefix) else None
+        plan = spool.maybe_plan() if spool.host in wanted and spool.run.startswith(prefix) else None
         if plan:
             found.append(describe(spool, plan))
     return found
 
 
-def describe(spool: Spool, plan: Dict[str, Any]) -> Dict[str, Any]:
+def describe(spool: Spool, plan: NodePlan) -> Dict[str, Any]:
     """One node of one attempt as JSON: enough for a status and for the verdict."""
     alive = spool.alive()  # before the record: who ends writes it first and lets the lock go then
     exit_record = spool.exit_record()
@@ -38,15 +38,15 @@ def describe(spool: Spool, plan: Dict[str, Any]) -> Dict[str, Any]:
         "run": spool.run,
         "attempt": spool.attempt,
         "host": spool.host,
-        "node_rank": plan["node_rank"],
+        "node_rank": plan.node_rank,
         "spool": spool.folder,
-        "record": plan["record"],
+        "record": plan.record,
         "state": node_state(spool, exit_record, events, alive=alive),
-        "standby": bool(plan.get("standby")),
+        "standby": plan.standby,
         "exit": exit_record,
         "events": events,
-        "clock_offset_ns": plan["clock_offset_ns"],
-        "clock_error_ns": plan["clock_error_ns"],
+        "clock_offset_ns": plan.clock_offset_ns,
+        "clock_error_ns": plan.clock_error_ns,
         "pids": [],
         "last_output": last_output(spool),
     }
@@ -56,7 +56,7 @@ def describe(spool: Spool, plan: Dict[str, Any]) -> Dict[str, Any]:
     if alive:
         value["peers"] = read_json(spool.path("peers.json"))
     if not exit_record:
-        value["joined"] = clients(spool.store_port()) if plan.get("store") else None
+        value["joined"] = clients(spool.store_port()) if plan.store else None
         found = terminate.find_processes(spool, spool.supervisor())
         value["pids"] = [process.pid for process in found]
     if not exit_record or exit_record["state"] != "succeeded" or _restarted(events):

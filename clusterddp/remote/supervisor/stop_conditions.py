@@ -10,6 +10,7 @@ from typing import Any, Dict, NamedTuple, Optional
 from ..control.leader import Control
 from ..control.membership import Peers
 from ..shared.failures import LEASE, TIME_LIMIT
+from ..shared.plan import NodePlan
 from ..spool.layout import Spool
 from .children import Children
 
@@ -30,23 +31,28 @@ LIMITS = Limits(lost=60.0, fence=120.0, grace=GRACE)  # a cable out for half a m
 LIMITS_RELAUNCH = Limits(lost=20.0, fence=12.0, grace=3.0)
 
 
-def of_attempt(plan: Dict[str, Any], reason: str, grace: float, *, ours: bool = True) -> Order:
+def of_attempt(plan: NodePlan, reason: str, grace: float, *, ours: bool = True) -> Order:
     """An order that ends the plan's attempt; another one may follow."""
-    return {"reason": reason, "grace": grace, "ours": ours, "attempt": plan["attempt"]}
+    return {"reason": reason, "grace": grace, "ours": ours, "attempt": plan.attempt}
 
 
 class Orders:
     """One node's."""
 
-    def __init__(self, control: Control, peers: Peers, plan: Dict[str, Any]) -> None:
+    def __init__(self, control: Control, peers: Peers) -> None:
         self.control, self.peers = control, peers
-        self.limits = LIMITS_RELAUNCH if plan["relaunch"] else LIMITS
+        self.limits = LIMITS_RELAUNCH if peers.plan.relaunch else LIMITS
         self.born = time.monotonic()
         self.terminated = False  # SIGTERM came
 
-    def begin(self, spool: Spool, plan: Dict[str, Any]) -> None:
+    def begin(self, spool: Spool) -> None:
         """Turn to an attempt."""
-        self.spool, self.plan = spool, plan
+        self.spool = spool
+
+    @property
+    def plan(self) -> NodePlan:
+        """This node's plan of the attempt under way."""
+        return self.peers.plan
 
     def own(self, now: float, children: Children) -> Optional[Order]:
         """A reason to end this attempt or the run."""
@@ -58,11 +64,11 @@ class Orders:
         """A reason to end the run."""
         if self.terminated:
             return {"reason": "the supervisor was told to end (SIGTERM)", "grace": GRACE, "ours": True}
-        if self.plan["time_limit"] and now - self.born > self.plan["time_limit"]:
+        if self.plan.time_limit and now - self.born > self.plan.time_limit:
             return {"reason": TIME_LIMIT, "grace": GRACE, "ours": False}
         if now - self.born > COMMIT_LIMIT and not self.spool.committed():
             return {"reason": "the operator was lost before every node had started", "grace": 0.0, "ours": True}
-        if self.plan["lease"] and self.control.leading and self.peers.operator_age > self.plan["lease"]:
+        if self.plan.lease and self.control.leading and self.peers.operator_age > self.plan.lease:
             return {"reason": LEASE, "grace": GRACE, "ours": False}
         return None
 
@@ -72,17 +78,17 @@ class Orders:
         But for the one that has the store: without it no agent starts anything again. A node that reaches no
         majority ends its own part where another attempt may start without it.
         """
-        places = self.plan["places"]
+        places = self.plan.places
         lost = [place for place in self.peers.lost(now, self.limits.lost) if place in places]
         here = self.peers.names[self.peers.place]
-        few = len(places) - len(lost) < self.plan["min_nodes"]
-        if lost and (few or not self.plan["elastic"] or self.plan["store_place"] in lost):
+        few = len(places) - len(lost) < self.plan.min_nodes
+        if lost and (few or not self.plan.elastic or self.plan.store_place in lost):
             names = ", ".join(self.peers.names[place] for place in lost)
             reason = "%s %s lost" % (names, "was" if len(lost) == 1 else "were")
             if not self.control.settled:
                 reason = "%s lost contact with %s" % (here, names)
             return of_attempt(self.plan, reason, self.limits.grace)
-        fenced = self.plan["relaunch"] or not self.plan["elastic"]
+        fenced = self.plan.relaunch or not self.plan.elastic
         if fenced and now - self.control.unsettled > self.limits.fence and self.peers.others_at_work():
             return of_attempt(self.plan, "%s lost contact with the other hosts" % here, self.limits.grace)
         return None

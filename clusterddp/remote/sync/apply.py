@@ -211,8 +211,8 @@ def live_runs(state: str, root: bytes) -> List[str]:
     found = []
     for spool in all_spools(state):
         if spool.alive():
-            workdir = spool.plan().get("workdir")
-            if workdir and os.path.realpath(on_disk(workdir)) == root:
+            plan = spool.maybe_plan()
+            if plan and os.path.realpath(on_disk(plan.workdir)) == root:
                 found.append(spool.run)
     return sorted(set(found))
 

@@ -7,6 +7,7 @@ import os
 import shlex
 from typing import Any, Dict
 
+from ..shared.plan import NodePlan
 from ..spool.layout import Spool
 from ..system.bootstrap import write_private
 
@@ -90,16 +91,16 @@ def recorded_variables(env: Dict[str, str]) -> Dict[str, Any]:
     return values
 
 
-def wrong_size(plan: Dict[str, Any], record: Dict[str, Any]) -> str:
+def wrong_size(plan: NodePlan, record: Dict[str, Any]) -> str:
     """Why a round is not what the plan says; empty if it is.
 
     torchrun's c10d has been seen to shrink a job to one host, which then trained on alone and ended well.
     """
-    if plan.get("elastic"):
-        nodes, least = record["group_world_size"], plan["min_nodes"]
+    if plan.elastic:
+        nodes, least = record["group_world_size"], plan.min_nodes
         return "this round has %d nodes, and %d are needed" % (nodes, least) if nodes and nodes < least else ""
-    workers, planned = record["world_size"], plan.get("world_size")
-    if planned is None or workers is None or workers == planned:
+    workers, planned = record["world_size"], plan.world_size
+    if workers is None or workers == planned:
         return ""
     return "this round has %s workers in place of %s; do the clocks of the hosts differ?" % (workers, planned)
 

@@ -16,6 +16,7 @@ import time
 from types import FrameType
 from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
+from ..shared.plan import read_plan
 from ..spool.events import append_event
 from ..system import disk_space, prctl
 from .environment import original_environment, recorded_variables, worker_environment, wrong_size
@@ -74,8 +75,8 @@ def main(argv: List[str]) -> int:
     environment = original_environment(dict(os.environ))
     local_rank = int(environment.get("LOCAL_RANK") or 0)
     try:
-        plan = _read_json(spool, "plan.json")
-        python = plan["python"]
+        plan = read_plan(_read_json(spool, "plan.json"))
+        python = plan.python
         start, out, err = open_output(spool, local_rank)
     except (OSError, ValueError, KeyError) as error:
         sys.stderr.write("clusterddp: cannot start a worker from %s: %r; start a new run\n" % (spool, error))

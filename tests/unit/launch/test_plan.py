@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from clusterddp.errors import PlanError, UsageError
-from clusterddp.launch.plan import LaunchOptions, Node, check_restarts, choose_backend, make_plan, predicted_ranks
+from clusterddp.launch.plan import LaunchOptions, check_restarts, choose_backend, make_plan, predicted_ranks
+from clusterddp.remote.shared.node_env import Node
+from clusterddp.remote.shared.plan import Store
 
 
 def node(rank: int, **changes: Any) -> Node:
@@ -27,7 +28,7 @@ def node(rank: int, **changes: Any) -> Node:
         cwd="/home/u/clusterddp/p",
         run_dir="/home/u/.clusterddp/dirs/r",
     )
-    return replace(base, **changes)
+    return base._replace(**changes)
 
 
 def plan_of(*nodes: Node, **options: Any) -> Any:
@@ -37,22 +38,22 @@ def plan_of(*nodes: Node, **options: Any) -> Any:
 
 def test_every_host_gets_the_same_argv_and_its_own_address() -> None:
     plan = plan_of(node(0, nproc=2), node(1))
-    first, second = plan.node_json(0), plan.node_json(1)
-    assert first["argv"] == second["argv"]
-    assert first["argv"] == [
+    first, second = plan.node_plan(0), plan.node_plan(1)
+    assert first.argv == second.argv
+    assert list(first.argv) == [
         "-m", "torch.distributed.run", "--nnodes", "2", "--rdzv-id", "abc.1", "--rdzv-backend", "c10d",
         "--rdzv-endpoint", "10.0.0.1:{port}", "--max-restarts", "0", "train.py",
     ]  # fmt: skip
-    assert [n["env"]["PET_LOCAL_ADDR"] for n in (first, second)] == ["10.0.0.1", "10.0.0.2"]
-    assert [n["env"]["PET_NPROC_PER_NODE"] for n in (first, second)] == ["2", "1"]
+    assert [n.env["PET_LOCAL_ADDR"] for n in (first, second)] == ["10.0.0.1", "10.0.0.2"]
+    assert [n.env["PET_NPROC_PER_NODE"] for n in (first, second)] == ["2", "1"]
     assert plan.world_size == 3
 
 
 def test_only_the_first_host_has_the_store() -> None:
     plan = plan_of(node(0), node(1))
-    assert plan.node_json(0)["store"] == {"address": "10.0.0.1"}
-    assert plan.node_json(0)["ports"] == [29400, 29499]
-    assert plan.node_json(1)["store"] is None
+    assert plan.node_plan(0).store == Store("10.0.0.1")
+    assert plan.node_plan(0).ports == (29400, 29499)
+    assert plan.node_plan(1).store is None
 
 
 def test_no_agent_is_left_to_guess_whether_it_hosts_the_rendezvous() -> None:
@@ -138,9 +139,9 @@ def test_a_plan_by_hand_uses_what_torchrun_has() -> None:
 def test_an_elastic_plan_says_least_and_most() -> None:
     plan = plan_of(node(0), node(1), node(2), elastic=(2, 4), rdzv_backend="clusterddp")
     assert plan.argv[plan.argv.index("--nnodes") + 1] == "2:4"
-    told = plan.node_json(1)
-    assert (told["elastic"], told["min_nodes"], told["max_nodes"], told["nnodes"]) == (True, 2, 4, 3)
-    assert told["record"]["min_nodes"] == 2
+    told = plan.node_plan(1)
+    assert (told.elastic, told.min_nodes, told.max_nodes, told.nnodes) == (True, 2, 4, 3)
+    assert told.record["min_nodes"] == 2
 
 
 def test_signs_of_life_are_closer_only_where_the_clocks_agree() -> None:

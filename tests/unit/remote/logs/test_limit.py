@@ -15,7 +15,7 @@ from clusterddp.remote.logs import limit as limiting
 from clusterddp.remote.logs.limit import STEP, LogLimit, fill_level
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.system import disk_space
-from clusterddp.remote.system.bootstrap import write_json
+from tests.unit.plan_made import plan_text
 from tests.unit.spool_writer import Tail, Writer, caught_up, read
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def writer(base: Path) -> Writer:
 
 
 def limits(writer: Writer, limit: int) -> LogLimit:
-    write_json(str(writer.folder / "plan.json"), {"log_limit": limit, "clock_offset_ns": 0})
+    (writer.folder / "plan.json").write_text(plan_text(log_limit=limit, clock_offset_ns=0))
     return LogLimit(Spool(str(writer.folder)))
 
 
@@ -233,6 +233,7 @@ class TestFullDisk:
     def spool(self, small_disk: Path) -> Spool:
         folder = small_disk / "runs" / "r" / "1" / "0-h"
         (folder / "logs").mkdir(parents=True)
+        (folder / "plan.json").write_text(plan_text())
         return Spool(str(folder))
 
     def test_orders_events_and_the_exit_record_are_written_all_the_same(self, spool: Spool, small_disk: Path) -> None:

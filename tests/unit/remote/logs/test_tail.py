@@ -10,6 +10,7 @@ import pytest
 
 from clusterddp.remote.shared.frames import MAX_BODY
 from clusterddp.remote.system.bootstrap import Refused
+from tests.unit.plan_made import plan_text
 from tests.unit.spool_writer import SECOND, Tail, Writer, caught_up, read, times
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def test_since_and_until_go_by_the_index(writer: Writer) -> None:
 
 
 def test_times_are_the_operators(writer: Writer) -> None:
-    (writer.folder / "plan.json").write_text('{"clock_offset_ns": 5000000000}')
+    (writer.folder / "plan.json").write_text(plan_text(clock_offset_ns=5 * SECOND))
     noted = writer.say("0.0.out", b"x\n")
     writer.end()
     assert times(read(writer, timed=True)) == {2: noted - 5 * SECOND}

@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from clusterddp.launch.plan import LaunchOptions, make_plan
-from clusterddp.remote.supervisor.next_attempt import Decision, decide, next_plan
+from clusterddp.remote.shared.plan import NodePlan, next_plan
+from clusterddp.remote.supervisor.next_attempt import Decision, decide
 from tests.unit.launch.test_plan import node
 
 
-def plan(count: int, *, elastic: tuple[int, int] | None = None, backend: str = "clusterddp") -> dict[str, Any]:
+def plan(count: int, *, elastic: tuple[int, int] | None = None, backend: str = "clusterddp") -> NodePlan:
     options = LaunchOptions(script="train.py", env={}, elastic=elastic, relaunch=2, rdzv_backend=backend)
     nodes = [node(place) for place in range(count)]
     record = {"hosts": [one.host for one in nodes]}
-    return make_plan(run="abc", nodes=nodes, options=options, record=record).node_json(0)
+    return make_plan(run="abc", nodes=nodes, options=options, record=record).node_plan(0)
 
 
 def ended(code: int, *, curable: bool = True) -> dict[str, Any]:
@@ -33,9 +34,9 @@ def test_an_elastic_attempt_that_ended_well_on_enough_nodes_is_the_last() -> Non
 
 @pytest.mark.parametrize(("backend", "order"), [("static", [2, 0, 3]), ("clusterddp", [0, 2, 3])])
 def test_under_static_the_node_that_has_the_store_holds_rank_0(backend: str, order: list[int]) -> None:
-    old = dict(plan(4, backend=backend), place=2)
+    old = plan(4, backend=backend)._replace(place=2)
     new = next_plan(old, 2, [0, 2, 3], 2)
-    assert new["places"] == order
-    assert new["node_rank"] == order.index(2)
-    assert new["record"]["hosts"] == [f"gpu{place:02}" for place in order]
-    assert "10.0.0.3:{port}" in new["argv"]
+    assert list(new.places) == order
+    assert new.node_rank == order.index(2)
+    assert new.record["hosts"] == [f"gpu{place:02}" for place in order]
+    assert "10.0.0.3:{port}" in new.argv

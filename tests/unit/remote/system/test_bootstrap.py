@@ -25,6 +25,7 @@ from clusterddp.remote.system.bootstrap import (
     write_json,
     write_private,
 )
+from tests.unit.plan_made import PLAN
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
 
@@ -104,16 +105,13 @@ class TestWholeFiles:
             read_json(str(tmp_path))
 
 
-PLAN = {"run": "r1", "node_rank": 0, "host": "gpu-01"}
-
-
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
     """A spool as a start makes it, under a careless umask."""
     made = Spool.of(str(tmp_path / "state"), "r1", 2, "0-gpu-01")
     before = os.umask(0o000)
     try:
-        assert create_spool(made, PLAN, bundle().code)
+        assert create_spool(made, PLAN._replace(run="r1", host="gpu-01"), bundle().code)
     finally:
         os.umask(before)
     return made
@@ -122,11 +120,11 @@ def spool(tmp_path: Path) -> Spool:
 class TestSpool:
     def test_its_place_tells_run_attempt_and_host(self, spool: Spool) -> None:
         assert (spool.run, spool.attempt, spool.host) == ("r1", 2, "gpu-01")
-        assert spool.plan()["run"] == "r1"
+        assert spool.plan().run == "r1"
 
     def test_it_is_made_once(self, spool: Spool) -> None:
-        assert create_spool(spool, {"run": "other"}, b"") is False
-        assert spool.plan()["run"] == "r1"
+        assert create_spool(spool, PLAN._replace(run="other"), b"") is False
+        assert spool.plan().run == "r1"
 
     def test_all_of_it_is_private(self, spool: Spool, tmp_path: Path) -> None:
         paths = list((tmp_path / "state" / "runs").rglob("*"))

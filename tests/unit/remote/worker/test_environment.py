@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from clusterddp.remote.worker.environment import wrong_size
+from tests.unit.plan_made import PLAN
 
-FIXED = {"elastic": False, "world_size": 7, "min_nodes": 3}
-ELASTIC = {"elastic": True, "world_size": 7, "min_nodes": 2}
+if TYPE_CHECKING:
+    from clusterddp.remote.shared.plan import NodePlan
+
+FIXED = PLAN._replace(elastic=False, world_size=7, min_nodes=3)
+ELASTIC = PLAN._replace(elastic=True, world_size=7, min_nodes=2)
 
 
 @pytest.mark.parametrize(
@@ -19,12 +25,11 @@ ELASTIC = {"elastic": True, "world_size": 7, "min_nodes": 2}
         (ELASTIC, 7, 3, ""),
         (ELASTIC, 3, 2, ""),
         (ELASTIC, 2, 1, "this round has 1 nodes, and 2 are needed"),
-        ({}, 2, 1, ""),
         (FIXED, None, None, ""),
     ],
 )
 def test_a_round_that_is_not_the_plans_is_told(
-    plan: dict[str, object], workers: int | None, nodes: int | None, said: str
+    plan: NodePlan, workers: int | None, nodes: int | None, said: str
 ) -> None:
     found = wrong_size(plan, {"world_size": workers, "group_world_size": nodes})
     assert found.startswith(said)

@@ -1,0 +1,42 @@
+"""A node's plan as a run of one host has it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from clusterddp.remote.shared.node_env import Policy
+from clusterddp.remote.shared.plan import NodePlan, Peer, Store
+from clusterddp.remote.shared.records import written
+
+PLAN = NodePlan(
+    run="run1",
+    attempt=1,
+    node="0-h",
+    node_rank=0,
+    nnodes=1,
+    host="h",
+    argv=("-m", "torch.distributed.run", "train.py"),
+    python="/opt/py/bin/python",
+    setup=("module load cuda",),
+    env={"A": "1"},
+    workdir="/home/u/work",
+    cwd="/home/u/work",
+    run_dir="/home/u/.clusterddp/rundirs/run1-h",
+    nproc=2,
+    world_size=2,
+    store=Store("10.0.0.1"),
+    secrets=("TOKEN",),
+    clock_offset_ns=-7,
+    clock_error_ns=2_000_000,
+    time_limit=None,
+    record={"hosts": ["h"], "code": ""},
+    peers=(Peer(host="h", address="10.0.0.1", nproc=2),),
+    policy=Policy(run="run1", env={}),
+    ports=(29400, 29499),
+)
+
+
+def plan_text(**changes: Any) -> str:
+    """What ``plan.json`` holds."""
+    return json.dumps(written(PLAN._replace(**changes)))
