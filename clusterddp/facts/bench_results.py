@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts.fields import Fields, facts_of
+from clusterddp.facts.fields import Fields, facts_of, read_as
 from clusterddp.facts.speeds import MAD, NOTABLE, Z, median
 
 if TYPE_CHECKING:
@@ -135,8 +135,7 @@ class Measured:
             elif line.get("what") == "allreduce":
                 reduces.append(_allreduce(fields))
             elif line.get("what") == "late":
-                worked, waited = fields.numbers("worked"), fields.numbers("waited")
-                lateness.append(Lateness(host=host, rank=rank, worked=worked, waited=waited))
+                lateness.append(read_as(Lateness, fields, host=host, rank=rank))
         return cls(gemms=tuple(gemms), reduces=tuple(reduces), lateness=tuple(lateness))
 
 

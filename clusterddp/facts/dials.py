@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from clusterddp.facts.fields import facts_of
+from clusterddp.facts.fields import facts_of, read_as
 from clusterddp.facts.network import OK, Failure
 
 if TYPE_CHECKING:
@@ -53,18 +53,8 @@ class Dialled:
             HelperError: a field is missing or no value of its kind.
         """
         fields = facts_of(source, data)
-        return cls(
-            source=source,
-            target=target,
-            address=address,
-            port=port,
-            ranged=ranged,
-            word=fields.text("word")[:80],
-            rtt_us=fields.maybe_number("rtt_us"),
-            bulk=fields.flag("bulk") if fields.given("bulk") else None,
-            sent=fields.number("sent"),
-            resent=fields.number("resent"),
-        )
+        word = fields.text("word")[:80]
+        return read_as(cls, fields, source=source, target=target, address=address, port=port, ranged=ranged, word=word)
 
     @property
     def failure(self) -> Failure | None:

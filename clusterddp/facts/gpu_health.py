@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.facts.fields import Fields, facts_of
+from clusterddp.facts.fields import facts_of, read_as
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,77 +105,4 @@ class GpuHealth:
         Raises:
             HelperError: a field is missing or no value of its kind.
         """
-        fields = facts_of(host, data)
-        return cls(
-            cards=fields.each("cards", _card),
-            error=fields.maybe_text("error"),
-            links=fields.mapping("links", lambda one, uuid: one.pair(uuid)),
-            links_error=fields.maybe_text("links_error"),
-            xids=fields.each("xids", _xid),
-            xids_error=fields.maybe_text("xids_error"),
-            switches=fields.number("switches"),
-            fabric_manager=fields.maybe_text("fabric_manager"),
-            peer_memory=fields.flag("peer_memory"),
-            open_driver=fields.flag("open_driver"),
-            mellanox=fields.texts("mellanox"),
-            iommu=fields.maybe_text("iommu"),
-            trial=_trial(fields.part("trial")) if fields.given("trial") else None,
-        )
-
-
-def _card(fields: Fields) -> Card:
-    return Card(
-        index=fields.number("index"),
-        uuid=fields.text("uuid"),
-        bus=fields.text("bus"),
-        mig=fields.flag("mig"),
-        instances=fields.number("instances"),
-        uncorrectable=fields.maybe_number("uncorrectable"),
-        repair_pending=fields.flag("repair_pending"),
-        repair_failed=fields.flag("repair_failed"),
-        recovery=fields.maybe_text("recovery"),
-        slowdowns=fields.texts("slowdowns"),
-        celsius=fields.maybe_number("celsius"),
-        power_watts=fields.maybe_number("power_watts"),
-        default_watts=fields.maybe_number("default_watts"),
-        width=fields.maybe_number("width"),
-        most_width=fields.maybe_number("most_width"),
-        fabric_state=fields.maybe_text("fabric_state"),
-        fabric_status=fields.maybe_text("fabric_status"),
-    )
-
-
-def _xid(fields: Fields) -> Xid:
-    return Xid(
-        xid=fields.number("xid"),
-        bus=fields.text("bus"),
-        count=fields.number("count"),
-        seconds_ago=fields.number("seconds_ago"),
-        text=fields.text("text"),
-    )
-
-
-def _trial(fields: Fields) -> Trial:
-    return Trial(
-        error=fields.maybe_text("error"),
-        starts=fields.each("starts", _start),
-        peers=_peers(fields.part("peers")) if fields.given("peers") else None,
-    )
-
-
-def _start(fields: Fields) -> Start:
-    return Start(
-        index=fields.number("index"),
-        error=fields.maybe_text("error"),
-        capability=fields.pair("capability") if fields.given("capability") else None,
-        arches=fields.texts("arches"),
-    )
-
-
-def _peers(fields: Fields) -> Peers:
-    return Peers(
-        error=fields.maybe_text("error"),
-        hangs=fields.pair("hangs") if fields.given("hangs") else None,
-        wrong=fields.pairs("wrong"),
-        tried=fields.number("tried"),
-    )
+        return read_as(cls, facts_of(host, data), reason="")

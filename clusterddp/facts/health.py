@@ -6,9 +6,9 @@ Not here: asking (remote/probes/health.py), judging (clusterddp/checks).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from clusterddp.facts.fields import Fields, facts_of
+from clusterddp.facts.fields import Fields, facts_of, read_as
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +23,8 @@ class Folder:
     network: bool = False
     total_bytes: int = 0
     free_bytes: int = 0
-    inodes: int = 0  # 0: the file system has no such number
-    free_inodes: int = 0
+    inodes: Annotated[int, _unsigned] = 0  # 0: the file system has no such number
+    free_inodes: Annotated[int, _unsigned] = 0
     writable: bool = True
     error: str | None = None
 
@@ -57,7 +57,7 @@ class Write:
 class Login:
     """The Python that a login shell finds (None: none), and whether it is the job's."""
 
-    python: str | None = None
+    python: Annotated[str | None, Fields.maybe_path] = None
     same: bool = False
     error: str | None = None
 
@@ -98,10 +98,12 @@ class Health:
     taken: tuple[int, ...]  # ports of clusterddp_ports on which somebody listens
     folders: Mapping[str, Folder]
     names: Mapping[str, Lookup]
-    owners: Mapping[int, Owner]  # of the processes that were asked about, those that can be seen
+    owners: Annotated[Mapping[int, Owner], _owners]  # of the processes that were asked about, those that can be seen
     writes: Mapping[str, Write] = field(default_factory=dict)  # in ``state``, ``workdir``
     paths: Mapping[str, bool] = field(default_factory=dict)  # whether what the job's environment names is there
-    locks: Mapping[str, int] = field(default_factory=dict)  # of extensions being built: path, age in seconds
+    locks: Annotated[Mapping[str, int], _locks] = field(
+        default_factory=dict
+    )  # of extensions being built: path, age in seconds
     code: tuple[str, ...] | None = ()  # the project's files that somebody changed since their sync; None: no answer
     login: Login | None = None  # None: not tried
     cgroup: Cgroup | None = None
@@ -113,76 +115,17 @@ class Health:
         Raises:
             HelperError: a field is missing or no value of its kind.
         """
-        fields = facts_of(host, data)
-        owners = fields.mapping("owners", lambda one, key: _owner(one.part(key)))
-        return cls(
-            limits=fields.mapping("limits", _limit),
-            available_bytes=fields.maybe_number("available_bytes"),
-            infiniband=fields.flag("infiniband"),
-            hcas=fields.each("hcas", _hca),
-            taken=fields.numbers("taken"),
-            folders=fields.mapping("folders", lambda one, key: _folder(one.part(key))),
-            names=fields.mapping("names", lambda one, key: _lookup(one.part(key))),
-            owners={int(pid): one for pid, one in owners.items() if pid.isdecimal()},
-            writes=fields.mapping("writes", lambda one, key: _write(one.part(key))),
-            paths=fields.mapping("paths", lambda one, path: one.flag(path)),
-            locks=dict(fields.each("locks", lambda one: (one.text("path"), one.number("age_s")))),
-            code=fields.texts("code") if fields.given("code") else None,
-            login=_login(fields.part("login")) if fields.given("login") else None,
-            cgroup=_cgroup(fields.part("cgroup")),
-        )
+        return read_as(cls, facts_of(host, data))
 
 
-def _limit(fields: Fields, name: str) -> tuple[int | None, int | None]:
-    soft, hard = fields.maybe_numbers(name, 2)
-    return soft, hard
+def _unsigned(fields: Fields, name: str) -> int:
+    return fields.number(name, (1 << 64) - 1)
 
 
-def _folder(fields: Fields) -> Folder:
-    return Folder(
-        path=fields.text("path"),
-        filesystem=fields.text("filesystem"),
-        network=fields.flag("network"),
-        total_bytes=fields.number("total_bytes"),
-        free_bytes=fields.number("free_bytes"),
-        inodes=fields.number("inodes", (1 << 64) - 1),
-        free_inodes=fields.number("free_inodes", (1 << 64) - 1),
-        writable=fields.flag("writable"),
-        error=fields.maybe_text("error"),
-    )
+def _owners(fields: Fields, name: str) -> dict[int, Owner]:
+    told = fields.mapping(name, lambda one, pid: read_as(Owner, one.part(pid)))
+    return {int(pid): one for pid, one in told.items() if pid.isdecimal()}
 
 
-def _write(fields: Fields) -> Write:
-    return Write(ms=fields.maybe_number("ms"), error=fields.maybe_text("error"))
-
-
-def _login(fields: Fields) -> Login:
-    return Login(python=fields.maybe_path("python"), same=fields.flag("same"), error=fields.maybe_text("error"))
-
-
-def _cgroup(fields: Fields) -> Cgroup:
-    return Cgroup(
-        memory_bytes=fields.maybe_number("memory_bytes"),
-        memory_left=fields.maybe_number("memory_left"),
-        cpu_thousandths=fields.maybe_number("cpu_thousandths"),
-    )
-
-
-def _hca(fields: Fields) -> Hca:
-    return Hca(
-        device=fields.text("device"),
-        port=fields.number("port"),
-        state=fields.text("state"),
-        rate_gbit=fields.maybe_number("rate_gbit"),
-        link_layer=fields.text("link_layer"),
-        gids=fields.number("gids"),
-        roce_index=fields.maybe_number("roce_index"),
-    )
-
-
-def _lookup(fields: Fields) -> Lookup:
-    return Lookup(addresses=fields.texts("addresses"), error=fields.maybe_text("error"))
-
-
-def _owner(fields: Fields) -> Owner:
-    return Owner(user=fields.text("user"), command=fields.text("command"))
+def _locks(fields: Fields, name: str) -> dict[str, int]:
+    return dict(fields.each(name, lambda one: (one.text("path"), one.number("age_s"))))

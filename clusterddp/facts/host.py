@@ -9,12 +9,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from clusterddp.facts.fields import MOST, Fields, facts_of
+from clusterddp.facts.fields import MOST, Fields, facts_of, read_as
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from clusterddp.inventory import HostEntry
 
@@ -55,7 +55,7 @@ class Gpu:
     """One GPU as ``nvidia-smi`` lists it."""
 
     index: int
-    uuid: str
+    uuid: Annotated[str, _uuid]
     name: str
     memory_mib: int | None
     used_mib: int | None
@@ -76,7 +76,7 @@ class TorchFacts:
     nccl_library: str | None = None
     gloo: bool = False
     nccl_available: bool = False
-    device_count: int = 0
+    device_count: Annotated[int, _count] = 0
     device_names: tuple[str, ...] = ()
     device_error: str | None = None
     import_error: str | None = None
@@ -102,23 +102,23 @@ class Facts:
     kill_user_processes: bool
     remove_ipc: bool
     ssh_address: str | None
-    addresses: tuple[Interface, ...]
+    addresses: Annotated[tuple[Interface, ...], _interfaces]
     ephemeral_range: tuple[int, int]
     gpus: tuple[Gpu, ...]
     nvidia_error: str | None
-    pci_nvidia: int
-    pci_amd: int
+    pci_nvidia: Annotated[int, _pci("nvidia")]
+    pci_amd: Annotated[int, _pci("amd")]
     visible_devices: str | None  # CUDA_VISIBLE_DEVICES (or HIP's, ROCR's) where the host or its inventory sets it
     env_digest: str
     environment: Mapping[str, str]  # what torchrun, NCCL and gloo heed, as the setup lines and clusterddp_env leave it
     settings: Mapping[str, str]  # what NCCL's files set, and proxies
     places: Mapping[str, str]  # variables that name folders of temporary files and caches
     packages: Mapping[str, str] | None  # versions; None: not asked, or no interpreter
-    python: str | None
+    python: Annotated[str | None, Fields.maybe_path]
     python_version: str | None
     python_error: str | None
-    torch: TorchFacts | None  # None where there is no interpreter
-    torch_folder: str | None  # where its files lie
+    torch: Annotated[TorchFacts | None, _torch]  # None where there is no interpreter
+    torch_folder: Annotated[str | None, Fields.maybe_path]  # where its files lie
     time_ns: int
     clock_offset_ns: int = 0
     clock_error_ns: int = 0
@@ -130,48 +130,8 @@ class Facts:
         Raises:
             HelperError: a field is missing or no value of its kind.
         """
-        fields = facts_of(host, data)
-        pci = fields.part("pci_gpus")
-        first, last = fields.pair("ephemeral_range")
-        torch = fields.part("torch") if fields.given("torch") else None
-        return cls(
-            host=host,
-            hostname=fields.text("hostname"),
-            kernel=fields.text("kernel"),
-            cores=fields.number("cores"),
-            memory_bytes=fields.maybe_number("memory_bytes"),
-            shm_bytes_free=fields.maybe_number("shm_bytes_free"),
-            boot=fields.text("boot"),
-            uid=fields.number("uid"),
-            user=fields.text("user"),
-            home=fields.text("home"),
-            login_shell=fields.text("login_shell"),
-            helper_python=fields.text("helper_python"),
-            helper_python_version=fields.text("helper_python_version"),
-            kill_user_processes=fields.flag("kill_user_processes"),
-            remove_ipc=fields.flag("remove_ipc"),
-            ssh_address=fields.maybe_text("ssh_address"),
-            addresses=fields.each("addresses", _interface),
-            ephemeral_range=(first, last),
-            gpus=fields.each("gpus", _gpu),
-            nvidia_error=fields.maybe_text("nvidia_error"),
-            pci_nvidia=pci.number("nvidia"),
-            pci_amd=pci.number("amd"),
-            visible_devices=fields.maybe_text("visible_devices"),
-            env_digest=fields.text("env_digest"),
-            environment=fields.mapping("environment", lambda one, name: one.text(name)),
-            settings=fields.mapping("settings", lambda one, name: one.text(name)),
-            places=fields.mapping("places", lambda one, name: one.text(name)),
-            packages=fields.mapping("packages", lambda one, name: one.text(name)) if fields.given("packages") else None,
-            python=fields.maybe_path("python"),
-            python_version=fields.maybe_text("python_version"),
-            python_error=fields.maybe_text("python_error"),
-            torch=_torch(torch) if torch else None,
-            torch_folder=fields.maybe_path("torch_folder"),
-            time_ns=fields.number("time_ns"),
-            clock_offset_ns=clock_offset_ns,
-            clock_error_ns=clock_error_ns,
-        )
+        clock = {"clock_offset_ns": clock_offset_ns, "clock_error_ns": clock_error_ns}
+        return read_as(cls, facts_of(host, data), host=host, **clock)
 
     @property
     def devices(self) -> int:
@@ -190,50 +150,39 @@ def facts_request(entry: HostEntry, *, fresh: bool = False) -> dict[str, Any]:
     }
 
 
+def _pci(vendor: str) -> Callable[[Fields, str], int]:
+    return lambda fields, _: fields.part("pci_gpus").number(vendor)
+
+
+def _count(fields: Fields, name: str) -> int:
+    return fields.number(name, MOST)
+
+
+def _uuid(fields: Fields, name: str) -> str:
+    return fields.check(name, _UUID.fullmatch, "a GPU UUID")
+
+
+def _interfaces(fields: Fields, name: str) -> tuple[Interface, ...]:
+    return fields.each(name, _interface)
+
+
 def _interface(fields: Fields) -> Interface:
     family = fields.number("family")
-    bits = 32 if family == 4 else 128
-    address = fields.check(
-        "address", lambda text: ipaddress.ip_address(text).version == family, "an address of its family"
-    )
-    return Interface(
+    return read_as(
+        Interface,
+        fields,
         name=fields.check("interface", _INTERFACE.fullmatch, "an interface name"),
-        address=address,
-        family=family,
-        prefix=fields.number("prefix", bits),
-        speed_mbit=fields.maybe_number("speed_mbit"),
-        up=fields.flag("up"),
-        mtu=fields.number("mtu"),
+        address=fields.check(
+            "address", lambda text: ipaddress.ip_address(text).version == family, "an address of its family"
+        ),
+        prefix=fields.number("prefix", 32 if family == 4 else 128),
     )
 
 
-def _gpu(fields: Fields) -> Gpu:
-    return Gpu(
-        index=fields.number("index"),
-        uuid=fields.check("uuid", _UUID.fullmatch, "a GPU UUID"),
-        name=fields.text("name"),
-        memory_mib=fields.maybe_number("memory_mib"),
-        used_mib=fields.maybe_number("used_mib"),
-        driver=fields.text("driver"),
-        mig=fields.flag("mig"),
-        processes=fields.numbers("processes"),
-    )
-
-
-def _torch(fields: Fields) -> TorchFacts:
-    import_error = fields.maybe_text("import_error")
-    if import_error is not None:
-        return TorchFacts(import_error=import_error)
-    return TorchFacts(
-        version=fields.text("version"),
-        cuda=fields.maybe_text("cuda"),
-        hip=fields.maybe_text("hip"),
-        nccl=fields.maybe_text("nccl"),
-        nccl_loaded=fields.maybe_text("nccl_loaded"),
-        nccl_library=fields.maybe_text("nccl_library"),
-        gloo=fields.flag("gloo"),
-        nccl_available=fields.flag("nccl_available"),
-        device_count=fields.number("device_count", MOST),
-        device_names=fields.texts("device_names"),
-        device_error=fields.maybe_text("device_error"),
-    )
+def _torch(fields: Fields, name: str) -> TorchFacts | None:
+    """With an error of the import nothing else is told."""
+    if not fields.given(name):
+        return None
+    told = fields.part(name)
+    error = told.maybe_text("import_error")
+    return read_as(TorchFacts, told) if error is None else TorchFacts(import_error=error)

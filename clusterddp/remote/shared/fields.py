@@ -168,11 +168,11 @@ class Fields:
             pass  # as wrong as what gives nothing true
         raise self.wrong(name, value, what)
 
-    def items(self, name: str, read: Callable[["Fields"], T]) -> Tuple[T, ...]:
-        """A list, whose items ``read`` takes from a field ``item`` each."""
+    def items(self, name: str, read: Callable[["Fields"], T], count: Optional[int] = None) -> Tuple[T, ...]:
+        """A list (of so many), whose items ``read`` takes from a field ``item`` each."""
         value = self._data.get(name)
-        if not isinstance(value, list) or len(value) > self._most:
-            raise self.wrong(name, value, "a list")
+        if not isinstance(value, list) or len(value) > self._most or (count is not None and len(value) != count):
+            raise self.wrong(name, value, "a list" if count is None else "a list of %d" % count)
         return tuple(read(self._inside(name, {"item": item})) for item in value)
 
     def _inside(self, name: str, data: Any) -> "Fields":
