@@ -45,7 +45,7 @@ IMPATIENT = (
     ("control/leader", "PATIENCE = 2.5", "PATIENCE = 1.0"),
     ("control/leader", "BEAT = 1.0", "BEAT = 0.3"),
     ("control/leader", "DIAL_LIMIT = 2.0", "DIAL_LIMIT = 0.5"),
-    ("control/voice", "TELL = 5.0", "TELL = 0.5"),
+    ("control/membership", "TELL = 5.0", "TELL = 0.5"),
 )
 # The agent of a first attempt waits; that of a later one ends well.
 AGAIN = """

@@ -1,59 +1,84 @@
-"""One connection of run control: bytes in and out, and the proof on both sides that they know the run's key.
+"""One connection of run control: bytes in and out, the proof on both sides that they know the run's key, frames.
 
-Who was called speaks first; HMAC over both sides' nonces, so nothing that was heard can be used again:
+    called:  Hello      nonce
+    caller:  Call       both places, nonce, proof
+    called:  Lead       proof          "I lead you from now on", or
+             Elsewhere  place, proof   "ask that one", and the connection ends
 
-    called:  hello      nonce
-    caller:  node       place, nonce, proof
-    called:  lead       proof          "I lead you from now on", or
-             elsewhere  place, proof   "ask that one", and the connection ends
+A proof is an HMAC over the role of who gives it, the run, both places and both nonces: what was heard on another
+connection, or meant for another node or run, is worth nothing. From the same values come two keys, one for each
+direction. After Lead every frame carries an HMAC over its number and its bytes: who stands between can delay and end a
+connection, and nothing else. Frames are not encrypted: nothing in them is secret.
 
-Then the frames of shared/frames.py, without bodies. Not here: who leads whom (control/leader.py).
+A frame is a 4-byte big-endian length and a message of so many bytes; after the proof 32 bytes of HMAC follow.
+Not here: the messages (control/messages.py), who leads whom (control/leader.py).
 """
 
 import errno
 import hashlib
 import hmac
+import json
 import os
 import socket
+import struct
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import NamedTuple, Optional, Tuple
 
-from ..shared.frames import Decoder, ProtocolError, encode
+from . import messages
+from .messages import Call, Elsewhere, Hello, Lead, Message
 
-NONCE = 16  # bytes
+PROTOCOL = "clusterddp run control 2"
+MOST_UNPROVED = 512  # bytes of a message before the proof
+MOST_PROVED = 64 * 1024  # and after it
+MOST_UNSENT = 32 << 20  # bytes that wait for a peer that does not read
 BLOCK = 1 << 16
+_TAG = hashlib.sha256().digest_size
+
+Address = Tuple[str, int]
 
 
-def proof(key: bytes, role: str, theirs: str, ours: str, place: int) -> str:
-    """What shows that one side knows the key: HMAC-SHA256 over its role, both nonces and a node's place."""
-    return hmac.new(key, "|".join((role, theirs, ours, str(place))).encode(), hashlib.sha256).hexdigest()
+class Broken(Exception):
+    """The other side sent no frame of ours, or cannot prove that it knows the key."""
 
 
-class Link:
+class Secret(NamedTuple):
+    """What a node of a run can prove: ``key`` is the run's, ``place`` our own."""
+
+    key: bytes
+    run: str
+    place: int
+
+
+class Connection:
     """One connection.
 
     Args:
         connection: The socket.
-        key: The run's.
+        secret: Ours.
         target: The place we call; None if we were called.
+        address: The other side's.
     """
 
-    def __init__(self, connection: socket.socket, key: bytes, target: Optional[int] = None) -> None:
+    def __init__(
+        self, connection: socket.socket, secret: Secret, target: Optional[int] = None, address: str = ""
+    ) -> None:
         connection.setblocking(False)
         self.socket = connection
-        self.key = key
+        self.secret = secret
         self.target = target
-        self.nonce = os.urandom(NONCE).hex()
+        self.address = address
+        self.nonce = os.urandom(messages.NONCE // 2).hex()
         self.theirs = ""  # the other side's nonce
         self.place: Optional[int] = None  # the other side's, once proved
         self.refused = False  # nobody listens there any more
-        self.decoder = Decoder()
+        self.unread = bytearray()
         self.unsent = bytearray()
-        self.heard = time.monotonic()
-        self.beat = self.heard
+        self.began = self.heard = self.beat = time.monotonic()
+        self._keys: Optional[Tuple[bytes, bytes]] = None  # of what we send, of what we receive
+        self._sent = self._received = 0  # frames with an HMAC
 
     @classmethod
-    def to(cls, address: Tuple[str, int], key: bytes, target: int) -> "Link":
+    def to(cls, address: Address, secret: Secret, target: int) -> "Connection":
         """Call an address; whether somebody answers is seen by reading.
 
         Raises:
@@ -66,30 +91,53 @@ class Link:
         if status not in (0, errno.EINPROGRESS):
             connection.close()
             raise OSError(status, os.strerror(status))
-        return cls(connection, key, target)
+        return cls(connection, secret, target, address[0])
 
-    def receive(self) -> Optional[List[Dict[str, Any]]]:
-        """What has come; None when the connection has ended.
-
-        Raises:
-            ProtocolError: it is no stream of ours.
-        """
+    def receive(self) -> bool:
+        """Read what has come, for ``next``; False when the connection has ended."""
         try:
             data = self.socket.recv(BLOCK)
         except BlockingIOError:
-            return []
+            return True
         except OSError as error:
             self.refused = isinstance(error, ConnectionRefusedError)
-            data = b""
-        if not data:
-            return None
-        self.heard = time.monotonic()
-        return [frame.header for frame in self.decoder.feed(data)]
+            return False
+        self.unread += data
+        return bool(data)
 
-    def send(self, message: Dict[str, Any]) -> bool:
+    def next(self) -> Optional[Message]:
+        """The next whole message that was read, or None.
+
+        Raises:
+            Broken, DamagedError: it is none of ours; the connection is of no more use.
+        """
+        if len(self.unread) < 4:
+            return None
+        (size,) = struct.unpack_from(">I", self.unread)
+        if size > (MOST_PROVED if self._keys else MOST_UNPROVED):
+            raise Broken("a frame of %d bytes" % size)
+        end = 4 + size + (_TAG if self._keys else 0)
+        if len(self.unread) < end:
+            return None
+        frame = bytes(self.unread[:end])
+        del self.unread[:end]
+        if self._keys:
+            frame, tag = frame[:-_TAG], frame[-_TAG:]
+            if not hmac.compare_digest(tag, _tag(self._keys[1], self._received, frame)):
+                raise Broken("a frame that was changed, repeated or left out")
+            self._received += 1
+        self.heard = time.monotonic()
+        return messages.decode(frame[4:])
+
+    def send(self, message: Message) -> bool:
         """Send a message, or what the socket takes of it now; False if the connection has ended."""
-        self.unsent += encode(message)
-        return self.flush()
+        payload = messages.encode(message)
+        frame = struct.pack(">I", len(payload)) + payload
+        if self._keys:
+            frame += _tag(self._keys[0], self._sent, frame)
+            self._sent += 1
+        self.unsent += frame
+        return self.flush() and len(self.unsent) <= MOST_UNSENT
 
     def flush(self) -> bool:
         """Send what waits; False if the connection has ended."""
@@ -97,56 +145,86 @@ class Link:
             sent = self.socket.send(self.unsent) if self.unsent else 0
             del self.unsent[:sent]
         except BlockingIOError:
-            pass  # the next beat or message tries again
+            pass  # the loop tries again when there is room
         except OSError:
             return False
         return True
 
     # The caller's side
 
-    def introduce(self, hello: Dict[str, Any], place: int) -> None:
+    def introduce(self, hello: Hello) -> bool:
         """Answer the called side's nonce."""
-        self.theirs = str(hello["nonce"])
-        mine = proof(self.key, "node", self.theirs, self.nonce, place)
-        self.send({"kind": "node", "place": place, "nonce": self.nonce, "proof": mine})
+        self.theirs = hello.nonce
+        return self.send(Call(self.secret.place, self.target or 0, self.nonce, self._proof("caller")))
 
-    def check_answer(self, answer: Dict[str, Any], place: int) -> None:
-        """Does the called side know the key?
+    def follow(self, answer: Lead) -> None:
+        """The called side leads us, if it knows the key.
 
         Raises:
-            ProtocolError: no.
+            Broken: it does not.
         """
-        about = int(answer["place"]) if answer["kind"] == "elsewhere" else place
-        self._compare(proof(self.key, str(answer["kind"]), self.nonce, self.theirs, about), answer)
+        self._compare("lead", answer.proof)
+        self._prove(self.target or 0)
+
+    def check_elsewhere(self, answer: Elsewhere) -> None:
+        """Does who sends us on know the key?
+
+        Raises:
+            Broken: no.
+        """
+        self._compare("elsewhere %d" % answer.place, answer.proof)
 
     # The called side
 
     def greet(self) -> bool:
         """Say our nonce."""
-        return self.send({"kind": "hello", "nonce": self.nonce})
+        return self.send(Hello(self.nonce))
 
-    def check_node(self, message: Dict[str, Any]) -> int:
-        """The caller's place, if it knows the key.
+    def check_call(self, call: Call) -> int:
+        """The caller's place, if it knows the key and means us.
 
         Raises:
-            ProtocolError: it does not.
+            Broken: it does not.
         """
-        place, self.theirs = int(message["place"]), str(message["nonce"])
-        if message["kind"] != "node":
-            raise ProtocolError("a stranger")
-        self._compare(proof(self.key, "node", self.nonce, self.theirs, place), message)
-        return place
+        self.theirs = call.nonce
+        self._compare("caller", call.proof, call.caller)
+        if call.called != self.secret.place or call.caller == self.secret.place:
+            raise Broken("place %d calls place %d" % (call.caller, call.called))
+        return call.caller
 
     def welcome(self, place: int) -> bool:
-        """Take the caller in."""
+        """Lead the caller."""
+        sent = self.send(Lead(self._proof("lead", place)))
+        self._prove(place)
+        return sent
+
+    def send_elsewhere(self, place: int, lead: int) -> bool:
+        """Name another one to the caller at ``place``."""
+        return self.send(Elsewhere(lead, self._proof("elsewhere %d" % lead, place)))
+
+    # Proofs
+
+    def _prove(self, place: int) -> None:
+        """From now on frames are authenticated."""
         self.place = place
-        return self.send({"kind": "lead", "proof": proof(self.key, "lead", self.theirs, self.nonce, place)})
+        ours, other = ("called", "caller") if self.target is None else ("caller", "called")
+        self._keys = (self._mac("frames of " + ours, place), self._mac("frames of " + other, place))
 
-    def send_elsewhere(self, lead: int) -> bool:
-        """Name another one to the caller."""
-        mine = proof(self.key, "elsewhere", self.theirs, self.nonce, lead)
-        return self.send({"kind": "elsewhere", "place": lead, "proof": mine})
+    def _mac(self, role: str, place: Optional[int]) -> bytes:
+        """HMAC over role, run, the caller's and the called place and nonce; ``place``: the other side's."""
+        called = self.target is None
+        mine, theirs = (self.secret.place, self.nonce), (place if called else self.target, self.theirs)
+        caller, callee = (theirs, mine) if called else (mine, theirs)
+        text = json.dumps([PROTOCOL, role, self.secret.run, caller, callee])
+        return hmac.new(self.secret.key, text.encode(), hashlib.sha256).digest()
 
-    def _compare(self, expected: str, message: Dict[str, Any]) -> None:
-        if not hmac.compare_digest(expected, str(message["proof"])):
-            raise ProtocolError("it does not know the run's key")
+    def _proof(self, role: str, place: Optional[int] = None) -> str:
+        return self._mac(role, place).hex()
+
+    def _compare(self, role: str, proof: str, place: Optional[int] = None) -> None:
+        if not hmac.compare_digest(self._proof(role, place), proof):
+            raise Broken("it does not know the run's key, or means another node")
+
+
+def _tag(key: bytes, number: int, frame: bytes) -> bytes:
+    return hmac.new(key, struct.pack(">Q", number) + frame, hashlib.sha256).digest()

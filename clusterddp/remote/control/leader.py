@@ -2,71 +2,88 @@
 
 A node's place is its number in the run's first plan, spares last; it never changes. The first leads. When it is
 lost, the next in order does, if it reaches a majority of the places; one that reaches fewer goes on leading those
-it reaches (an order to stop needs no majority) and looks for the others. Over the connections go:
+it reaches (an order to stop needs no majority) and looks for the others.
 
-    beat    majority         both ways, every BEAT seconds
-    stop    reason, grace …  both ways: the run is to end; the lead passes it on to all
-    …                        whatever else the supervisor says (supervisor/main.py)
+Whatever a peer sends, before the proof and after it, ends its own connection at most. Strangers, who have not proved
+the key yet, have one deadline for all of it; where there are too many the oldest gives way, first of the same address.
 
-Not here: proving the key (control/connection.py), what an order does (supervisor/main.py).
+Not here: proofs and frames (control/connection.py), what the messages mean (control/membership.py, supervisor/).
 """
 
 import selectors
 import socket
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Callable, List, NamedTuple, Optional, Sequence, Set, Union
 
-from ..shared.frames import ProtocolError
-from .connection import Link
+from .connection import Address, Broken, Connection, Secret
+from .messages import Beat, Call, Decision, Elsewhere, Hello, Lead, Message, Order, Table, WordSaid
 
 BEAT = 1.0  # seconds between heartbeats
 SILENCE = 6.0  # seconds without a word after which a connection is given up
 RETRY = 0.5  # seconds between attempts to reach somebody
 PATIENCE = 2.5  # seconds without a lead, or without a majority, after which others are asked
 DIAL_LIMIT = 2.0  # seconds for a connection and its proofs
-MOST_STRANGERS = 64  # connections that have not proved the key yet
+MOST_STRANGERS = 64  # connections that have not proved the key yet, and one more for each node
+MOST_OF_ADDRESS = 16  # of them from one address
+ACCEPT = 64  # connections taken in one turn of the loop
+NO_DESCRIPTORS = 1.0  # seconds without listening when there is no descriptor left for one more connection
 
-Handler = Callable[[Dict[str, Any]], None]
-Address = Tuple[str, int]
+
+class Joined(NamedTuple):
+    """The connection to a node is proved."""
+
+    place: int
+
+
+class Lost(NamedTuple):
+    """The connection to a node ended; ``heard``: when it was last heard, by the monotonic clock."""
+
+    place: int
+    heard: float
+
+
+class Said(NamedTuple):
+    """A connected node's message."""
+
+    place: int
+    message: Union[WordSaid, Table, Order, Decision]
+
+
+Event = Union[Joined, Lost, Said]
 
 
 class Control:
     """One supervisor's side of the star.
 
     Args:
-        place: This node's.
-        key: The run's.
+        secret: This node's place, and the run's key.
         selector: The supervisor's loop; callbacks stand in its keys' data.
-        handle: Called with each message but ``beat``, with the sender's ``place`` in it; and with the kinds
-            ``joined`` and ``lost`` when a link has proved itself or ends (``heard``: when it was last heard,
-            by the monotonic clock).
+        handle: Called with each event; raises nothing.
         listener: A listening socket; None where there is only one node.
     """
 
     def __init__(
         self,
-        place: int,
-        key: bytes,
+        secret: Secret,
         selector: selectors.BaseSelector,
-        handle: Handler,
+        handle: Callable[[Event], None],
         listener: Optional[socket.socket] = None,
     ) -> None:
-        self.place, self.key, self.selector, self.handle = place, key, selector, handle
+        self.place, self.secret, self.selector, self.handle = secret.place, secret, selector, handle
         self.listener = listener
+        self.listening = False
         self.addresses: List[Address] = []
         self.lead = 0
-        self.links: List[Link] = []
-        self.call: Optional[Link] = None  # our own, being proved
+        self.links: List[Connection] = []
+        self.call: Optional[Connection] = None  # our own, being proved
         self.called = 0.0  # when we last tried to reach somebody
-        self.asked = place  # the place that was tried last when looking for others
+        self.asked = secret.place  # the place that was tried last when looking for others
         self.since = time.monotonic()  # since when this way to find a lead is tried
         self.unsettled = self.since  # since when there was no lead with a majority
         self.lead_has_majority = True
-        self.waiting: List[Dict[str, Any]] = []  # said before a lead was reached
+        self.listen_at = 0.0  # when to listen again
         self.closed = False
-        if listener:
-            listener.setblocking(False)
-            selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._listen()
 
     def begin(self, addresses: Sequence[Address]) -> None:
         """The addresses of all places are known: who is not the first calls it."""
@@ -95,24 +112,23 @@ class Control:
         """Whether there is a lead with a majority, as far as is known here."""
         return self.lead_has_majority if self._upstream() else self.lead == self.place and self.majority
 
-    def say(self, kind: str, **fields: Any) -> None:
-        """Send a message: the lead to everyone, the others to the lead, now or when there is one."""
-        message = dict(fields, kind=kind)
-        proved = [link for link in self.links if link.place is not None]
-        if not proved and self.lead != self.place:
-            self.waiting.append(message)
-        for link in proved:
-            self._send(link, message)
+    def say(self, message: Message, to: Optional[int] = None) -> None:
+        """Send a message to who is connected now (the lead to everyone, the others to the lead), or to one place."""
+        for link in [link for link in self.links if link.place is not None]:
+            if to is None or link.place == to:
+                self._send(link, message)
 
     def turn(self) -> None:
         """What time asks for: call, beat, give up the silent. Called by every tick of the loop."""
         now = time.monotonic()
         for link in list(self.links):
-            if now - link.heard > (SILENCE if link.place is not None else DIAL_LIMIT):
+            if (now - link.began > DIAL_LIMIT) if link.place is None else (now - link.heard > SILENCE):
                 self._drop(link)
             elif link.place is not None and now - link.beat > BEAT:
                 link.beat = now
-                self._send(link, {"kind": "beat", "majority": self.settled})
+                self._send(link, Beat(self.settled))
+        if not self.listening and now >= self.listen_at:
+            self._listen()
         if self.settled:
             self.since = self.unsettled = now
         elif self.addresses and not self.closed and not self._upstream():
@@ -130,12 +146,12 @@ class Control:
         for link in list(self.links):
             self._drop(link, quiet=True)
         if self.listener:
-            self.selector.unregister(self.listener)
+            self._pause()
             self.listener.close()
 
     # Who leads
 
-    def _upstream(self) -> Optional[Link]:
+    def _upstream(self) -> Optional[Connection]:
         """The connection to our lead."""
         return next((link for link in self.links if link.target is not None and link.place is not None), None)
 
@@ -143,7 +159,7 @@ class Control:
         """Call the lead; after a while without one be it; without a majority for a while call the missing in turn."""
         patient = now - self.since < PATIENCE
         if self.lead != self.place and not patient:
-            self._turn_to_next()
+            self._follow((self.lead + 1) % len(self.addresses))
             if self.call:
                 self._drop(self.call)  # it took our call, or its host did, and says nothing
         if self.call or now - self.called < RETRY:
@@ -155,99 +171,148 @@ class Control:
             self.asked = next((place for place in missing if place > self.asked), min(missing, default=self.place))
             self._call(self.asked, now)
 
-    def _turn_to_next(self) -> None:
-        self.lead, self.since = (self.lead + 1) % len(self.addresses), time.monotonic()
+    def _follow(self, place: int) -> None:
+        """Take another one for the lead."""
+        self.lead, self.since = place, time.monotonic()
 
     def _call(self, place: int, now: float) -> None:
         self.called = now
         try:
-            self.call = self._add(Link.to(self.addresses[place], self.key, place))
+            self.call = self._add(Connection.to(self.addresses[place], self.secret, place))
         except OSError:
             return  # tried again by a later turn
 
-    def _answered(self, link: Link, message: Dict[str, Any]) -> None:
+    def _answered(self, link: Connection, message: Message) -> None:
         """The answer of whom we called; too late if we lead a majority by now."""
         if self.settled:
             self._drop(link)
-            return
-        if message["kind"] == "hello":
-            link.introduce(message, self.place)
-            return
-        link.check_answer(message, self.place)
-        if message["kind"] == "elsewhere":
+        elif isinstance(message, Hello) and not link.theirs:
+            link.introduce(message)
+        elif isinstance(message, Elsewhere):
+            link.check_elsewhere(message)
+            if message.place >= len(self.addresses):
+                raise Broken("there is no place %d" % message.place)
             self._drop(link)
-            if int(message["place"]) != self.lead:
-                self.lead, self.since = int(message["place"]) % len(self.addresses), time.monotonic()
-            return
+            if message.place != self.lead:
+                self._follow(message.place)
+        elif isinstance(message, Lead):
+            link.follow(message)
+            self._is_led(link)
+        else:
+            raise Broken("a stranger")
+
+    def _is_led(self, link: Connection) -> None:
         for follower in [other for other in self.links if other is not link]:
             self._drop(follower)  # they call again, and are sent on
         self.call = None
-        self.lead = link.place = link.target or 0
+        self.lead = link.target or 0
         self.lead_has_majority = True
-        for said in self.waiting:
-            self._send(link, said)
-        self.waiting.clear()
-        self.handle({"kind": "joined", "place": self.lead})
+        self.handle(Joined(self.lead))
 
-    def _calls(self, link: Link, message: Dict[str, Any]) -> None:
+    def _calls(self, link: Connection, message: Message) -> None:
         """Somebody calls us: take him in, send him on, or let him lead."""
-        place = link.check_node(message)
+        if not isinstance(message, Call):
+            raise Broken("a stranger")
+        place = link.check_call(message)
+        if self.addresses and place > len(self.addresses):  # a host that joins is the next one
+            raise Broken("there is no place %d" % place)
         for old in [old for old in self.links if old.place == place]:
             self._drop(old)  # it has noticed the end of its connection before we did
         if self._upstream() or (place < self.place and not self.majority):
             if not self._upstream():
                 self.lead = place
-            link.send_elsewhere(self.lead)
+            link.send_elsewhere(place, self.lead)
             self._drop(link)
             return
         self.lead = self.place
         link.welcome(place)
-        self.handle({"kind": "joined", "place": place})
+        self.handle(Joined(place))
 
     # Bytes
 
-    def _accept(self) -> None:
-        try:
-            connection, _ = (self.listener or socket.socket()).accept()
-        except OSError:
-            return
-        if sum(link.place is None for link in self.links) >= MOST_STRANGERS:
-            connection.close()
-            return
-        self._add(Link(connection, self.key)).greet()
+    def _listen(self) -> None:
+        if self.listener and not self.closed:
+            self.listener.setblocking(False)
+            self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
+            self.listening = True
 
-    def _add(self, link: Link) -> Link:
+    def _pause(self) -> None:
+        """Do not look at the listener; who calls waits in its backlog."""
+        if self.listening and self.listener:
+            self.selector.unregister(self.listener)
+        self.listening, self.listen_at = False, time.monotonic() + NO_DESCRIPTORS
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPT):
+            try:
+                connection, address = (self.listener or socket.socket()).accept()
+            except (BlockingIOError, ConnectionError):
+                return
+            except OSError:  # no descriptor is left
+                self._make_room(0)
+                self._pause()
+                return
+            link = Connection(connection, self.secret, address=str(address[0]))
+            self._make_room(MOST_OF_ADDRESS - 1, link.address)
+            self._make_room(MOST_STRANGERS + len(self.addresses) - 1)
+            if not self._add(link).greet():
+                self._drop(link)
+
+    def _make_room(self, most: int, address: str = "") -> None:
+        """End the oldest of the strangers (of one address) that are more than ``most``."""
+        strangers = [link for link in self.links if link.place is None and link.target is None]
+        told = [link for link in strangers if not address or link.address == address]
+        for link in told[: max(0, len(told) - most)]:
+            self._drop(link)
+
+    def _add(self, link: Connection) -> Connection:
         self.links.append(link)
-        self.selector.register(link.socket, selectors.EVENT_READ, lambda: self._read(link))
+        self.selector.register(link.socket, selectors.EVENT_READ, lambda: self._ready(link))
         return link
 
-    def _read(self, link: Link) -> None:
+    def _ready(self, link: Connection) -> None:
+        """There is something to read, or room for what waits to be sent."""
         if link not in self.links:
             return
+        alive = link.flush() and link.receive()
         try:
-            messages = link.receive()
-            for message in messages or ():
-                if link in self.links:
-                    self._take(link, message)
-        except (ProtocolError, KeyError, TypeError, ValueError):
-            messages = None  # a stranger, or a broken stream; ours connect again
-        if messages is None:
+            while link in self.links:
+                message = link.next()
+                if message is None:
+                    break
+                self._take(link, message)
+        except Exception:  # noqa: BLE001 - Broken, DamagedError or a mistake of ours: it costs this connection, ours call again
+            alive = False
+        if not alive:
             self._drop(link)
+        self._watch(link)
 
-    def _take(self, link: Link, message: Dict[str, Any]) -> None:
+    def _take(self, link: Connection, message: Message) -> None:
+        led = link.target is not None
         if link.place is None:
-            (self._calls if link.target is None else self._answered)(link, message)
-        elif message["kind"] == "beat":
-            if link.target is not None:
-                self.lead_has_majority = bool(message["majority"])
+            (self._answered if led else self._calls)(link, message)
+        elif isinstance(message, Beat):
+            if led:
+                self.lead_has_majority = message.majority
+        elif isinstance(message, (Order, Decision, Table if led else WordSaid)):
+            self.handle(Said(link.place, message))
         else:
-            self.handle(dict(message, place=link.place))
+            raise Broken("a %s is not for us" % type(message).__name__)
 
-    def _send(self, link: Link, message: Dict[str, Any]) -> None:
+    def _send(self, link: Connection, message: Message) -> None:
         if not link.send(message):
             self._drop(link)
+        self._watch(link)
 
-    def _drop(self, link: Link, *, quiet: bool = False) -> None:
+    def _watch(self, link: Connection) -> None:
+        """Wake the loop when there is something to read, and while something waits to be sent when there is room."""
+        if link in self.links:
+            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.unsent else 0)
+            key = self.selector.get_key(link.socket)
+            if key.events != wanted:
+                self.selector.modify(link.socket, wanted, key.data)
+
+    def _drop(self, link: Connection, *, quiet: bool = False) -> None:
         if link not in self.links:
             return
         settled = self.settled
@@ -258,8 +323,8 @@ class Control:
             self.call = None
             if link.refused and link.target == self.lead:  # its supervisor is gone: on to the next at once
                 self.called = 0.0
-                self._turn_to_next()
+                self._follow((self.lead + 1) % len(self.addresses))
         if settled and not self.settled:
             self.unsettled = link.heard
         if link.place is not None and not quiet:
-            self.handle({"kind": "lost", "place": link.place, "heard": link.heard})
+            self.handle(Lost(link.place, link.heard))

@@ -1,17 +1,25 @@
-"""What one node knows of all nodes of its run: their last words, who is missing since when, when an operator was heard.
+"""What one node knows of all nodes of its run, and how the nodes tell each other.
 
-The lead gathers it and tells everyone, so whoever leads next, and whoever is asked for the run's status, knows it too.
+Each says a word on itself to the lead; the lead tells everyone what is new, so whoever leads next, and whoever is asked
+for the run's status, knows it too. What holds now (words, the order that ends the attempt or the run, the decision on
+what follows) is told on every connection anew and by the lead again and again: no message lost is missed for long.
 Times are kept by this host's own clocks; between hosts only ages travel.
 
-Not here: how it travels (control/leader.py), what follows from it (supervisor/main.py, supervisor/next_attempt.py).
+Not here: connections (control/leader.py), what follows from what is known (supervisor/).
 """
 
 import time
-from typing import Any, Dict, Iterable, List, Set
+from typing import Any, Callable, Dict, List, Optional, Set
 
-from ..shared.plan import NodePlan
+from ..spool.layout import Spool
+from ..system.bootstrap import read_json, write_json
+from .leader import Control, Event, Joined, Lost
+from .messages import Decision, NodeState, Order, Row, Table, Word, WordSaid, in_parts
+from .messages import Joined as Newcomer
 
-ENDED = "ended"  # a node's word: its part of the attempt is over
+TELL = 5.0  # seconds after which the lead tells all again what holds
+GATHER = 0.1  # seconds in which it gathers new words: one table then tells of all of them
+OVER = (NodeState.ENDING, NodeState.ENDED)
 
 
 def boot_clock() -> float:
@@ -19,76 +27,207 @@ def boot_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Peers:
-    """One node's knowledge.
+class Membership:
+    """One node's knowledge of all.
 
     Args:
-        plan: This node's, of its first attempt.
+        control: This node's connections.
+        names: The hosts' names, by place.
+        welcome: Called for a host that joins after the start, when its place is the next one.
     """
 
-    def __init__(self, plan: NodePlan) -> None:
-        self.plan = plan  # of the attempt under way, with the hosts that have joined
-        self.names, self.place = [peer.host for peer in plan.peers], plan.place
-        self.told: Dict[int, Dict[str, Any]] = {}  # place → its last word on itself
+    def __init__(self, control: Control, names: List[str], welcome: Callable[[Newcomer], None]) -> None:
+        self.control, self.names, self.place, self.welcome = control, names, control.place, welcome
+        self.words: Dict[int, Word] = {}  # place → its last word on itself
         self.heard: Dict[int, float] = {}  # place → when, by the monotonic clock
         self.missing: Dict[int, float] = {}  # place → since when it is out of reach
-        self.operator = boot_clock()  # when an operator was last heard by any node
         self.left: Set[int] = set()  # places that are done for good
+        self.operator = boot_clock()  # when an operator was last heard by any node
+        self.decision: Optional[Decision] = None  # the newest: what follows an attempt
+        self.order: Optional[Order] = None  # what ends the attempt or the run; who connects later hears it too
+        self.leased = False
+        self.unheard = False  # whether our last word has reached nobody yet
+        self._new: Set[int] = set()  # places whose words the others have not heard yet
+        self._told_at = 0.0
+        self._begun = time.monotonic()
 
-    def note(self, place: int, word: Dict[str, Any], age: float = 0.0) -> None:
-        """A node's word on itself, ``age`` seconds old."""
+    def begin(self, spool: Spool, attempt: int, *, leased: bool) -> None:
+        """Turn to an attempt. ``leased``: the run ends when no node hears an operator."""
+        self.spool, self.attempt, self.leased, self.order = spool, attempt, leased, None
+        self._begun = time.monotonic()
+
+    # What is known
+
+    def over(self, attempt: int) -> Dict[int, Word]:
+        """The words of those whose part of an attempt is over or nearly so, by place."""
+        return {p: word for p, word in self.words.items() if word.attempt == attempt and word.state in OVER}
+
+    def lost(self, now: float, limit: float) -> List[int]:
+        """Places that have been out of reach for longer than ``limit`` seconds."""
+        return sorted(place for place, since in self.missing.items() if now - since > limit)
+
+    def behind(self, now: float, limit: float) -> List[int]:
+        """Connected places that ``limit`` seconds after this attempt began still speak of an older one, or of none."""
+        if now - self._begun <= limit:
+            return []
+        there = self.control.connected - {self.place}
+        return sorted(p for p in there if p not in self.words or self.words[p].attempt < self.attempt)
+
+    def others_at_work(self) -> bool:
+        """Whether any other node has not left for good."""
+        return len(self.left - {self.place}) < len(self.names) - 1
+
+    @property
+    def operator_age(self) -> float:
+        """Seconds since an operator was heard."""
+        return max(0.0, boot_clock() - self.operator)
+
+    # What this node tells
+
+    def tell(self, word: Word) -> None:
+        """Our new word on ourselves, to whom is connected or will be."""
+        self._note(self.place, word)
+        self.unheard = True
+        self._say_word()
+
+    def pass_on(self, order: Order) -> None:
+        """Let an order reach all nodes: the lead tells everyone, the others tell the lead."""
+        if self.order is None or self.order.attempt is not None:  # what ends the run stands
+            self.order = order
+        self.control.say(order)
+
+    def decide(self, decision: Decision) -> None:
+        """What follows the attempt; we lead."""
+        self.decision = decision
+        self.control.say(decision)
+
+    def turn(self, now: float) -> None:
+        """What time asks for: who is missing, the operator's last word, the lead's table to everyone."""
+        if self.control.leading:
+            self.unheard = False
+            self._look(now)
+        elif self.control.settled:
+            self.missing.clear()  # the lead keeps account
+        self._hear_operator()
+        if not self.control.leading:
+            self._new.clear()
+        elif now - self._told_at > (GATHER if self._new else TELL):
+            self._tell_all(now)
+
+    def leave(self) -> None:
+        """This node is done for good."""
+        word = self.words.get(self.place) or Word(NodeState.ENDED, self.attempt)
+        self.control.say(WordSaid(word._replace(left=True), self.operator_age))
+        self.control.close()
+
+    # What it hears
+
+    def take(self, event: Event) -> None:
+        """An event of run control, but orders, which are for the supervisor."""
+        if isinstance(event, Joined):
+            self.missing.pop(event.place, None)
+            self._tell_one(event.place)
+        elif isinstance(event, Lost):
+            self.missing[event.place] = event.heard
+        elif isinstance(event.message, WordSaid):
+            self._hear(event.place, event.message.word)
+            self._operator_heard(event.message.operator)
+        elif isinstance(event.message, Table):
+            for row in event.message.rows:
+                if row.place != self.place:  # of ourselves we know better
+                    self._hear(row.place, row.word, row.age)
+            self._operator_heard(event.message.operator)
+            self.save()
+        elif isinstance(event.message, Decision):
+            self._take_decision(event.message)
+
+    def save(self) -> None:
+        """Keep what is known of the others, for who asks this host alone."""
+        now = time.monotonic()
+        nodes = {self.names[p]: dict(w.to_json(), age=round(now - self.heard[p], 3)) for p, w in self.words.items()}
+        known: Dict[str, Any] = {"time": time.time_ns(), "nodes": nodes}
+        known["missing"] = [self.names[place] for place in self.missing]
+        known["lead"] = self.names[self.control.lead] if self.control.settled else None
+        try:
+            write_json(self.spool.path("peers.json"), dict(known, addresses=self.control.addresses))
+        except OSError:
+            pass  # a full disk; the next table may find room
+
+    def _hear(self, place: int, word: Word, age: float = 0.0) -> None:
+        """A node's word on itself; that of a host that joined after the start makes it a node like all others."""
+        if word.joined and place == len(self.names):
+            self.names.append(word.joined.host)
+            self.control.addresses.append((word.joined.address, word.joined.control))
+            self.welcome(word.joined)
+        if place < len(self.names):
+            self._note(place, word, age)
+
+    def _note(self, place: int, word: Word, age: float = 0.0) -> None:
         at = time.monotonic() - age
         if at >= self.heard.get(place, 0.0):
-            self.told[place], self.heard[place] = word, at
-            if word.get("left"):
+            self.words[place], self.heard[place] = word, at
+            self._new.add(place)
+            if word.left:
                 self.left.add(place)
 
-    def ending(self, attempt: int) -> Dict[int, Dict[str, Any]]:
-        """The words of those whose part of an attempt is over or nearly so, by place."""
-        return {
-            place: word
-            for place, word in self.told.items()
-            if word["attempt"] == attempt and word["state"] in {"ending", ENDED}
-        }
+    def _take_decision(self, decision: Decision) -> None:
+        """The newer stands; of two for the same attempt that of who leads, which has the majority."""
+        known = self.decision.attempt if self.decision else 0
+        if decision.attempt > known or (decision.attempt == known and not self.control.leading):
+            self.decision = decision
+        if self.control.leading and self.decision and decision.attempt > known:
+            self.control.say(self.decision)
 
-    def look(self, connected: Iterable[int], now: float) -> None:
+    # How it is told
+
+    def _say_word(self) -> None:
+        word = self.words.get(self.place)
+        if word and not self.control.leading:
+            self.control.say(WordSaid(word, self.operator_age))
+        if self.control.leading or self.control.connected:
+            self.unheard = False
+
+    def _tell_one(self, place: int) -> None:
+        """All that holds now, to who has just connected."""
+        if self.control.leading:
+            for part in self._table(set(self.words)):
+                self.control.say(part, to=place)
+        self._say_word()
+        for message in (self.order, self.decision):
+            if message:
+                self.control.say(message, to=place)
+
+    def _tell_all(self, now: float) -> None:
+        """The lead's: words that are new, or else what holds now."""
+        parts = self._table(self._new)
+        for message in parts if self._new else (*parts, self.order, self.decision):
+            if message:
+                self.control.say(message)
+        self._told_at = now
+        self._new.clear()
+        self.save()
+
+    def _table(self, places: Set[int]) -> List[Table]:
+        now = time.monotonic()
+        rows = [Row(place, now - self.heard[place], self.words[place]) for place in sorted(places)]
+        return in_parts(rows, self.operator_age)
+
+    def _look(self, now: float) -> None:
         """Keep account of who is missing, where nobody else does (on a lead, or without one)."""
-        there = {self.place, *connected}
+        there = {self.place, *self.control.connected}
         for place in range(len(self.names)):
             if place in there or place in self.left:
                 self.missing.pop(place, None)
             else:
                 self.missing.setdefault(place, now)
 
-    def lost(self, now: float, limit: float) -> List[int]:
-        """Places that have been missing for longer than ``limit`` seconds."""
-        return sorted(place for place, since in self.missing.items() if now - since > limit)
-
-    def others_at_work(self) -> bool:
-        """Whether any other node has not left for good."""
-        return len(self.left - {self.place}) < len(self.names) - 1
-
-    def operator_heard(self, age: float) -> None:
-        """An operator was heard ``age`` seconds ago, here or elsewhere."""
+    def _operator_heard(self, age: float) -> None:
         self.operator = max(self.operator, boot_clock() - age)
 
-    @property
-    def operator_age(self) -> float:
-        """Seconds since an operator was heard."""
-        return boot_clock() - self.operator
-
-    def table(self) -> List[List[Any]]:
-        """All that is known, for the others: [place, age in seconds, word]."""
-        now = time.monotonic()
-        return [[place, round(now - self.heard[place], 3), word] for place, word in self.told.items()]
-
-    def take(self, table: List[List[Any]]) -> None:
-        """The lead's table; of ourselves we know better."""
-        for place, age, word in table:
-            if int(place) != self.place:
-                self.note(int(place), dict(word), float(age))
-
-    def as_json(self) -> Dict[str, Any]:
-        """For this host's spool: what is known, by host name."""
-        known = {self.names[place]: dict(word, age=age) for place, age, word in self.table()}
-        return {"time": time.time_ns(), "nodes": known, "missing": [self.names[place] for place in self.missing]}
+    def _hear_operator(self) -> None:
+        """The operator who is attached leaves the time of his last word in the spool."""
+        renewed = read_json(self.spool.path("lease")) if self.leased else None
+        if isinstance(renewed, (int, float)) and renewed > self.operator:
+            self.operator = min(float(renewed), boot_clock())
+            self._say_word()
+            self._new.add(self.place)

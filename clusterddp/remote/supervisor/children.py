@@ -1,6 +1,6 @@
 """The children of a supervisor: the agent, and on the rendezvous host the store. Starting, reaping, finding them.
 
-Not here: when they are ended (supervisor/main.py), what a worker is (worker/shim.py).
+Not here: when they are ended (supervisor/node.py), what a worker is (worker/shim.py).
 """
 
 import os

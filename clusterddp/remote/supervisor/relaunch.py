@@ -2,51 +2,47 @@
 
 Carried out by the supervisors alone, so a job is started again with every operator away. Only a lead that reaches a
 majority decides, and only when every node of the attempt has ended or is lost; a node without a majority has ended
-its own part by then (limits), so two attempts never run at once.
+its own part by then (limits), so two attempts never run at once. What was decided is told until all know it
+(control/membership.py). No wait is without a limit: a node that was told to end and does not ends the run.
 
-Not here: the decision itself (supervisor/next_attempt.py, pure), a node's part in an attempt (supervisor/main.py).
+Not here: the decision itself (supervisor/next_attempt.py, pure), a node's part in an attempt (supervisor/node.py).
 """
 
+import shutil
 import time
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional
+from typing import TYPE_CHECKING, Dict, NamedTuple, Optional, Union
 
 from ..control.leader import Control
-from ..control.membership import Peers
+from ..control.membership import Membership
+from ..control.messages import Decision, NodeState, Order
 from ..shared.plan import NodePlan, next_plan, spool_environment
 from ..spool.layout import Spool, create_spool
 from ..system.bootstrap import write_json, write_private
 from ..system.ports import bind_ports
 from ..worker.environment import write_worker
-from .next_attempt import STANDBY, backoff, decide
-from .stop_conditions import Orders
+from .next_attempt import backoff, decide
+from .stop_conditions import StopConditions
 
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from ..control.voice import Voice
     from .children import Children
+    from .shutdown import Shutdown
 
     class Node(Protocol):
         """What is needed of this node's supervisor."""
 
         place: int
+        plan: NodePlan
         spool: Spool
-        voice: Voice
         children: Children
-        order: Optional[Dict[str, Any]]
+        shutdown: Shutdown
 
-        @property
-        def plan(self) -> NodePlan:
-            """Its plan of the attempt under way."""
-
-        def turn(self, timeout: float) -> None:
-            """One turn of its loop."""
-
-        def tell(self, state: str, **fields: Any) -> None:
-            """Its new word on itself, to all."""
+        def stand_by(self, decision: Decision) -> None:
+            """An attempt begins without it."""
 
 
-TICK = 0.1  # seconds between looks
+END_LIMIT = 120.0  # seconds beyond its grace that a node may take to end an attempt it was told to end
 ALONE = "no majority of the hosts reach each other; it waits for an operator"
 
 
@@ -58,89 +54,125 @@ class Next(NamedTuple):
     store: Optional[int]  # the store's listening socket
 
 
-def may_follow(plan: NodePlan, order: Optional[Dict[str, Any]]) -> bool:
+class Over(NamedTuple):
+    """No attempt follows; that is on record."""
+
+    reason: str
+
+
+def may_follow(plan: NodePlan, order: Optional[Order]) -> bool:
     """Whether another attempt may follow the plan's: there is one left, and nobody wants the run to end."""
-    return plan.relaunch > 0 and (order is None or "attempt" in order)
+    return plan.relaunch > 0 and (order is None or order.attempt is not None)
 
 
 class Relaunching:
-    """One node's side."""
+    """One node's side.
 
-    def __init__(self, control: Control, peers: Peers, orders: Orders) -> None:
-        self.control, self.peers, self.orders = control, peers, orders
-        self.next: Optional[Dict[str, Any]] = None  # the lead's word: another attempt
-        self.over: Optional[str] = None  # the lead's word: none, and why
-        self.store: Optional[int] = None  # bound for the next attempt
-        self.since: Optional[float] = None  # when this attempt was known to have ended everywhere
+    Attributes:
+        store: The descriptor of the socket bound for the next attempt's store.
+        waiting_since: When this node's part of the attempt had ended.
+        ended_since: When it was known to have ended everywhere.
+    """
 
-    def take_message(self, message: Dict[str, Any]) -> None:
-        """The lead's decision."""
-        if message["kind"] == "attempt":
-            self.next = message
-        elif message["kind"] == "over":
-            self.over = str(message["reason"])
+    def __init__(self, control: Control, membership: Membership, conditions: StopConditions) -> None:
+        self.control, self.membership, self.conditions = control, membership, conditions
+        self.store: Optional[int] = None
+        self.waiting_since: Optional[float] = None
+        self.ended_since: Optional[float] = None
 
-    def wait(self, node: "Node") -> Optional[Next]:
-        """What follows the attempt that has ended here; None if nothing does, and then that is on record."""
-        while may_follow(node.plan, node.order):
-            node.turn(TICK)
-            order = node.spool.stop_order() or self.orders.final(time.monotonic())
-            if order:
-                node.voice.pass_on(order)
-                self._end(node, str(order["reason"]))
-                return None
-            if self.over is not None:
-                self._end(node, self.over)
-                return None
-            if self.control.leading:
-                self._decide(node)
-            elif time.monotonic() - self.control.unsettled > self.orders.limits.lost:
-                self._end(node, ALONE)
-                return None
-            if self.next and self.next["attempt"] == node.plan.attempt + 1:
-                message, self.next, self.since = self.next, None, None
-                if node.place in message["places"]:
-                    return self._begin(node, message)
-                places = tuple(int(place) for place in message["places"])
-                self.peers.plan = node.plan._replace(attempt=int(message["attempt"]), places=places)
-                node.tell(STANDBY)
+    def step(self, node: "Node", order: Optional[Order]) -> Union[Next, Over, None]:
+        """What follows the attempt that has ended here, as soon as it is known.
+
+        Args:
+            node: Ours.
+            order: To end the run, if there is one.
+        """
+        now = time.monotonic()
+        self.waiting_since = self.waiting_since or now
+        if not may_follow(node.plan, node.shutdown.order):
+            return Over("")
+        if order:
+            self.membership.pass_on(order)
+            return self._end(node, order.reason)
+        if self.control.leading:
+            over = self._lead(node, now)
+            if over:
+                return self._end(node, over)
+        elif now - self.control.unsettled > self.conditions.limits.lost:
+            return self._end(node, ALONE)
+        return self._obey(node, self.membership.decision)
+
+    def _obey(self, node: "Node", decision: Optional[Decision]) -> Union[Next, Over, None]:
+        """Do what was decided: begin, stand by, or end."""
+        if decision is None or decision.attempt < node.plan.attempt:
+            return None
+        if decision.attempt > node.plan.attempt and not decision.places:
+            return self._end(node, decision.reason)
+        if decision.attempt > node.plan.attempt and node.place in decision.places:
+            return self._begin(node, decision)
+        replaced = node.place in node.plan.places and not node.plan.joined  # who joined later stands in no decision
+        if node.place not in decision.places and (decision.attempt > node.plan.attempt or replaced):
+            self._forget()
+            node.stand_by(decision)
         return None
 
-    def _decide(self, node: "Node") -> None:
-        now = time.monotonic()
-        lost = set(self.peers.lost(now, self.orders.limits.lost)) | self.peers.left
-        decision = decide(node.plan, self.peers.told, {node.place, *self.control.connected}, lost)
-        if decision is None:
-            return
-        self.since = self.since or now
-        if not decision.places:
-            self.over = decision.reason
-            self.control.say("over", reason=decision.reason)
-        elif not self.control.majority:
-            if now - self.control.unsettled > self.orders.limits.lost:
-                self.over = ALONE
-        elif now - self.since >= backoff(node.plan.attempt):
-            (listener,) = bind_ports(node.plan.ports, 1, node.plan.peers[node.place].address)
-            store = {"place": node.place, "port": listener.getsockname()[1]}
-            self.store = listener.detach()
-            self.next = {"attempt": node.plan.attempt + 1, "places": decision.places, "store": store}
-            self.control.say("attempt", **self.next)
+    def _forget(self) -> None:
+        self.waiting_since = self.ended_since = None
 
-    def _end(self, node: "Node", reason: str) -> None:
+    # The lead's
+
+    def _lead(self, node: "Node", now: float) -> str:
+        """Decide and tell what follows, if it is known; why the run ends for this node alone, if it does."""
+        limits, plan = self.conditions.limits, node.plan
+        lost = {*self.membership.lost(now, limits.lost), *self.membership.behind(now, limits.behind)}
+        lost |= self.membership.left
+        following = decide(plan, self.membership.words, {node.place, *self.control.connected}, lost)
+        if following is None:
+            self._limit_wait(node, now, lost)
+            return ""
+        self.ended_since = self.ended_since or now
+        if not self.control.majority:
+            alone = now - self.control.unsettled > limits.lost
+            return (following.reason or ALONE if not following.places else ALONE) if alone else ""
+        if not following.places:
+            self.membership.decide(Decision(plan.attempt + 1, reason=following.reason))
+        elif now - self.ended_since >= backoff(plan.attempt):
+            (listener,) = bind_ports(plan.ports, 1, plan.peers[node.place].address)
+            port = listener.getsockname()[1]
+            self.store = listener.detach()
+            self.membership.decide(Decision(plan.attempt + 1, following.places, node.place, port))
+        return ""
+
+    def _limit_wait(self, node: "Node", now: float, lost: "set[int]") -> None:
+        """A node that was told to end its part, and is there, and does not: nothing can follow."""
+        order = node.shutdown.order or node.shutdown.told
+        if order is None or now - (self.waiting_since or now) <= order.grace + END_LIMIT:
+            return
+        words = self.membership.words
+        done = {p for p, word in words.items() if word.state is NodeState.ENDED and word.attempt == node.plan.attempt}
+        names = ", ".join(self.membership.names[place] for place in sorted(set(node.plan.places) - done - lost))
+        reason = "%s did not end attempt %d within %d s" % (names, node.plan.attempt, END_LIMIT)
+        self.membership.decide(Decision(node.plan.attempt + 1, reason=reason))
+
+    # This node's
+
+    def _end(self, node: "Node", reason: str) -> Over:
         """Nothing follows: the exit record of the last attempt is the run's."""
         if node.plan.standby and not node.spool.exit_record():
             node.spool.write_exit("succeeded", 0, "it was not needed", agent_exit=None, survivors=[])
-            return
+            return Over(reason)
         record = node.spool.exit_record() or {}
         record.pop("pending", None)
         node.spool.drop_secrets()
         write_json(node.spool.path("exit.json"), dict(record, final=reason))
+        return Over(reason)
 
-    def _begin(self, node: "Node", message: Dict[str, Any]) -> Next:
+    def _begin(self, node: "Node", decision: Decision) -> Next:
         """Make this node's spool of the next attempt, ours from the first moment."""
-        old, attempt = node.spool, int(message["attempt"])
-        plan = next_plan(node.plan, attempt, message["places"], int(message["store"]["place"]))
-        spool = old.in_attempt(attempt, plan.node)
+        old = node.spool
+        plan = next_plan(node.plan, decision.attempt, decision.places, decision.store)
+        spool = old.in_attempt(decision.attempt, plan.node)
+        shutil.rmtree(spool.folder, ignore_errors=True)  # what an earlier try, cut short by a full disk, has left
         with open(old.path("remote.pyz"), "rb") as code:
             create_spool(spool, plan, code.read())
         spool.take_lock()
@@ -152,12 +184,12 @@ class Relaunching:
             except FileNotFoundError:
                 continue  # there are no secrets
         write_worker(spool, plan.python)
-        write_json(spool.path("committed"), dict(old.committed() or {}, store=message["store"]["port"]))
+        write_json(spool.path("committed"), dict(old.committed() or {}, store=decision.port))
         order = old.stop_order()
         if order:
             spool.write_stop_order(order["reason"], order["grace"])
-        self._end(node, "attempt %d" % attempt)
+        self._end(node, "attempt %d" % decision.attempt)
         old.release_lock()
         environment = dict(node.children.environment, **spool_environment(spool.folder, plan))
-        store, self.store = self.store, None
-        return Next(spool, environment, store if plan.store else None)
+        self._forget()
+        return Next(spool, environment, self.store if plan.store else None)

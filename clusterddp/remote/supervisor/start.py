@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+import zipfile
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..cleanup import retention
@@ -120,11 +121,13 @@ def invite(request: Request) -> Dict[str, Any]:
     """What another host needs to join the run of ``spool``: a node's plan, the key, the secrets, the nodes' ports.
 
     Raises:
-        Refused: the run has ended here.
+        Refused: the run has ended here, or was started by another version, whose supervisors ours cannot join.
     """
     spool = Spool(request.args["spool"])
     if not spool.alive() or spool.stop_order():
         raise Refused("run %s has ended" % spool.run)
+    if _members(spool.path("remote.pyz")) != _members(sys.argv[0]):
+        raise Refused("run %s was started by another version of clusterddp" % spool.run, "join it with that version")
     ready = spool.committed() or {"store": 0, "peers": []}
     known = (read_json(spool.path("peers.json")) or {}).get("addresses")
     return {
@@ -133,6 +136,12 @@ def invite(request: Request) -> Dict[str, Any]:
         "secrets": read_json(spool.path("secrets.json")) or {},
         "ready": dict(ready, peers=known or ready["peers"]),
     }
+
+
+def _members(zipapp: str) -> Dict[str, int]:
+    """What a zipapp holds, however it was packed: checksums by name."""
+    with zipfile.ZipFile(zipapp) as archive:
+        return {member.filename: member.CRC for member in archive.infolist()}
 
 
 def renew(request: Request) -> None:

@@ -1,14 +1,15 @@
 """A node's own reasons to end its part: limits, signals, a store that died, nodes out of reach.
 
-An order is ``{reason, grace, ours}``; with ``attempt`` it ends that attempt only, and another may follow.
-Not here: orders that others give (tombstones in the spool, run control), and carrying them out (supervisor/main.py).
+Each reason is one function, asked on its own (supervisor/node.py): where one fails the others still hold.
+Not here: orders that others give (tombstones in the spool, run control), and carrying them out (supervisor/node.py).
 """
 
 import time
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Callable, Dict, NamedTuple, Optional, Sequence
 
 from ..control.leader import Control
-from ..control.membership import Peers
+from ..control.membership import Membership
+from ..control.messages import Order
 from ..shared.failures import LEASE, TIME_LIMIT
 from ..shared.plan import NodePlan
 from ..spool.layout import Spool
@@ -16,7 +17,7 @@ from .children import Children
 
 COMMIT_LIMIT = 60.0  # seconds within which the operator must say that all nodes are ready
 GRACE = 10.0  # seconds for the agent
-Order = Dict[str, Any]
+Conditions = Dict[str, Callable[[], Optional[Order]]]
 
 
 class Limits(NamedTuple):
@@ -25,70 +26,117 @@ class Limits(NamedTuple):
     lost: float  # a node out of reach is lost; with relaunches later than its own fence and grace
     fence: float  # a node that reaches no majority ends its own part
     grace: float  # for its agent then
+    behind: float  # a node within reach that does not begin the attempt counts as lost
 
 
-LIMITS = Limits(lost=60.0, fence=120.0, grace=GRACE)  # a cable out for half a minute ends nothing
-LIMITS_RELAUNCH = Limits(lost=20.0, fence=12.0, grace=3.0)
+LIMITS = Limits(lost=60.0, fence=120.0, grace=GRACE, behind=90.0)  # a cable out for half a minute ends nothing
+LIMITS_RELAUNCH = Limits(lost=20.0, fence=12.0, grace=3.0, behind=30.0)
 
 
 def of_attempt(plan: NodePlan, reason: str, grace: float, *, ours: bool = True) -> Order:
     """An order that ends the plan's attempt; another one may follow."""
-    return {"reason": reason, "grace": grace, "ours": ours, "attempt": plan.attempt}
+    return Order(reason, grace, ours, plan.attempt)
 
 
-class Orders:
-    """One node's."""
+class StopConditions:
+    """One node's, in one attempt after the other.
 
-    def __init__(self, control: Control, peers: Peers) -> None:
-        self.control, self.peers = control, peers
-        self.limits = LIMITS_RELAUNCH if peers.plan.relaunch else LIMITS
+    Attributes:
+        of_run: Reasons that end the run, by name.
+        of_attempt: Reasons that end the attempt, by name.
+        terminated: Whether SIGTERM came.
+    """
+
+    def __init__(self, control: Control, membership: Membership, plan: NodePlan) -> None:
+        self.control, self.membership = control, membership
+        self.limits = LIMITS_RELAUNCH if plan.relaunch else LIMITS
         self.born = time.monotonic()
-        self.terminated = False  # SIGTERM came
+        self.terminated = False
+        self.of_run: Conditions = {
+            "signal": self._signal,
+            "time limit": self._time_limit,
+            "commit": self._commit,
+            "lease": self._lease,
+        }
+        self.of_attempt: Conditions = {
+            "store": self._store,
+            "decision": self._decision,
+            "lost nodes": self._lost_nodes,
+            "fence": self._fence,
+        }
 
-    def begin(self, spool: Spool) -> None:
-        """Turn to an attempt."""
-        self.spool = spool
+    def begin(self, spool: Spool, plan: NodePlan, children: Children) -> None:
+        """Turn to an attempt, or to its plan with one host more."""
+        self.spool, self.plan, self.children = spool, plan, children
 
-    @property
-    def plan(self) -> NodePlan:
-        """This node's plan of the attempt under way."""
-        return self.peers.plan
+    # Of the run
 
-    def own(self, now: float, children: Children) -> Optional[Order]:
-        """A reason to end this attempt or the run."""
-        if children.store_died:
-            return of_attempt(self.plan, "the rendezvous store died: %s" % children.store_said(), 0.0)
-        return self.final(now) or self._of_the_lost(now)
-
-    def final(self, now: float) -> Optional[Order]:
-        """A reason to end the run."""
+    def _signal(self) -> Optional[Order]:
         if self.terminated:
-            return {"reason": "the supervisor was told to end (SIGTERM)", "grace": GRACE, "ours": True}
-        if self.plan.time_limit and now - self.born > self.plan.time_limit:
-            return {"reason": TIME_LIMIT, "grace": GRACE, "ours": False}
-        if now - self.born > COMMIT_LIMIT and not self.spool.committed():
-            return {"reason": "the operator was lost before every node had started", "grace": 0.0, "ours": True}
-        if self.plan.lease and self.control.leading and self.peers.operator_age > self.plan.lease:
-            return {"reason": LEASE, "grace": GRACE, "ours": False}
+            return Order("the supervisor was told to end (SIGTERM)", GRACE, ours=True)
         return None
 
-    def _of_the_lost(self, now: float) -> Optional[Order]:
+    def _time_limit(self) -> Optional[Order]:
+        if self.plan.time_limit and time.monotonic() - self.born > self.plan.time_limit:
+            return Order(TIME_LIMIT, GRACE, ours=False)
+        return None
+
+    def _commit(self) -> Optional[Order]:
+        if time.monotonic() - self.born > COMMIT_LIMIT and not self.spool.committed():
+            return Order("the operator was lost before every node had started", 0.0, ours=True)
+        return None
+
+    def _lease(self) -> Optional[Order]:
+        if self.plan.lease and self.control.leading and self.membership.operator_age > self.plan.lease:
+            return Order(LEASE, GRACE, ours=False)
+        return None
+
+    # Of the attempt
+
+    def _store(self) -> Optional[Order]:
+        if self.children.store_died:
+            return of_attempt(self.plan, "the rendezvous store died: %s" % self.children.store_said(), 0.0)
+        return None
+
+    def _decision(self) -> Optional[Order]:
+        """The others took us for lost and are in a later attempt by now."""
+        decision = self.membership.decision
+        if decision and decision.attempt > self.plan.attempt:
+            return of_attempt(self.plan, "attempt %d was decided meanwhile" % decision.attempt, self.limits.grace)
+        return None
+
+    def _lost_nodes(self) -> Optional[Order]:
         """Nodes that are lost end a job of a fixed size; in an elastic one as many may be as MIN leaves.
 
-        But for the one that has the store: without it no agent starts anything again. A node that reaches no
-        majority ends its own part where another attempt may start without it.
+        But for the one that has the store: without it no agent starts anything again.
         """
+        now = time.monotonic()
+        lost = self._fatal(self.membership.lost(now, self.limits.lost))
+        behind = self._fatal(self.membership.behind(now, self.limits.behind)) if self.control.leading else ""
+        here = self.membership.names[self.membership.place]
+        if lost and not self.control.settled:
+            return of_attempt(self.plan, "%s lost contact with %s" % (here, lost), self.limits.grace)
+        if lost:
+            verb = "were" if ", " in lost else "was"
+            return of_attempt(self.plan, "%s %s lost" % (lost, verb), self.limits.grace)
+        if behind:
+            return of_attempt(self.plan, "%s did not begin attempt %d" % (behind, self.plan.attempt), self.limits.grace)
+        return None
+
+    def _fatal(self, lost: Sequence[int]) -> str:
+        """The names of those without whom this attempt cannot go on; empty if it can."""
         places = self.plan.places
-        lost = [place for place in self.peers.lost(now, self.limits.lost) if place in places]
-        here = self.peers.names[self.peers.place]
-        few = len(places) - len(lost) < self.plan.min_nodes
-        if lost and (few or not self.plan.elastic or self.plan.store_place in lost):
-            names = ", ".join(self.peers.names[place] for place in lost)
-            reason = "%s %s lost" % (names, "was" if len(lost) == 1 else "were")
-            if not self.control.settled:
-                reason = "%s lost contact with %s" % (here, names)
-            return of_attempt(self.plan, reason, self.limits.grace)
+        ours = [place for place in lost if place in places]
+        few = len(places) - len(ours) < self.plan.min_nodes
+        if ours and (few or not self.plan.elastic or self.plan.store_place in ours):
+            return ", ".join(self.membership.names[place] for place in ours)
+        return ""
+
+    def _fence(self) -> Optional[Order]:
+        """A node that reaches no majority ends its own part where another attempt may start without it."""
         fenced = self.plan.relaunch or not self.plan.elastic
-        if fenced and now - self.control.unsettled > self.limits.fence and self.peers.others_at_work():
+        alone = time.monotonic() - self.control.unsettled > self.limits.fence
+        if fenced and alone and self.membership.others_at_work():
+            here = self.membership.names[self.membership.place]
             return of_attempt(self.plan, "%s lost contact with the other hosts" % here, self.limits.grace)
         return None

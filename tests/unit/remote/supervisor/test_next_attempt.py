@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from clusterddp.launch.plan import LaunchOptions, make_plan
+from clusterddp.remote.control.messages import NodeState, Word
 from clusterddp.remote.shared.plan import NodePlan, next_plan
-from clusterddp.remote.supervisor.next_attempt import Decision, decide
+from clusterddp.remote.supervisor.next_attempt import Following, decide
 from tests.unit.launch.test_plan import node
 
 
@@ -19,17 +18,27 @@ def plan(count: int, *, elastic: tuple[int, int] | None = None, backend: str = "
     return make_plan(run="abc", nodes=nodes, options=options, record=record).node_plan(0)
 
 
-def ended(code: int, *, curable: bool = True) -> dict[str, Any]:
-    return {"state": "ended", "attempt": 1, "code": code, "curable": curable, "cause": "a cause"}
+def ended(code: int, *, curable: bool = True) -> Word:
+    return Word(NodeState.ENDED, 1, code, curable, "a cause")
 
 
 def test_an_elastic_attempt_that_ended_well_on_enough_nodes_is_the_last() -> None:
     words = {0: ended(0), 1: ended(1), 2: ended(0)}
-    assert decide(plan(3, elastic=(2, 3)), words, {0, 1, 2}, set()) == Decision([])
-    assert decide(plan(3, elastic=(2, 3)), {0: ended(0), 2: ended(0)}, {0, 2}, {1}) == Decision([])
+    assert decide(plan(3, elastic=(2, 3)), words, {0, 1, 2}, set()) == Following(())
+    assert decide(plan(3, elastic=(2, 3)), {0: ended(0), 2: ended(0)}, {0, 2}, {1}) == Following(())
     again = decide(plan(3), words, {0, 1, 2}, set())
     assert again
-    assert again.places == [0, 1, 2]
+    assert again.places == (0, 1, 2)
+
+
+def test_a_node_that_does_not_begin_the_attempt_is_not_waited_for() -> None:
+    old = Word(NodeState.RUNNING, 1)
+    words = {place: ended(1)._replace(attempt=2) for place in (0, 1)}
+    second = plan(3)._replace(attempt=2, min_nodes=2)
+    assert decide(second, {**words, 2: old}, {0, 1, 2}, set()) is None
+    following = decide(second, {**words, 2: old}, {0, 1, 2}, {2})
+    assert following
+    assert following.places == (0, 1)
 
 
 @pytest.mark.parametrize(("backend", "order"), [("static", [2, 0, 3]), ("clusterddp", [0, 2, 3])])

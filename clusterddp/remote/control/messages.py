@@ -1,0 +1,278 @@
+"""Every message of run control: its fields, their types and ranges, to bytes and back.
+
+Before the proof (control/connection.py):
+
+    Hello      called → caller   a nonce
+    Call       caller → called   who calls whom, a nonce, a proof
+    Lead       called → caller   "I lead you from now on", proved
+    Elsewhere  called → caller   "that one leads", proved; the connection ends
+
+After it, in authenticated frames:
+
+    Beat       both ways          whether the sender knows of a lead with a majority
+    WordSaid   to the lead        a node's word on itself
+    Table      from the lead      such words of many nodes, in parts
+    Order      both ways          end the run, or one attempt of it
+    Decision   both ways          what follows an attempt: another one on which nodes, or none
+
+``decode`` is total: it returns one of these or raises DamagedError, whatever the bytes. What is written is cut to the
+lengths that it allows, so a message of ours is never refused. Supervisors of one run have the same code: an
+unknown field is an error.
+
+Not here: frames and proofs (control/connection.py), what follows from a message (control/membership.py).
+"""
+
+import enum
+import json
+import re
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type, Union
+
+from ..shared.fields import DamagedError, Fields
+from ..shared.frames import parse_json
+from ..shared.records import Reader, Readers, maybe, read_record, record, records
+
+MOST_NODES = 4096
+MOST_ATTEMPTS = 1_000_000
+CAUSE = 300  # characters of a node's cause of failure
+REASON = 1000  # characters of a reason, which may name many hosts
+PART = 48 * 1024  # bytes of a table's part; one row never comes near it
+NAME = 255  # characters of a host's name or address
+NONCE, PROOF = 32, 64  # hexadecimal digits
+
+
+class NodeState(enum.Enum):
+    """What a node says its part of an attempt is doing."""
+
+    RUNNING = "running"  # its agent was started
+    ENDING = "ending"  # its agent has ended, its processes are being ended
+    ENDED = "ended"  # nothing of the attempt runs there any more
+    STANDBY = "standby"  # it takes no part, and may in a later attempt
+
+
+class Joined(NamedTuple):
+    """A host that joined after the start, as the others need to know it."""
+
+    host: str
+    address: str
+    nproc: int
+    control: int  # its port of run control
+
+
+class Word(NamedTuple):
+    """A node's last word on itself. ``left``: it is done for good; ``code``: its agent's exit code."""
+
+    state: NodeState
+    attempt: int
+    code: Optional[int] = None
+    curable: bool = True
+    cause: str = ""
+    left: bool = False
+    joined: Optional[Joined] = None
+
+    def to_json(self) -> Dict[str, Any]:
+        """As a JSON object."""
+        joined = dict(self.joined._asdict()) if self.joined else None
+        return dict(self._asdict(), state=self.state.value, cause=cut(self.cause, CAUSE), joined=joined)
+
+
+class Hello(NamedTuple):
+    """``nonce``: of who was called."""
+
+    nonce: str
+
+
+class Call(NamedTuple):
+    """``caller`` and ``called``: places; ``nonce``: the caller's."""
+
+    caller: int
+    called: int
+    nonce: str
+    proof: str
+
+
+class Lead(NamedTuple):
+    """The called one leads the caller."""
+
+    proof: str
+
+
+class Elsewhere(NamedTuple):
+    """``place`` leads."""
+
+    place: int
+    proof: str
+
+
+class Beat(NamedTuple):
+    """``majority``: whether the sender knows of a lead with one."""
+
+    majority: bool
+
+
+class WordSaid(NamedTuple):
+    """``operator``: seconds since the sender heard an operator, here or elsewhere."""
+
+    word: Word
+    operator: float
+
+
+class Row(NamedTuple):
+    """One node's word in a table; ``age``: seconds since it was said."""
+
+    place: int
+    age: float
+    word: Word
+
+
+class Table(NamedTuple):
+    """A part of what the lead knows: the words that are new to the receiver."""
+
+    rows: Tuple[Row, ...]
+    operator: float
+
+
+class Order(NamedTuple):
+    """The run is to end; with ``attempt`` that attempt only, and another may follow.
+
+    ``grace``: seconds until SIGKILL. ``ours``: the reason is ours (a lost host, a signal), not the job's or the user's.
+    """
+
+    reason: str
+    grace: float
+    ours: bool
+    attempt: Optional[int] = None
+
+
+class Decision(NamedTuple):
+    """``attempt`` begins on ``places``, its store on ``store`` at ``port``; without places the run is over."""
+
+    attempt: int
+    places: Tuple[int, ...] = ()
+    store: int = 0
+    port: int = 0
+    reason: str = ""
+
+
+Message = Union[Hello, Call, Lead, Elsewhere, Beat, WordSaid, Table, Order, Decision]
+
+
+def cut(text: str, most: int) -> str:
+    """Text that any message may hold: at most so many characters, without NUL and lone surrogates."""
+    clean = text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+    return clean if len(clean) <= most else clean[: most - 1] + "…"
+
+
+def encode(message: Message) -> bytes:
+    """A message's bytes."""
+    fields: Dict[str, Any] = message._asdict()
+    if isinstance(message, Table):
+        fields["rows"] = [
+            {"place": place, "age": round(age, 3), "word": word.to_json()} for place, age, word in message.rows
+        ]
+    if isinstance(message, WordSaid):
+        fields["word"] = message.word.to_json()
+    if isinstance(message, (Order, Decision)):
+        fields["reason"] = cut(message.reason, REASON)
+    return _dump(dict(fields, kind=type(message).__name__))
+
+
+def in_parts(rows: List[Row], operator: float) -> List[Table]:
+    """Tables that hold the rows, each small enough for a frame; one even without rows."""
+    parts: List[List[Row]] = [[]]
+    size = 0
+    for row in rows:
+        length = len(_dump(row.word.to_json())) + 60
+        if size + length > PART:
+            parts.append([])
+            size = 0
+        parts[-1].append(row)
+        size += length
+    return [Table(tuple(part), operator) for part in parts]
+
+
+def _dump(value: Dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def decode(payload: bytes) -> Message:
+    """The message of some bytes, every field checked.
+
+    Raises:
+        DamagedError: there is none.
+    """
+    try:
+        data = parse_json(payload)
+    except ValueError as error:
+        raise DamagedError(str(error)) from None
+    name = Fields(data).text("kind")
+    if name not in _KINDS:
+        raise DamagedError("%r is no message of run control" % name[:NAME])
+    kind, readers = _KINDS[name]
+    if data.keys() != readers.keys() | {"kind"}:
+        raise DamagedError("%s has other fields than %s" % (name, ", ".join(readers)))
+    message: Message = read_record(kind, readers, data, name)
+    return message
+
+
+def _short(most: int) -> Reader:
+    """A text of at most so many characters, that any file can hold."""
+    return lambda known, name: known.check(name, lambda text: text == cut(text, most), "a text of up to %d" % most)
+
+
+def _digits(count: int) -> Reader:
+    meant = re.compile("[0-9a-f]{%d}" % count).fullmatch
+    return lambda known, name: known.check(name, meant, "%d hexadecimal digits" % count)
+
+
+def _number(least: int, most: int) -> Reader:
+    def read(known: Fields, name: str) -> int:
+        value = known.number(name, most)
+        if value < least:
+            raise known.wrong(name, value, "at least %d" % least)
+        return value
+
+    return read
+
+
+def _places(known: Fields, name: str) -> Tuple[int, ...]:
+    places = known.numbers(name)
+    if len(set(places)) < len(places) or max(places, default=0) >= MOST_NODES:
+        raise known.wrong(name, places, "places of nodes, each once")
+    return places
+
+
+def _state(known: Fields, name: str) -> NodeState:
+    return NodeState(known.check(name, {state.value for state in NodeState}.__contains__, "a node's state"))
+
+
+_PLACE = _number(0, MOST_NODES - 1)
+_ATTEMPT = _number(1, MOST_ATTEMPTS)
+_PORT = _number(0, 65535)
+_JOINED: Readers = {
+    "host": _short(NAME),
+    "address": _short(NAME),
+    "nproc": _number(1, MOST_NODES),
+    "control": _number(1, 65535),
+}
+_WORD: Readers = {
+    "state": _state,
+    "attempt": _ATTEMPT,
+    "code": maybe(Fields.number),
+    "curable": Fields.flag,
+    "cause": _short(CAUSE),
+    "left": Fields.flag,
+    "joined": maybe(record(Joined, _JOINED)),
+}
+_ROW: Readers = {"place": _PLACE, "age": Fields.real, "word": record(Word, _WORD)}
+_READERS: Dict[Type[Any], Readers] = {
+    Hello: {"nonce": _digits(NONCE)},
+    Call: {"caller": _PLACE, "called": _PLACE, "nonce": _digits(NONCE), "proof": _digits(PROOF)},
+    Lead: {"proof": _digits(PROOF)},
+    Elsewhere: {"place": _PLACE, "proof": _digits(PROOF)},
+    Beat: {"majority": Fields.flag},
+    WordSaid: {"word": record(Word, _WORD), "operator": Fields.real},
+    Table: {"rows": records(Row, _ROW), "operator": Fields.real},
+    Order: {"reason": _short(REASON), "grace": Fields.real, "ours": Fields.flag, "attempt": maybe(_ATTEMPT)},
+    Decision: {"attempt": _ATTEMPT, "places": _places, "store": _PLACE, "port": _PORT, "reason": _short(REASON)},
+}
+_KINDS = {kind.__name__: (kind, readers) for kind, readers in _READERS.items()}

@@ -1,0 +1,106 @@
+"""The end of a node's part in an attempt: its processes, the store, the exit record.
+
+Not here: what ends the agent (supervisor/node.py), whether another attempt follows (supervisor/relaunch.py).
+"""
+
+import time
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+from ..processes import terminate
+from ..rendezvous.store import clients
+from ..shared import failures
+from .relaunch import may_follow
+from .shutdown import NEVER
+from .status import evidence
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from ..control.membership import Membership
+    from ..control.messages import Order
+    from ..shared.plan import NodePlan
+    from ..spool.layout import Spool
+    from .children import Children
+    from .shutdown import Shutdown
+
+    class Node(Protocol):
+        """What is needed of this node's supervisor."""
+
+        plan: NodePlan
+        spool: Spool
+        children: Children
+        shutdown: Shutdown
+        membership: Membership
+
+        def goes_on(self) -> bool:
+            """Whether an elastic job has nodes enough without those that have failed."""
+
+
+LEFTOVER_GRACE = 2.0  # seconds for what a script leaves running when it ends
+STORE_LIMIT = 330.0  # seconds the store waits for other nodes' agents: torchrun's exit barrier is 300
+STORE_LOST = 10.0  # seconds a node has been out of reach when the store does not wait for it any more
+STORE_QUIET = 0.3  # seconds without a client after which the store has no more use
+
+
+class Clearing:
+    """One node's, in one attempt, from the end of its agent on."""
+
+    def __init__(self, node: "Node") -> None:
+        self.node = node
+        self.survivors = node.children.end(LEFTOVER_GRACE if node.shutdown.order is None else 0.0)
+        self.quiet = time.monotonic()  # since when no agent is connected to the store
+        alone = bool(node.children.agent_exit) and node.goes_on()
+        self.deadline = NEVER if alone else self.quiet + STORE_LIMIT
+
+    def store_needed(self, order: "Optional[Order]") -> bool:
+        """Whether an agent may still need our store.
+
+        Not after an order to end (``order``, or one that is carried out), nor when our own agent has failed: a job of
+        a fixed size is over then, and without the store the other agents end too, instead of waiting in their exit
+        barrier. An elastic one may go on without our agent, for as long as it likes.
+        """
+        now, node = time.monotonic(), self.node
+        failed = node.children.agent_exit and not node.goes_on()
+        hurried = failed or order or node.shutdown.order or node.shutdown.told
+        if not node.children.store or now >= self.deadline or hurried:
+            return False
+        if self._awaited(now) and clients(node.spool.store_port()):  # a dead host's connections look alive
+            self.quiet = now
+        return now - self.quiet <= STORE_QUIET
+
+    def _awaited(self, now: float) -> bool:
+        """Whether another node's agent may still need the store."""
+        plan, membership = self.node.plan, self.node.membership
+        done = set(membership.over(plan.attempt))
+        return bool(set(plan.places) - done - set(membership.lost(now, STORE_LOST)) - {plan.place})
+
+    def write_exit(self) -> None:
+        """The exit record of a node whose agent ran."""
+        write_exit(self.node, self.survivors)
+
+
+def write_exit(node: "Node", survivors: List[terminate.Process]) -> None:
+    """The exit record. Its code is this node's view; the verdict over all nodes is the operator's."""
+    agent_exit, order = node.children.agent_exit, node.shutdown.order
+    fields: Dict[str, Any] = {"agent_exit": agent_exit, "survivors": [process.to_json() for process in survivors]}
+    fields["ours"] = bool(order and order.ours)
+    killed = node.children.killed - {process.identity for process in survivors}
+    fields.update(killed=len(killed), unseen=node.children.unseen())
+    if may_follow(node.plan, order):
+        fields["pending"] = True
+    if order:
+        node.spool.write_exit("stopped", 143, order.reason, **fields)
+    elif agent_exit == 0:
+        node.spool.write_exit("succeeded", 0, "", **fields)
+    else:
+        node.spool.write_exit("failed", agent_exit or 1, "the agent ended with %s" % agent_exit, **fields)
+
+
+def cause(node: "Node") -> Tuple[bool, str]:
+    """Whether another attempt may do better, and why this one ended."""
+    if node.children.agent is None:
+        return False, "what cannot be started"
+    found = failures.node_cause(evidence(node.spool))
+    if found is None:
+        return True, node.shutdown.order.reason if node.shutdown.order else ""
+    return found.curable, found.text

@@ -1,0 +1,91 @@
+"""The supervisor's loop: one selector, and handlers that are called at every turn, each isolated from the others.
+
+A handler that raises is on record as an event and called again after a pause, which grows while it fails: a disk
+that cannot be read, a table that is full, a mistake of ours end neither the supervisor nor the run.
+"""
+
+import os
+import selectors
+import signal
+import time
+import traceback
+from typing import TYPE_CHECKING, Callable, Dict, NamedTuple, Optional, TypeVar
+
+if TYPE_CHECKING:
+    from ..spool.layout import Spool
+
+FIRST_PAUSE = 0.1  # seconds, doubled each time
+LONGEST_PAUSE = 10.0
+MOST_TRACEBACK = 2000  # characters, the last ones
+
+T = TypeVar("T")
+
+
+class Failure(NamedTuple):
+    """A handler that fails: how often in a row, since when, when it is called again (monotonic), the last error."""
+
+    times: int
+    since: float
+    again: float
+    error: Exception
+
+
+class Loop:
+    """One selector loop.
+
+    Attributes:
+        spool: Where failures are on record.
+        failures: Handlers that fail, by name.
+    """
+
+    def __init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.handlers: Dict[str, Callable[[], object]] = {}
+        self.failures: Dict[str, Failure] = {}
+        self.spool: "Optional[Spool]" = None
+
+    def watch_signals(self) -> None:
+        """A child's end, and any signal, wakes the loop."""
+        wake, waker = os.pipe()
+        for handle in (wake, waker):
+            os.set_blocking(handle, False)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        self.selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, 512))
+
+    def turn(self, timeout: float) -> None:
+        """Wait for a descriptor, at most ``timeout`` seconds; then call all handlers."""
+        for key, _ in self.guard("select", lambda: self.selector.select(timeout)) or []:
+            self.guard("descriptor %d" % key.fd, key.data, pauses=False)
+        for name, handler in list(self.handlers.items()):
+            self.guard(name, handler)
+
+    def guard(self, name: str, handler: Callable[[], T], *, pauses: bool = True) -> Optional[T]:
+        """What the handler returns; None where it raises, or has to pause because it did.
+
+        Args:
+            name: Under which it is on record.
+            handler: Called at once.
+            pauses: False for what comes once, such as a message, and cannot be called again later.
+        """
+        failed = self.failures.get(name)
+        due = failed is None or time.monotonic() >= failed.again
+        if pauses and not due:
+            return None
+        try:
+            result = handler()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+            if due:
+                self._note(name, error)
+            return None
+        self.failures.pop(name, None)
+        return result
+
+    def _note(self, name: str, error: Exception) -> None:
+        failed = self.failures.get(name)
+        now = time.monotonic()
+        times, since = (failed.times + 1, failed.since) if failed else (1, now)
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(times - 1, 30))
+        self.failures[name] = Failure(times, since, now + pause, error)
+        if self.spool:
+            lines = traceback.format_exc()[-MOST_TRACEBACK:]
+            self.spool.event("handler_failed", handler=name, error=repr(error)[:300], times=times, traceback=lines)

@@ -1,0 +1,169 @@
+"""What the nodes of a run know of each other, over real connections on the loopback."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.remote.control import leader, membership
+from clusterddp.remote.control.connection import Secret
+from clusterddp.remote.control.leader import Control, Event, Lost, Said
+from clusterddp.remote.control.membership import Membership
+from clusterddp.remote.control.messages import Decision, Joined, NodeState, Order, Row, Table, Word, WordSaid
+from clusterddp.remote.spool.layout import Spool
+from clusterddp.remote.system.bootstrap import read_json
+from tests.unit.remote.control.test_leader import KEY, Star
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RUNNING, ENDED = Word(NodeState.RUNNING, 1), Word(NodeState.ENDED, 1, 1, cause="x")
+AGAIN = Decision(2, (0, 1), 0, 29500)
+STOP = Order("by hand", 3.0, ours=False)
+
+
+class Run(Star):
+    """A star whose nodes know of each other."""
+
+    def __init__(self, count: int, folder: Path) -> None:
+        super().__init__(count)
+        self.folder = folder
+        self.names = [f"gpu{place:02}" for place in range(count)]
+        self.known: dict[int, Membership] = {}
+
+    def member(self, place: int) -> Membership:
+        made: list[Membership] = []
+        secret = Secret(KEY, "run", place)
+
+        def take(event: Event) -> None:
+            made[0].take(event)
+
+        control = Control(secret, self.selector, take, self.listeners[place])
+        control.begin(self.addresses)
+        made.append(Membership(control, list(self.names), lambda _: None))
+        spool = self.folder / str(place)
+        spool.mkdir(exist_ok=True)
+        made[0].begin(Spool(str(spool)), 1, leased=False)
+        self.nodes[place], self.known[place], self.heard[place] = control, made[0], []
+        return made[0]
+
+    def turn(self) -> None:
+        super().turn()
+        for place in self.nodes:
+            self.known[place].turn(time.monotonic())
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    for name, value in {"BEAT": 0.1, "PATIENCE": 0.3, "RETRY": 0.05}.items():
+        monkeypatch.setattr(leader, name, value)
+    monkeypatch.setattr(membership, "TELL", 0.2)
+    made = Run(3, tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_word_said_by_one_node_is_known_to_all(run: Run) -> None:
+    members = [run.member(place) for place in range(3)]
+    for member in members:
+        member.tell(RUNNING)
+    run.until(lambda: all(len(member.words) == 3 for member in members))
+    members[2].tell(ENDED)
+    run.until(lambda: all(member.words[2] == ENDED for member in members))
+    run.until(lambda: set(read_json(str(run.folder / "1" / "peers.json"))["nodes"]) == set(run.names))
+
+
+def test_who_connects_later_hears_all_that_holds(run: Run) -> None:
+    lead, other = run.member(0), run.member(1)
+    other.tell(ENDED)
+    run.until(lambda: 1 in lead.words)
+    lead.decide(AGAIN)
+    lead.pass_on(STOP)
+    late = run.member(2)
+    heard: list[Event] = []
+    late.control.handle = lambda event: late.take(event) if heard.append(event) is None else None  # type: ignore[func-returns-value]
+    run.until(lambda: late.decision == AGAIN and late.words.get(1) == ENDED and Said(0, STOP) in heard)
+
+
+def test_a_decision_whose_message_was_lost_is_told_again(run: Run) -> None:
+    lead, other = run.member(0), run.member(1)
+    run.until(lambda: lead.control.connected == {1})
+    lead.decision = AGAIN  # decided, and the message dropped
+    run.until(lambda: other.decision == AGAIN)
+
+
+def test_a_new_lead_hears_of_the_old_ones_decision_from_who_heard_it(run: Run) -> None:
+    lead, first, second = (run.member(place) for place in range(3))
+    run.until(lambda: lead.control.connected == {1, 2})
+    second.decision = AGAIN  # the lead's last message, which reached this node alone
+    run.loses(0)
+    run.until(lambda: first.control.leading and first.decision == AGAIN)
+
+
+def test_an_older_decision_replaces_no_newer_one(run: Run) -> None:
+    lead, other = run.member(0), run.member(1)
+    run.until(lambda: lead.control.connected == {1})
+    other.decision = AGAIN
+    lead.decide(Decision(1, (0,), 0, 1))
+    lead.tell(RUNNING)
+    run.until(lambda: 0 in other.words)
+    assert other.decision == AGAIN
+
+
+def test_an_order_that_ends_the_run_is_not_replaced_by_one_that_ends_an_attempt(run: Run) -> None:
+    lead = run.member(0)
+    lead.pass_on(STOP)
+    lead.pass_on(STOP._replace(attempt=1))
+    assert lead.order == STOP
+
+
+def test_who_is_connected_and_speaks_of_an_older_attempt_is_behind(run: Run) -> None:
+    lead, other = run.member(0), run.member(1)
+    other.tell(RUNNING)
+    run.until(lambda: 1 in lead.words)
+    now = time.monotonic()
+    assert lead.behind(now + 60, 30) == []
+    lead.begin(lead.spool, 2, leased=False)
+    assert (lead.behind(now, 30), lead.behind(now + 60, 30)) == ([], [1])
+    other.tell(RUNNING._replace(attempt=2))
+    run.until(lambda: lead.words[1].attempt == 2)
+    assert lead.behind(now + 60, 30) == []
+
+
+def test_a_last_word_is_unheard_until_a_lead_is_reached(run: Run) -> None:
+    other = run.member(1)
+    other.tell(ENDED)
+    assert other.unheard
+    run.member(0)
+    run.until(lambda: not other.unheard)
+
+
+def test_a_host_that_joined_has_the_next_place_and_no_other(run: Run) -> None:
+    lead = run.member(0)
+    newcomer = Joined("gpu03", "127.0.0.1", 1, 29500)
+    lead.take(Said(1, WordSaid(RUNNING._replace(joined=newcomer), 0.0)))
+    lead.take(Said(9, WordSaid(RUNNING._replace(joined=newcomer), 0.0)))
+    lead.take(Said(1, Table((Row(9, 0.0, RUNNING),), 0.0)))
+    assert (lead.names[3:], sorted(lead.words)) == ([], [1])
+    lead.take(Said(3, WordSaid(RUNNING._replace(joined=newcomer), 0.0)))
+    assert (lead.names[3:], lead.control.addresses[3:]) == (["gpu03"], [("127.0.0.1", 29500)])
+
+
+def test_since_when_a_node_is_lost_counts_from_when_it_was_last_heard(run: Run) -> None:
+    lead = run.member(0)
+    lead.take(Lost(1, 100.0))
+    assert (lead.lost(119.0, 20.0), lead.lost(121.0, 20.0)) == ([], [1])
+
+
+def test_the_table_of_2000_nodes_with_long_causes_reaches_the_others(tmp_path: Path, run: Run) -> None:
+    run.names = [f"gpu{place:04}" for place in range(2000)]
+    lead, other = run.member(0), run.member(1)
+    for place in range(2, 2000):
+        lead.take(Said(place, WordSaid(ENDED._replace(cause="c" * 300), 0.0)))
+    run.until(lambda: lead.control.connected == {1})
+    run.until(lambda: len(other.words) >= 1998)
+    assert other.words[1999].cause == "c" * 300
+    assert (tmp_path / "1" / "peers.json").stat().st_size

@@ -1,0 +1,136 @@
+"""The schema of run control's messages: what is written is read again; other bytes give DamagedError."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterddp.remote.control import messages
+from clusterddp.remote.control.messages import (
+    Beat,
+    Call,
+    Decision,
+    Elsewhere,
+    Hello,
+    Joined,
+    Lead,
+    Message,
+    NodeState,
+    Order,
+    Row,
+    Table,
+    Word,
+    WordSaid,
+    decode,
+    encode,
+)
+from clusterddp.remote.shared.fields import DamagedError
+
+HEX = "0123456789abcdef"
+NONCE, PROOF = HEX * 2, HEX * 4
+JOINED = Joined("gpu09", "fd00::9", 8, 29400)
+WORD = Word(NodeState.ENDED, 3, 1, curable=False, cause="CUDA out of memory", left=True, joined=JOINED)
+ALL: list[Message] = [
+    Hello(NONCE),
+    Call(1, 0, NONCE, PROOF),
+    Lead(PROOF),
+    Elsewhere(2, PROOF),
+    Beat(majority=True),
+    WordSaid(WORD, 0.5),
+    Table((Row(0, 0.0, WORD), Row(7, 12.5, Word(NodeState.STANDBY, 1))), 3.0),
+    Order("gpu07 was lost", 3.0, ours=True, attempt=2),
+    Order("by hand", 0.0, ours=False),
+    Decision(2, (3, 0, 1), 3, 29500),
+    Decision(3, reason="all 2 relaunches are used"),
+]
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.sampled_from([NONCE, PROOF]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def refused_or_read(payload: bytes) -> None:
+    """Nothing but DamagedError is raised, and what is read is written as it is read."""
+    try:
+        message = decode(payload)
+    except DamagedError:
+        return
+    assert decode(encode(message)) == message
+
+
+@pytest.mark.parametrize("message", ALL, ids=lambda message: type(message).__name__)
+def test_what_is_written_is_read_again(message: Message) -> None:
+    assert decode(encode(message)) == message
+
+
+@pytest.mark.parametrize("message", ALL, ids=lambda message: type(message).__name__)
+def test_a_field_of_another_type_is_refused(message: Message) -> None:
+    fields = json.loads(encode(message))
+    for name in fields:
+        wrong: tuple[object, ...] = ({}, [[]], "\0", "\ud800", -1, 0 if isinstance(fields[name], bool) else True)
+        for value in wrong:
+            with pytest.raises(DamagedError):
+                decode(json.dumps({**fields, name: value}).encode())
+    with pytest.raises(DamagedError):
+        decode(json.dumps({**fields, "more": 1}).encode())
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 5000, "-0.5", "true", "null", '"1"'])
+def test_a_number_that_is_none_is_refused(number: str) -> None:
+    with pytest.raises(DamagedError):
+        decode(b'{"kind":"Order","reason":"","ours":true,"attempt":null,"grace":%s}' % number.encode())
+    with pytest.raises(DamagedError):
+        decode(b'{"kind":"Elsewhere","proof":"%s","place":%s}' % (PROOF.encode(), number.encode()))
+
+
+@pytest.mark.parametrize("payload", [b"", b"[" * 60_000, b'{"kind":' * 8000, b"\xff\xfe", b"null", b"{}", b"[]"])
+def test_what_is_no_message_is_refused(payload: bytes) -> None:
+    with pytest.raises(DamagedError):
+        decode(payload)
+
+
+@given(st.sampled_from(ALL), st.data())
+def test_messages_with_any_other_value_are_refused_or_read(message: Message, data: st.DataObject) -> None:
+    fields = json.loads(encode(message))
+    fields[data.draw(st.sampled_from(sorted(fields)))] = data.draw(VALUES)
+    refused_or_read(json.dumps(fields).encode())
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_refused_or_read(payload: bytes) -> None:
+    refused_or_read(payload)
+
+
+def test_mutated_messages_are_refused_or_read() -> None:
+    chance = random.Random(20261122)
+    written = [encode(message) for message in ALL]
+    for _ in range(20_000):
+        payload = bytearray(chance.choice(written))
+        for _ in range(chance.randint(1, 4)):
+            at = chance.randrange(len(payload))
+            payload[at : at + chance.randint(0, 3)] = chance.choice([b"", b"[", b"9", b'"', b"-", b"e9", b"\xff", b"{"])
+        refused_or_read(bytes(payload))
+
+
+def test_texts_are_cut_to_what_is_read() -> None:
+    long = "x\0\udc80" * 2000
+    order, said = decode(encode(Order(long, 1.0, ours=True))), decode(encode(WordSaid(WORD._replace(cause=long), 0.0)))
+    assert isinstance(order, Order)
+    assert isinstance(said, WordSaid)
+    assert (len(order.reason), order.reason[:3], order.reason[-1]) == (messages.REASON, "x ?", "…")
+    assert len(said.word.cause) == messages.CAUSE
+
+
+def test_2000_nodes_with_long_causes_are_told_in_parts_that_fit_a_frame() -> None:
+    word = WORD._replace(cause="\U0001f525" * messages.CAUSE)
+    rows = [Row(place, 1e9, word) for place in range(2000)]
+    parts = messages.in_parts(rows, 1.0)
+    assert max(len(encode(part)) for part in parts) <= 64 * 1024
+    assert [row for part in parts for row in part.rows] == rows
+    assert len(encode(Decision(999_999, tuple(range(2000)), 1999, 65535, "x" * 5000))) <= 64 * 1024
+    assert len(encode(Order("\U0001f525" * 5000, 1e9, ours=True, attempt=999_999))) <= 64 * 1024
