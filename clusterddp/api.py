@@ -37,7 +37,7 @@ from clusterddp.project import Project, find
 from clusterddp.runs import cleanup
 from clusterddp.runs import view as runs
 from clusterddp.runs.proof import Proof
-from clusterddp.runs.run import GRACE, Run, spools_now
+from clusterddp.runs.run import GRACE, Run, current_spools
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 
@@ -295,13 +295,13 @@ class Cluster:
         )
 
     @property
-    def owner(self) -> runs.Owner:
+    def owner(self) -> runs.Requester:
         """Who we are, and in which project: whose runs are ours."""
-        return runs.Owner(operator=prepare.operator(), project=self.project.known_id)
+        return runs.Requester(operator=prepare.operator(), project=self.project.known_id)
 
     def attach(self, view: runs.RunView) -> Run:
         """The run that a view is of."""
-        spools = spools_now(view, self.inventory)
+        spools = current_spools(view, self.inventory)
         return Run(self, view.run, view.attempt, spools, dict(view.record), view.spools)
 
     def down(

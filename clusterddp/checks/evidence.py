@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from clusterddp.errors import ClusterddpError
-    from clusterddp.facts import Bench, Facts, Failure, Interface, Pair
+    from clusterddp.facts import Bench, DialFailure, Facts, Interface, Pair
     from clusterddp.inventory import HostEntry
 
 
@@ -54,7 +54,7 @@ class NetworkSeen:
 
     label: str = ""
     where: Mapping[str, Interface] = field(default_factory=dict)
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[DialFailure, ...] = ()
     pairs: tuple[Pair, ...] = ()
     unreached: Mapping[tuple[str, str], str] = field(default_factory=dict)
     deaf: Mapping[str, str] = field(default_factory=dict)

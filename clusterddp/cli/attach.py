@@ -16,8 +16,8 @@ from clusterddp.cli.output import report, say, selection_for, writer
 from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, ClusterddpError, RunError
 from clusterddp.logs import FrameArrived, renderer_for
 from clusterddp.runs.follow import Follower
-from clusterddp.runs.late_hosts import awaited
-from clusterddp.runs.lease import renewed
+from clusterddp.runs.late_hosts import joining_late_hosts
+from clusterddp.runs.lease import lease_renewal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ def attach(
         if shown and min(shown) >= world:
             progress.say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
         progress.watch(run)
-        with renewed(run), awaited(cluster, run, progress.say):
+        with lease_renewal(run), joining_late_hosts(cluster, run, progress.say):
             verdict = _follow(run, progress, shown)
         code = _ended(run, verdict, time.monotonic() - started)
     except DetachedError:

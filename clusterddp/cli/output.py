@@ -50,7 +50,7 @@ def report(run: str, proofs: list[Proof]) -> int:
         if proof.error:
             say(f"{run}: {proof.error}; `clusterddp stop {run}` again finishes the work")
         else:
-            say(f"{run}: {proof.host}: {proof.words}")
+            say(f"{run}: {proof.host}: {proof.summary}")
     return 0 if all(proof.proved_empty for proof in proofs) else 1
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from clusterddp.doctor.rehearsal import Played
     from clusterddp.facts import Bench
-    from clusterddp.runs.run import Hosts
+    from clusterddp.runs.run import RunHosts
 
 PROGRAM = "bench.py"
 PARTS = ("gemm", "allreduce", "late")
@@ -36,7 +36,7 @@ SLOW = 0.3  # of the best group's bus bandwidth: a group that reaches less is ba
 _Group = tuple[str, ...]
 
 
-def measure_together(cluster: Hosts, taking: Sequence[Part], bench: Bench, progress: Callable[[str], None]) -> Bench:
+def measure_together(cluster: RunHosts, taking: Sequence[Part], bench: Bench, progress: Callable[[str], None]) -> Bench:
     """The bench with what these hosts have told together, and where that was bad with who is at fault."""
     progress(f"measuring on {len(taking)} hosts")
     try:
@@ -63,7 +63,7 @@ def _ready(taking: Sequence[Part]) -> tuple[str, list[Part]]:
     return "nccl" if nccl else "gloo", ready
 
 
-def _together(cluster: Hosts, ready: Sequence[Part], backend: str) -> Together:
+def _together(cluster: RunHosts, ready: Sequence[Part], backend: str) -> Together:
     options = {"backend": backend, "timeout": STEP, "parts": PARTS, "most": MOST[backend]}
     played = play(cluster, ready, PROGRAM, options, limit=LIMIT, start=START)
     names = tuple(part.host.name for part in ready)
@@ -91,7 +91,7 @@ def _ended(played: Played) -> tuple[str, _Group, str]:
     return verdict.line, verdict.culprits, verdict.remedy
 
 
-def _apart(cluster: Hosts, ready: Sequence[Part], backend: str, progress: Callable[[str], None]) -> _Group:
+def _apart(cluster: RunHosts, ready: Sequence[Part], backend: str, progress: Callable[[str], None]) -> _Group:
     """The hosts of which every group is bad, while others are good."""
     by_name = {part.host.name: part for part in ready}
     first = neighbours(list(by_name))
@@ -112,7 +112,7 @@ def _bad(speeds: Mapping[_Group, float]) -> set[_Group]:
 
 
 def _try(
-    cluster: Hosts, by_name: Mapping[str, Part], backend: str, groups: Sequence[_Group], speeds: dict[_Group, float]
+    cluster: RunHosts, by_name: Mapping[str, Part], backend: str, groups: Sequence[_Group], speeds: dict[_Group, float]
 ) -> None:
     """Each group's bus bandwidth, 0 where it failed; groups without a common host side by side."""
     options = {"backend": backend, "timeout": GROUP_STEP, "parts": ["allreduce"], "most": GROUP_MOST}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from clusterddp.facts import Interface
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.runs.run import Hosts
+    from clusterddp.runs.run import RunHosts
 
     Round = Sequence[tuple[str, str]]
 
@@ -50,7 +50,7 @@ class _Pair:
 
 
 def measure(
-    cluster: Hosts,
+    cluster: RunHosts,
     outcomes: Sequence[Outcome[Host]],
     evidence: Evidence,
     checks: Sequence[Check],

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.launch.plan import LaunchPlan
     from clusterddp.logs import Event
-    from clusterddp.runs.run import Hosts
+    from clusterddp.runs.run import RunHosts
     from clusterddp.runs.verdict import Verdict
 
 START = 20.0  # seconds until every host has told something: torchrun's own import of torch, and its rendezvous
@@ -99,7 +99,7 @@ class Played:
 
 
 def play(
-    cluster: Hosts,
+    cluster: RunHosts,
     parts: Sequence[Part],
     program: str,
     options: Mapping[str, Any],
@@ -138,7 +138,7 @@ def play(
     except BaseException:  # Ctrl-C
         cluster.notify(f"stopping {program.removesuffix('.py')} (run {plan.run})")
         for proof in run.stop(grace=0.0, reason="Ctrl-C"):
-            cluster.notify(f"{plan.run}: {proof.host}: {proof.words}")
+            cluster.notify(f"{plan.run}: {proof.host}: {proof.summary}")
         _forget(hosts, plan.run)
         raise
     seconds = time.monotonic() - began
@@ -255,7 +255,7 @@ def parts(
     ]
 
 
-def rehearse(cluster: Hosts, parts: Sequence[Part], *, limit: float = LIMIT) -> RehearsalSeen:
+def rehearse(cluster: RunHosts, parts: Sequence[Part], *, limit: float = LIMIT) -> RehearsalSeen:
     """A process group of one worker a host, an all-reduce, a barrier: how far each host came."""
     backend, why, devices = _backend(parts)
     parts = [

@@ -30,7 +30,17 @@ from clusterddp.facts.health import Cgroup, Folder, Hca, Health, Login, Lookup, 
 from clusterddp.facts.host import Facts, Gpu, Interface, TorchFacts, facts_request
 from clusterddp.facts.job_paths import job_paths
 from clusterddp.facts.library_defaults import GLOO, NCCL, elected, fits, gloo_cards, nccl_cards
-from clusterddp.facts.network import OK, Candidate, Failure, candidates, choose, dials, is_virtual, loopback, nearest
+from clusterddp.facts.network import (
+    OK,
+    Candidate,
+    DialFailure,
+    candidates,
+    choose,
+    dials,
+    is_virtual,
+    loopback,
+    nearest,
+)
 from clusterddp.facts.speeds import SlowHost, Slowness, Speed, median, slow_pairs, slowness
 
 __all__ = [
@@ -43,9 +53,9 @@ __all__ = [
     "Candidate",
     "Card",
     "Cgroup",
+    "DialFailure",
     "Dialled",
     "Facts",
-    "Failure",
     "Folder",
     "Gemm",
     "Gpu",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from clusterddp.facts.fields import facts_of, read_as
-from clusterddp.facts.network import OK, Failure
+from clusterddp.facts.network import OK, DialFailure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -57,11 +57,11 @@ class Dialled:
         return read_as(cls, fields, source=source, target=target, address=address, port=port, ranged=ranged, word=word)
 
     @property
-    def failure(self) -> Failure | None:
+    def failure(self) -> DialFailure | None:
         """What did not come through; None where all did."""
         if self.word == OK:
             return None
-        return Failure(
+        return DialFailure(
             source=self.source,
             target=self.target,
             address=self.address,

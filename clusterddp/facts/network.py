@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import PlanError
+from clusterddp.text.folding import few
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +59,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
+class DialFailure:
     """A dial that did not come through."""
 
     source: str
@@ -127,7 +128,7 @@ def dials(
     return list(wanted)
 
 
-def choose(chosen: Sequence[Candidate], failures: Iterable[Failure]) -> Candidate:
+def choose(chosen: Sequence[Candidate], failures: Iterable[DialFailure]) -> Candidate:
     """The fastest candidate on which every dial came through; the operator's own network where speeds are equal.
 
     Raises:
@@ -142,7 +143,7 @@ def choose(chosen: Sequence[Candidate], failures: Iterable[Failure]) -> Candidat
     )
 
 
-def nearest(chosen: Sequence[Candidate], failures: Iterable[Failure]) -> tuple[Candidate, list[Failure]]:
+def nearest(chosen: Sequence[Candidate], failures: Iterable[DialFailure]) -> tuple[Candidate, list[DialFailure]]:
     """The candidate on which the fewest dials failed, among equals the one to choose, and those that failed on it."""
     failures = list(failures)
     ranked = sorted(chosen, key=lambda one: (-one.speed, not one.ssh, _is_v6(one)))
@@ -236,7 +237,7 @@ def _is_v6(candidate: Candidate) -> bool:
     return any(one.family == 6 for one in candidate.where.values())
 
 
-def _concerns(failure: Failure, candidate: Candidate) -> bool:
+def _concerns(failure: DialFailure, candidate: Candidate) -> bool:
     return candidate.where[failure.target].address == failure.address
 
 
@@ -244,8 +245,7 @@ def _listed(addresses: Sequence[Interface]) -> str:
     return ", ".join(f"{one.address}/{one.prefix} on {one.name}" for one in addresses[:6]) or "none"
 
 
-def _unreachable(label: str, broken: Sequence[Failure]) -> str:
+def _unreachable(label: str, broken: Sequence[DialFailure]) -> str:
     pairs = {(failure.source, failure.target): failure for failure in reversed(broken)}
     named = [str(failure) for failure in reversed(pairs.values())]
-    more = f"; and {len(named) - 3} more pairs" if len(named) > 3 else ""
-    return f"the hosts do not all reach each other ({label}): " + "; ".join(named[:3]) + more
+    return f"the hosts do not all reach each other ({label}): {few(named, 3, '; ')}"

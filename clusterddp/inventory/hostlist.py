@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory import checks
+from clusterddp.inventory import validate
 from clusterddp.inventory.ranges import expand, split_port
 
 _HEADER = "# Written by clusterddp up from a host list. An Ansible inventory: edit it as you like.\n"
@@ -47,10 +47,10 @@ def _item(item: str) -> tuple[str, dict[str, Any]]:
         raise InventoryError(f"{rest!r} is not a host name or address", where=where, remedy=_REMEDY)
     name, port = found
     for host in expand(name, where)[0]:
-        checks.host_name(host, where)
+        validate.host_name(host, where)
     variables: dict[str, Any] = {}
     if at:
-        variables["ansible_user"] = checks.user_name(user, where)
+        variables["ansible_user"] = validate.user_name(user, where)
     if port is not None:
         if not 1 <= port <= 65535:
             raise InventoryError(f"port {port} is not from 1 to 65535", where=where, remedy=_REMEDY)

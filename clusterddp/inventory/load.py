@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory.merge import Merger
-from clusterddp.inventory.tree import Tree
+from clusterddp.inventory.merge import VariableMerger
+from clusterddp.inventory.tree import GroupTree
 from clusterddp.inventory.values import Inventory
 from clusterddp.inventory.variables import host_entry
 from clusterddp.inventory.varsfiles import VarsFiles, duplicate_notices
@@ -68,11 +68,11 @@ def _inventory(
         raise InventoryError("must be a mapping of groups", where=f"{shown}:1", remedy=remedy)
     if path is not None and data.get("plugin"):
         raise _convert(path, "the configuration of an inventory plugin")
-    tree = Tree(data)
+    tree = GroupTree(data)
     if not tree.hosts:
         raise _no_hosts(shown, tree.notices)
     files = VarsFiles(None if path is None else path.parent)
-    merger = Merger(tree, files)
+    merger = VariableMerger(tree, files)
     read_hosts = {
         host.name: host_entry(host.name, host.where, merger.groups[host.name], merger.layers(host.name))
         for host in tree.hosts.values()

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterddp.inventory.tree import Tree
+    from clusterddp.inventory.tree import GroupTree
     from clusterddp.inventory.varsfiles import VarsFiles
     from clusterddp.inventory.yamlfile import Setting
 
 Layer = dict[str, "Setting"]
 
 
-class Merger:
+class VariableMerger:
     """The layers of each host's variables.
 
     Args:
@@ -28,7 +28,7 @@ class Merger:
         files: The vars files beside it.
     """
 
-    def __init__(self, tree: Tree, files: VarsFiles) -> None:
+    def __init__(self, tree: GroupTree, files: VarsFiles) -> None:
         self._tree = tree
         self._files = files
         self._depths: dict[str, int] = {}

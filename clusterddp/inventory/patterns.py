@@ -23,14 +23,14 @@ _SPECIAL = frozenset(".?*[")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Selection:
+class HostSelection:
     """The hosts that a pattern selects, in the pattern's own order, and what it names in vain."""
 
     hosts: tuple[str, ...]
     notices: tuple[str, ...]
 
 
-def select(pattern: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str]]) -> Selection:
+def select(pattern: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str]]) -> HostSelection:
     """Evaluate a host pattern.
 
     Args:
@@ -55,7 +55,7 @@ def select(pattern: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str
             chosen = [host for host in chosen if host in known]
         else:
             chosen.extend(found)
-    return Selection(hosts=tuple(dict.fromkeys(chosen)), notices=tuple(notices))
+    return HostSelection(hosts=tuple(dict.fromkeys(chosen)), notices=tuple(notices))
 
 
 def _parts(pattern: str) -> list[str]:

@@ -23,7 +23,7 @@ _JINJA = re.compile(r"\{\{|\{%")  # not {#, which is bash's ${#name}
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def refuse(setting: Setting, expected: str, remedy: str) -> NoReturn:
+def refuse_value(setting: Setting, expected: str, remedy: str) -> NoReturn:
     """Raise for a value that is not what is expected."""
     shown = repr(setting.value)
     shown = shown if len(shown) <= 60 else shown[:57] + "…"
@@ -58,7 +58,7 @@ def _foreign(value: Any) -> str:
     return ""
 
 
-class Reader:
+class VariableReader:
     """One host's merged variables.
 
     Args:
@@ -85,7 +85,7 @@ class Reader:
         if isinstance(value, (int, float)) and setting.text is not None:
             value = setting.text
         if not isinstance(value, str) or not value.strip() or not value.replace("\n", "").isprintable():
-            refuse(setting, "text", "give it, quoted, or remove the key")
+            refuse_value(setting, "text", "give it, quoted, or remove the key")
         return value.strip()
 
     def line(self, *names: str) -> str | None:
@@ -93,7 +93,7 @@ class Reader:
         text = self.text(*names)
         setting = self.get(*names)
         if text is not None and setting is not None and "\n" in text:
-            refuse(setting, "one line", "remove the line break")
+            refuse_value(setting, "one line", "remove the line break")
         return text
 
     def number(self, *names: str, least: int, most: int, expected: str) -> int | None:
@@ -101,9 +101,9 @@ class Reader:
         setting = self.get(*names)
         if setting is None:
             return None
-        number = whole(setting.value)
+        number = whole_number(setting.value)
         if number is None or not least <= number <= most:
-            refuse(setting, expected, "write it as a plain number")
+            refuse_value(setting, expected, "write it as a plain number")
         return number
 
     def choice(self, name: str, choices: Sequence[str]) -> str | None:
@@ -114,10 +114,10 @@ class Reader:
         if setting.value not in choices:
             close = get_close_matches(str(setting.value), choices, n=1)
             remedy = f"did you mean {close[0]}?" if close else "write one of them"
-            refuse(setting, " or ".join([", ".join(choices[:-1]), choices[-1]]), remedy)
+            refuse_value(setting, " or ".join([", ".join(choices[:-1]), choices[-1]]), remedy)
         return str(setting.value)
 
-    def words(self, *names: str) -> tuple[str, ...]:
+    def arguments(self, *names: str) -> tuple[str, ...]:
         """Arguments, split as a shell would."""
         text, setting = self.text(*names), self.get(*names)
         if text is None or setting is None:
@@ -125,20 +125,20 @@ class Reader:
         try:
             return tuple(shlex.split(text))
         except ValueError as error:
-            refuse(setting, f"arguments as on a command line ({error})", "balance the quotes")
+            refuse_value(setting, f"arguments as on a command line ({error})", "balance the quotes")
 
-    def lines(self, name: str) -> tuple[str, ...]:
+    def shell_lines(self, name: str) -> tuple[str, ...]:
         """Shell lines: text of one or more lines, or a list of such."""
         setting = self.get(name)
         if setting is None:
             return ()
         parts = setting.value if isinstance(setting.value, list) else [setting.value]
         if not all(isinstance(part, str) and "\0" not in part for part in parts):
-            refuse(setting, "text, or a list of texts", "quote each line")
+            refuse_value(setting, "text, or a list of texts", "quote each line")
         return tuple(line for part in parts for line in part.splitlines() if line.strip())
 
 
-def whole(value: object) -> int | None:
+def whole_number(value: object) -> int | None:
     """A whole number, also from text of digits as Ansible's tools write it; True and False are none."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value

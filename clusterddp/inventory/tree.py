@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory import checks, names
+from clusterddp.inventory import validate, variable_names
 from clusterddp.inventory.ranges import expand
 from clusterddp.inventory.yamlfile import Marked, Setting
 
@@ -19,7 +19,7 @@ _SECTIONS = ("hosts", "vars", "children")
 
 
 @dataclass(kw_only=True, slots=True)
-class Group:
+class GroupNode:
     """A group: what stands directly in it."""
 
     name: str
@@ -32,7 +32,7 @@ class Group:
 
 
 @dataclass(kw_only=True, slots=True)
-class Host:
+class HostNode:
     """A host: where it is first named, and its own variables."""
 
     name: str
@@ -40,7 +40,7 @@ class Host:
     settings: dict[str, Setting] = field(default_factory=dict)
 
 
-class Tree:
+class GroupTree:
     """All groups and hosts of one file, in the file's order.
 
     Args:
@@ -51,11 +51,11 @@ class Tree:
     """
 
     def __init__(self, data: Marked) -> None:
-        self.groups = {name: Group(name=name, where=data.file) for name in ("all", "ungrouped")}
-        self.hosts: dict[str, Host] = {}
+        self.groups = {name: GroupNode(name=name, where=data.file) for name in ("all", "ungrouped")}
+        self.hosts: dict[str, HostNode] = {}
         self.notices: list[str] = []
         self._link("all", "ungrouped", data.file)
-        names.refuse_duplicates(data, "group")
+        variable_names.refuse_duplicates(data, "group")
         for name in data:
             self._group(name, data[name], data.where(name))
         self._reconcile()
@@ -80,13 +80,13 @@ class Tree:
         return found
 
     def _group(self, name: object, data: Any, where: str) -> str:
-        group = checks.group_name(name, where)
-        self.groups.setdefault(group, Group(name=group, where=where))
+        group = validate.group_name(name, where)
+        self.groups.setdefault(group, GroupNode(name=group, where=where))
         if data is None:
             return group
         if not isinstance(data, Marked):
             raise _not_a_mapping(f"group {group!r}", data, where)
-        names.refuse_duplicates(data, "section")
+        variable_names.refuse_duplicates(data, "section")
         for section in data:
             self._section(group, section, data)
         return group
@@ -112,13 +112,13 @@ class Tree:
             self._hosts(group, content)
 
     def _children(self, group: str, content: Marked) -> None:
-        names.refuse_duplicates(content, "group")
+        variable_names.refuse_duplicates(content, "group")
         for name in content:
             child = self._group(name, content[name], content.where(name))
             self._link(group, child, content.where(name))
 
     def _hosts(self, group: str, content: Marked) -> None:
-        names.refuse_duplicates(content, "host")
+        variable_names.refuse_duplicates(content, "host")
         for key in content:
             where, variables = content.where(key), content[key]
             if not isinstance(key, str):
@@ -127,14 +127,14 @@ class Tree:
                 raise _not_a_mapping(f"host {key!r}", variables, where)
             hosts, port = expand(key, where)
             for host in hosts:
-                self._host(checks.host_name(host, where), group, port, content, key)
+                self._host(validate.host_name(host, where), group, port, content, key)
                 if variables:
                     self._set(host, variables)
 
     def _host(self, name: str, group: str, port: int | None, content: Marked, key: str) -> None:
         if name not in self.hosts:
             place = f"{content.file}:{content.lines.get(key, content.line)}"
-            host = self.hosts[name] = Host(name=name, where=place)
+            host = self.hosts[name] = HostNode(name=name, where=place)
             if port is not None:  # as in Ansible only where the host is first named
                 line = content.lines.get(key, content.line)
                 host.settings["ansible_port"] = Setting(
@@ -153,10 +153,10 @@ class Tree:
     def _set(self, entity: str, content: Marked) -> None:
         """Give variables to the group of that name, else to the host: Ansible looks among groups first."""
         group = self.groups.get(entity)
-        for name, setting in names.settings(content).items():
+        for name, setting in variable_names.settings(content).items():
             if group is None:
                 self.hosts[entity].settings[name] = setting
-            elif name == names.PRIORITY:
+            elif name == variable_names.PRIORITY:
                 group.priority = _priority(setting)
             else:
                 group.settings[name] = setting

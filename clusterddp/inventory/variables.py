@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory import checks, joined, names
-from clusterddp.inventory.reader import Reader, refuse, whole
+from clusterddp.inventory import env, validate, variable_names
+from clusterddp.inventory.reader import VariableReader, refuse_value, whole_number
 from clusterddp.inventory.values import DEFAULT_PORTS, HostEntry
 from clusterddp.inventory.yamlfile import plain
 
@@ -44,8 +44,10 @@ def host_entry(name: str, where: str, groups: Sequence[str], layers: Sequence[La
     Raises:
         InventoryError: A variable we use has a value we cannot use.
     """
-    merged = {key: setting for layer in layers for key, setting in layer.items() if key not in names.ANSIBLE_OWNS}
-    reader = Reader(merged)
+    merged = {
+        key: setting for layer in layers for key, setting in layer.items() if key not in variable_names.ANSIBLE_OWNS
+    }
+    reader = VariableReader(merged)
     role = cast("Role", reader.choice("clusterddp_role", ROLES) or "node")
     common: dict[str, Any] = {
         "name": name,
@@ -55,7 +57,7 @@ def host_entry(name: str, where: str, groups: Sequence[str], layers: Sequence[La
         "where": where,
     }
     try:
-        read = {**_connection(name, reader), **_job(reader), **joined.read(layers), "slurm": _slurm(reader)}
+        read = {**_connection(name, reader), **_job(reader), **env.read_env(layers), "slurm": _slurm(reader)}
     except InventoryError as error:
         if role != "none":
             raise
@@ -64,27 +66,27 @@ def host_entry(name: str, where: str, groups: Sequence[str], layers: Sequence[La
 
 
 def _not_read(merged: Layer) -> list[str]:
-    setting = merged.get(names.NOT_READ)
+    setting = merged.get(variable_names.NOT_READ)
     if setting is None:
         return []
-    return [f"{setting.where}: not read; what the connection needs belongs into {names.COMMON_ARGS[0]}"]
+    return [f"{setting.where}: not read; what the connection needs belongs into {variable_names.COMMON_ARGS[0]}"]
 
 
-def _connection(name: str, reader: Reader) -> dict[str, Any]:
+def _connection(name: str, reader: VariableReader) -> dict[str, Any]:
     return {
-        "address": _address(reader, *names.HOST) or name,
-        "port": reader.number(*names.PORT, least=1, most=65535, expected="a port from 1 to 65535"),
+        "address": _address(reader, *variable_names.HOST) or name,
+        "port": reader.number(*variable_names.PORT, least=1, most=65535, expected="a port from 1 to 65535"),
         "user": _user(reader),
         "connection": _connection_kind(reader),
         "identity_file": _identity(reader),
-        "ssh_args": reader.words(*names.COMMON_ARGS) + reader.words(names.EXTRA_ARGS),
+        "ssh_args": reader.arguments(*variable_names.COMMON_ARGS) + reader.arguments(variable_names.EXTRA_ARGS),
         "ansible_python": _ansible_python(reader),
         "transport": reader.choice("clusterddp_transport", ("auto", "fabric", "openssh")) or "auto",
         "state": _folder(reader, "clusterddp_state"),
     }
 
 
-def _job(reader: Reader) -> dict[str, Any]:
+def _job(reader: VariableReader) -> dict[str, Any]:
     return {
         "setup": _setup(reader),
         "python": _python(reader),
@@ -98,54 +100,54 @@ def _job(reader: Reader) -> dict[str, Any]:
     }
 
 
-def _address(reader: Reader, *aliases: str) -> str | None:
+def _address(reader: VariableReader, *aliases: str) -> str | None:
     setting = reader.get(*aliases)
-    return None if setting is None else checks.address(setting.value, setting.where)
+    return None if setting is None else validate.address(setting.value, setting.where)
 
 
-def _user(reader: Reader) -> str | None:
-    setting = reader.get(*names.USER)
+def _user(reader: VariableReader) -> str | None:
+    setting = reader.get(*variable_names.USER)
     if setting is None:
         return None
     value = setting.text if isinstance(setting.value, int) else setting.value
-    return checks.user_name(value, setting.where)
+    return validate.user_name(value, setting.where)
 
 
-def _connection_kind(reader: Reader) -> str:
-    setting = reader.get(names.CONNECTION)
+def _connection_kind(reader: VariableReader) -> str:
+    setting = reader.get(variable_names.CONNECTION)
     if setting is None:
         return "ssh"
     kind = str(setting.value).removeprefix("ansible.builtin.")
     if kind not in _SSH | {"local"}:
-        refuse(setting, "ssh or local", "give hosts that are reached otherwise 'clusterddp_role: none'")
+        refuse_value(setting, "ssh or local", "give hosts that are reached otherwise 'clusterddp_role: none'")
     return "local" if kind == "local" else "ssh"
 
 
-def _identity(reader: Reader) -> Path | None:
-    text, setting = reader.line(*names.KEY_FILE), reader.get(*names.KEY_FILE)
+def _identity(reader: VariableReader) -> Path | None:
+    text, setting = reader.line(*variable_names.KEY_FILE), reader.get(*variable_names.KEY_FILE)
     if text is None or setting is None:
         return None
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        refuse(setting, "a path (that home folder is not known)", "write the path in full")
+        refuse_value(setting, "a path (that home folder is not known)", "write the path in full")
 
 
-def _ansible_python(reader: Reader) -> str | None:
-    text, setting = reader.line(names.PYTHON), reader.get(names.PYTHON)
+def _ansible_python(reader: VariableReader) -> str | None:
+    text, setting = reader.line(variable_names.PYTHON), reader.get(variable_names.PYTHON)
     if text is None or setting is None or text.startswith("auto"):  # auto, auto_silent, auto_legacy: look for one
         return None
     return _program(text, setting.where)
 
 
-def _python(reader: Reader) -> str | None:
+def _python(reader: VariableReader) -> str | None:
     name = "clusterddp_python"
     text, setting = reader.line(name), reader.get(name)
     return None if text is None or setting is None else _program(text, setting.where)
 
 
 def _program(text: str, where: str) -> str:
-    checks.no_container(text, where)
+    validate.no_container(text, where)
     with_arguments = re.search(r"\s", text) and not text.startswith(("/", "~"))
     if text.startswith("-") or with_arguments or re.search(r"\s-|env\s", text):
         remedy = "give the interpreter's path alone; what must run before it belongs into clusterddp_setup"
@@ -153,14 +155,14 @@ def _program(text: str, where: str) -> str:
     return text
 
 
-def _setup(reader: Reader) -> tuple[str, ...]:
-    lines, setting = reader.lines("clusterddp_setup"), reader.get("clusterddp_setup")
+def _setup(reader: VariableReader) -> tuple[str, ...]:
+    lines, setting = reader.shell_lines("clusterddp_setup"), reader.get("clusterddp_setup")
     for line in lines if setting else ():
-        checks.no_container(line, setting.where if setting else "")
+        validate.no_container(line, setting.where if setting else "")
     return lines
 
 
-def _nproc(reader: Reader) -> int | None:
+def _nproc(reader: VariableReader) -> int | None:
     setting = reader.get("clusterddp_nproc")
     if setting is None or setting.value == "auto":
         return None
@@ -168,58 +170,60 @@ def _nproc(reader: Reader) -> int | None:
     return reader.number("clusterddp_nproc", least=1, most=_MOST_WORKERS, expected=expected)
 
 
-def _gpus(reader: Reader) -> int | tuple[str, ...] | None:
+def _gpus(reader: VariableReader) -> int | tuple[str, ...] | None:
     setting = reader.get("clusterddp_gpus")
     if setting is None or setting.value == "all":
         return None
-    count = whole(setting.value)
+    count = whole_number(setting.value)
     if count is not None and count >= 0:
         return count
     listed = setting.value.split(",") if isinstance(setting.value, str) else setting.value
     items = [str(item).strip() for item in listed] if isinstance(listed, list) else []
     if not items or len(set(items)) < len(items) or not all(_GPU.fullmatch(item) for item in items):
-        refuse(setting, "a count, or a list of different indices or UUIDs", "write 4, [0, 2] or [GPU-…]")
+        refuse_value(setting, "a count, or a list of different indices or UUIDs", "write 4, [0, 2] or [GPU-…]")
     return tuple(items)
 
 
-def _interface(reader: Reader) -> str | None:
+def _interface(reader: VariableReader) -> str | None:
     setting = reader.get("clusterddp_interface")
     if setting is None:
         return None
     if not isinstance(setting.value, str) or not re.fullmatch(r"[\w.:@][\w.:@-]{0,14}", setting.value):
-        refuse(setting, "a network interface's name", "take it from 'ip -br link' on the host")
+        refuse_value(setting, "a network interface's name", "take it from 'ip -br link' on the host")
     return setting.value
 
 
-def _ports(reader: Reader) -> tuple[int, int]:
+def _ports(reader: VariableReader) -> tuple[int, int]:
     setting = reader.get("clusterddp_ports")
     if setting is None:
         return DEFAULT_PORTS
     parts = setting.value.split("-") if isinstance(setting.value, str) else setting.value
     ports = (
-        [whole(part.strip() if isinstance(part, str) else part) for part in parts] if isinstance(parts, list) else []
+        [whole_number(part.strip() if isinstance(part, str) else part) for part in parts]
+        if isinstance(parts, list)
+        else []
     )
     first, last = (ports[0] or 0, ports[1] or 0) if len(ports) == 2 else (0, 0)
     if not 1 <= first <= last <= 65535:
-        refuse(setting, "a first and a last port", "write 29400-29499 or [29400, 29499]")
+        refuse_value(setting, "a first and a last port", "write 29400-29499 or [29400, 29499]")
     return first, last
 
 
-def _folder(reader: Reader, name: str) -> str | None:
+def _folder(reader: VariableReader, name: str) -> str | None:
     text, setting = reader.line(name), reader.get(name)
     if text is None or setting is None:
         return None
     plain = text.rstrip("/")
     if not text.startswith(("/", "~/")) or plain in {"", "~"} or "$" in text or ".." in text.split("/"):
-        refuse(setting, "a folder below / or ~/, without $ and ..", "write it as /scratch/me/run or ~/run")
+        refuse_value(setting, "a folder below / or ~/, without $ and ..", "write it as /scratch/me/run or ~/run")
     return plain
 
 
-def _slurm(reader: Reader) -> dict[str, Any]:
+def _slurm(reader: VariableReader) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key in ("partition", "account", "time"):
-        value = reader.line(f"{names.PREFIX}slurm_{key}")
+        value = reader.line(f"{variable_names.PREFIX}slurm_{key}")
         if value is not None:
             found[key] = value
-    extra = reader.lines(f"{names.PREFIX}slurm_extra")
+    extra = reader.shell_lines(f"{variable_names.PREFIX}slurm_extra")
     return {**found, "extra": extra} if extra else found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory import names
+from clusterddp.inventory import variable_names
 from clusterddp.inventory.yamlfile import Marked, read
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class VarsFiles:
             return {}
         if not isinstance(document.data, Marked):
             raise InventoryError("must hold a mapping of variables", where=f"{path}:1", remedy="write 'name: value'")
-        return names.settings(document.data)
+        return variable_names.settings(document.data)
 
 
 def duplicate_notices(duplicates: tuple[tuple[str, object, int], ...]) -> Iterator[str]:

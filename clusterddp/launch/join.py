@@ -90,7 +90,7 @@ def _check_reach(plan: NodePlan, network: Mapping[str, tuple[str, str]]) -> None
 
 def _same_code(hosts: Sequence[Host], project: Project, record: Mapping[str, Any]) -> dict[str, str]:
     if not record["code"]:  # --no-sync in a folder that no sync has filled
-        return {host.name: host.workdir for host in push.look(hosts, workdir=project.workdir)}
+        return {host.name: host.workdir for host in push.workdirs_as_they_are(hosts, workdir=project.workdir)}
     tree = scan(project, None)
     result = push.sync(hosts, tree, workdir=project.workdir, subfolder=project.subfolder)
     if result.digest != record["code"]:

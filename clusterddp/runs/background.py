@@ -1,6 +1,6 @@
-"""A call repeated for each of several hosts while a block runs, beside everything else: a thread a host.
+"""A call repeated in the background for each of several hosts, a thread a host, while a ``with`` block runs.
 
-Neither a paused terminal nor another host that is out of reach holds a host's turn back.
+Neither a paused terminal nor another unreachable host delays a host's call.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def repeated(hosts: Iterable[str], turn: Callable[[str, threading.Event], bool], *, every: float) -> Iterator[None]:
-    """While the block runs, call ``turn(host, over)`` every so many seconds, until it returns False.
+def repeated_on_hosts(
+    hosts: Iterable[str], call: Callable[[str, threading.Event], bool], *, every: float
+) -> Iterator[None]:
+    """While the block runs, call ``call(host, over)`` every ``every`` s for each host, until it returns False.
 
     Args:
         hosts: One thread each.
-        turn: One call; ``over`` is set when the block has ended. Its return says whether there is another.
+        call: ``over`` is set when the block has ended.
         every: Seconds before each call.
     """
     over = threading.Event()
 
     def repeat(host: str) -> None:
-        while not over.wait(every) and turn(host, over):
+        while not over.wait(every) and call(host, over):
             pass
 
     for host in hosts:

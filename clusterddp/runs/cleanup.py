@@ -1,4 +1,4 @@
-"""What ``down`` leaves of a project on its hosts, and what is found there that nobody looks after.
+"""``down``'s cleaning of hosts, and finding processes of runs that have no supervisor.
 
 Not here: stopping runs (runs/run.py), what may be removed (remote/cleanup/uninstall.py).
 """
@@ -60,7 +60,7 @@ class Orphans:
 def clean(
     entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: str | None, *, purge: bool
 ) -> list[Cleaned]:
-    """Remove what is old, or with ``purge`` all ended runs of the project, on every host."""
+    """Remove old spools and helpers, or with ``purge`` all ended runs of the project, on every host."""
 
     def one(entry: HostEntry) -> Cleaned:
         args = {"hosts": [entry.name], "project": project, "purge": purge}
@@ -74,7 +74,7 @@ def clean(
 
 
 def orphans(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> list[Outcome[list[Orphans]]]:
-    """What ended or lost runs have left running, host by host."""
+    """The processes that ended or lost runs have left, host by host."""
 
     def one(entry: HostEntry) -> list[Orphans]:
         told = host(entry).call("orphans", {"hosts": [entry.name]})

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from clusterddp.runs.view import RunView
 
 LOST_AFTER = 30.0  # seconds a host is still looked for when all others have ended
-GATHERED = 5.0  # seconds for all hosts of another attempt to begin their parts
-SETTLE = 30.0  # seconds for the hosts' exit records after their logs have ended
+GATHER_LIMIT = 5.0  # seconds for all hosts of another attempt to begin their parts
+SETTLE_LIMIT = 30.0  # seconds for the hosts' exit records after their logs have ended
 
 
 class Follower:
@@ -57,7 +57,7 @@ class Follower:
         When another attempt follows, on to that.
         """
         while True:
-            stream, hosts = self.run.tail(self.selection), self.run.selected(self.selection)
+            stream, hosts = self.run.tail(self.selection), self.run.selected_hosts(self.selection)
             self._wanted, self._broken = set(hosts), set()
             self._alone_since = None
             with Merge(hosts, stream, follow=self.selection.follow, retry=self._retry) as self._merge:
@@ -67,7 +67,7 @@ class Follower:
                     self.show(events)
             if not self.selection.follow:
                 return None
-            view = self._ended()
+            view = self._wait_for_end()
             if view.attempt == self.run.attempt:
                 return view.verdict()
             self.selection = replace(self.selection, start={}, tail=None)
@@ -75,7 +75,7 @@ class Follower:
             self.notify(f"attempt {view.attempt} on {', '.join(view.record['hosts'])}")
 
     def _retry(self, attempt: int, error: ClusterddpError) -> float | None:
-        """Look for lost hosts for ever while others live, or none has ended; for a while when the others have ended."""
+        """Seconds until a broken stream is opened again, None for never: without end while any other host lives."""
         if not self.selection.follow:
             return brief_backoff(attempt, error)
         if isinstance(error, HostError):
@@ -84,41 +84,41 @@ class Follower:
             return None
         ended = self._merge.ended if self._merge else {}
         if ended and self._wanted <= set(ended) | self._broken:
-            if any(_missed(record, error.host) for record in ended.values()):
+            if any(_missed_host(record, error.host) for record in ended.values()):
                 return None
             self._alone_since = self._alone_since or time.monotonic()
             if time.monotonic() - self._alone_since > LOST_AFTER:
                 return None
         return backoff(attempt, error)
 
-    def _ended(self) -> RunView:
-        """The hosts' logs have ended; their exit records are there, or come at once, or another attempt does.
+    def _wait_for_end(self) -> RunView:
+        """Wait, after the logs have ended, for the hosts' exit records or for another attempt.
 
-        Until it is clear which, hosts that have not told us their end are left alone: they may not answer at all.
+        Until then, hosts that have not reported their end are not asked: they may not answer at all.
         """
-        deadline = time.monotonic() + SETTLE
+        deadline = time.monotonic() + SETTLE_LIMIT
         ended = set(self._merge.ended) if self._merge else set()
         asked, began = set(ended), None
         while True:
             late = time.monotonic() > deadline
-            view = self._look(asked, patient=not late)
+            view = self._view(asked, patient=not late)
             if view and view.attempt > self.run.attempt:
                 if not asked >= set(view.record["hosts"]):
                     asked = set(view.record["hosts"])  # a spare among them has not been asked yet
                     continue
                 began = began or time.monotonic()
-                if all(self.run.at(view).spools.values()) or time.monotonic() - began > GATHERED:
+                if all(self.run.at(view).spools.values()) or time.monotonic() - began > GATHER_LIMIT:
                     return view  # who is not there yet, or does not answer, is looked for while the others are shown
             if view and not view.live:
-                view = self._look(None, patient=not late)
+                view = self._view(None, patient=not late)
             if view and not view.live and (late or not ended & set(view.silent)):
                 return view  # who has told us its end and is silent now answers again, or it is lost after all
             if view and late and view.state() != "queued" and self.selection.hosts is None:
                 return view
             time.sleep(0.1)
 
-    def _look(self, hosts: set[str] | None, *, patient: bool) -> RunView | None:
-        """The run as its hosts, or these, tell it; while we are patient None when none of them answers."""
+    def _view(self, hosts: set[str] | None, *, patient: bool) -> RunView | None:
+        """The run as its hosts, or these, tell it; with ``patient`` None instead of an error when none answers."""
         try:
             return self.run.view(hosts)
         except ClusterddpError:
@@ -127,7 +127,7 @@ class Follower:
             return None
 
 
-def _missed(record: Mapping[str, Any] | None, host: str) -> bool:
-    """Whether a node has ended its part because that host was out of its reach too."""
+def _missed_host(record: Mapping[str, Any] | None, host: str) -> bool:
+    """Whether a node's exit record says that it ended because it lost contact with that host."""
     reason = str(record.get("reason")) if record and record.get("ours") else ""
     return " lost" in reason and host in re.findall(r"[^\s,]+", reason)

@@ -1,4 +1,4 @@
-"""Hosts that did not answer when an elastic run began join it once they do, while a terminal follows it.
+"""Letting hosts that did not answer at an elastic run's start join it later, while a terminal follows the run.
 
 Not here: how a host joins (launch/join.py).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.errors import ClusterddpError, UnreachableError
-from clusterddp.runs.background import repeated
+from clusterddp.runs.background import repeated_on_hosts
 
 if TYPE_CHECKING:
     import contextlib
@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 
     from clusterddp.runs.run import Run
 
-LOOK = 20.0  # seconds between two attempts to reach them
+INTERVAL = 20.0  # seconds between two attempts to reach them
 
 
-class Joins(Protocol):
-    """What is needed of a Cluster."""
+class CanJoin(Protocol):
+    """The part of ``Cluster`` that is used here."""
 
     def join(self, run: Run, hosts: Sequence[str]) -> Any:
         """Let hosts take part in a live run."""
 
 
-def awaited(cluster: Joins, run: Run, notify: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
-    """While the block runs, look for the hosts that were left out at the run's start, and let them join."""
+def joining_late_hosts(
+    cluster: CanJoin, run: Run, notify: Callable[[str], None]
+) -> contextlib.AbstractContextManager[None]:
+    """While the block runs, try every ``INTERVAL`` s to join each host that was left out at the run's start."""
 
-    def look(host: str, over: threading.Event) -> bool:
+    def try_to_join(host: str, over: threading.Event) -> bool:
         try:
             cluster.join(run, [host])
         except UnreachableError:
@@ -42,4 +44,4 @@ def awaited(cluster: Joins, run: Run, notify: Callable[[str], None]) -> contextl
         notify(f"{host} joins; `clusterddp logs --follow {run.id}` shows its lines")
         return False
 
-    return repeated(run.record.get("left_out", ()), look, every=LOOK)
+    return repeated_on_hosts(run.record.get("left_out", ()), try_to_join, every=INTERVAL)

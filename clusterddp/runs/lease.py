@@ -10,7 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError
-from clusterddp.runs.background import repeated
+from clusterddp.runs.background import repeated_on_hosts
 
 if TYPE_CHECKING:
     import threading
@@ -21,7 +21,7 @@ RENEWAL = 10.0  # seconds between two renewals
 ANSWER = 20.0  # seconds for a host to take one
 
 
-def renewed(run: Run) -> contextlib.AbstractContextManager[None]:
+def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
     """While the block runs, renew the run's lease; nothing for a run that outlives its terminal."""
 
     def renew(host: str, _: threading.Event) -> bool:
@@ -29,4 +29,4 @@ def renewed(run: Run) -> contextlib.AbstractContextManager[None]:
             run.cluster.host(host).call("renew", {"run": run.id, "host": host}, timeout=ANSWER)
         return True
 
-    return repeated(run.spools if run.record.get("on_disconnect") == "stop" else (), renew, every=RENEWAL)
+    return repeated_on_hosts(run.spools if run.record.get("on_disconnect") == "stop" else (), renew, every=RENEWAL)

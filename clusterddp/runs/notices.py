@@ -1,4 +1,4 @@
-"""What a user must know of a run besides its verdict: output that is missing, what the hosts wait for. Pure."""
+"""Notices beside a run's verdict: output that is missing, why no other attempt follows. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NEXT = "attempt "  # begins what an exit record says where another attempt foll
 
 
 def following_notices(nodes: Sequence[Mapping[str, Any]], *, live: bool) -> list[str]:
-    """Why no other attempt follows the nodes' one; or, while it lives, that nobody can decide on one.
+    """Why no other attempt follows; or, while the attempt lives, that no majority of hosts can decide on one.
 
     Args:
         nodes: The nodes of the last attempt, as their hosts tell them.

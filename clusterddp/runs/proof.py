@@ -1,4 +1,4 @@
-"""What a host answered to a stop: nothing is left, or who is, or that it may not look."""
+"""The answer of a host to a stop: which processes it ended, which survive, what it could not look at."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Proof:
         return not (self.survivors or self.unknown or self.error)
 
     @property
-    def words(self) -> str:
-        """The same in one line."""
+    def summary(self) -> str:
+        """The proof in one line for the user."""
         if self.error:
             return self.error
         ended = self.found - len(self.survivors)

@@ -12,8 +12,8 @@ from clusterddp.errors import RunError, UnreachableError
 from clusterddp.hosts.fanout import Outcome, T, each, values
 from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, checked, lines
 from clusterddp.runs import signals, stacks
-from clusterddp.runs import view as runs
 from clusterddp.runs.proof import Proof, Survivor
+from clusterddp.runs.view import RunView, views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -29,8 +29,8 @@ GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped
 STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
 
 
-class Hosts(Protocol):
-    """What a run needs of its Cluster."""
+class RunHosts(Protocol):
+    """The part of ``Cluster`` that a Run uses."""
 
     inventory: Inventory
     notify: Callable[[str], None]
@@ -42,8 +42,8 @@ class Hosts(Protocol):
         """The run's nodes as the hosts tell them, and the hosts that do not answer."""
 
 
-def spools_now(view: runs.RunView, inventory: Inventory) -> dict[str, str]:
-    """The last attempt's folder on each host; empty for one that did not answer, or that is only starting its part."""
+def current_spools(view: RunView, inventory: Inventory) -> dict[str, str]:
+    """The last attempt's spool path by host; empty for a host that did not answer or is still starting."""
     starting = {entry.name for entry in inventory.hosts} & set(view.record.get("hosts", ())) if view.live else set()
     return view.current | dict.fromkeys(sorted(starting - view.current.keys()), "")
 
@@ -61,7 +61,7 @@ class Run:
         attempts: Every attempt's spools; empty for a run that has just been started.
     """
 
-    cluster: Hosts
+    cluster: RunHosts
     id: str
     attempt: int
     spools: Mapping[str, str]
@@ -86,12 +86,12 @@ class Run:
         earlier = (name for spools in self.attempts.values() for name in spools)
         return {*self.spools, *earlier, *self.record.get("hosts", ()), *self.record.get("spares", ())}
 
-    def at(self, view: runs.RunView) -> Run:
+    def at(self, view: RunView) -> Run:
         """The same run as of the last attempt of a view."""
-        spools = spools_now(view, self.cluster.inventory)
+        spools = current_spools(view, self.cluster.inventory)
         return replace(self, attempt=view.attempt, spools=spools, attempts=view.spools)
 
-    def view(self, hosts: Container[str] | None = None) -> runs.RunView:
+    def view(self, hosts: Container[str] | None = None) -> RunView:
         """The run as its hosts, or these of them, tell it now.
 
         Raises:
@@ -99,7 +99,7 @@ class Run:
             HostError, HostsError: none of its hosts answers.
         """
         nodes, silent = self.cluster.gather(self.id, hosts or self.hosts)
-        for view in runs.views(nodes, silent):
+        for view in views(nodes, silent):
             if view.run == self.id:
                 return view
         raise RunError(f"run {self.id} is on no host that answers")
@@ -116,7 +116,7 @@ class Run:
 
         def ask(entry: HostEntry) -> list[WorkerStack]:
             told = self.cluster.host(entry.name).call("stacks", {"spool": self.spools[entry.name]})
-            return stacks.read(entry.name, told)
+            return stacks.parse_stacks(entry.name, told)
 
         outcomes = self._each_spool(ask)
         for outcome in outcomes:
@@ -160,11 +160,11 @@ class Run:
         """
         chosen = replace(selection or Selection(), follow=follow, timed=True)
         with Merge(
-            self.selected(chosen), self.tail(chosen), follow=follow, retry=backoff if follow else brief_backoff
+            self.selected_hosts(chosen), self.tail(chosen), follow=follow, retry=backoff if follow else brief_backoff
         ) as merge:
             yield from lines(merge)
 
-    def selected(self, selection: Selection) -> list[str]:
+    def selected_hosts(self, selection: Selection) -> list[str]:
         """The hosts whose streams a selection asks for."""
         return [name for name in self.spools if selection.hosts is None or name in selection.hosts]
 
@@ -173,13 +173,13 @@ class Run:
 
         def stream(host: str, at: Position) -> Iterator[Frame]:
             opened = self.cluster.host(host)
-            spool = self.spools[host] or self._look_up(host)
+            spool = self.spools[host] or self._find_spool(host)
             frames = opened.stream("tail", selection.args(spool, selection.resume_position(host, at)))
             return checked(frames, host, self.id, self.attempt)
 
         return stream
 
-    def _look_up(self, host: str) -> str:
+    def _find_spool(self, host: str) -> str:
         """The spool on a host that did not answer when the run was looked for."""
         nodes, silent = self.cluster.gather(self.id, {host})
         found = [node["spool"] for node in nodes if node["attempt"] == self.attempt]

@@ -1,4 +1,4 @@
-"""Where the workers of a run are: stacks as the hosts tell them, read, and grouped by equal ones. Pure.
+"""The workers' Python stacks: parsing what the hosts send, and grouping workers with equal stacks. Pure.
 
 Not here: how a host finds them out (remote/processes/stacks.py), drawing them (cli/tables.py).
 """
@@ -27,7 +27,7 @@ _STATES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Frame:
+class StackFrame:
     """One call: file, line (0 where it is unknown), function."""
 
     file: str
@@ -45,7 +45,7 @@ class Frame:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerStack:
-    """One worker: its main thread's frames, the outermost first, and its other threads'; none, and why not."""
+    """One worker: the frames of its main thread, outermost first, and of its other threads; or ``why`` it has none."""
 
     rank: int
     host: str
@@ -55,12 +55,12 @@ class WorkerStack:
     wchan: str
     source: str
     why: str
-    frames: tuple[Frame, ...]
-    threads: tuple[tuple[Frame, ...], ...]
+    frames: tuple[StackFrame, ...]
+    threads: tuple[tuple[StackFrame, ...], ...]
 
     @property
     def place(self) -> str:
-        """In a few words: the innermost frame of the user's own, or what keeps the worker."""
+        """The innermost frame of the user's own code, or the worker's kernel state."""
         if not self.frames:
             kept = f" in {self.wchan}" if self.wchan.strip("0") else ""
             return f"{self.why or 'no Python frame'}; {_STATES.get(self.state, self.state or 'gone')}{kept}"
@@ -77,8 +77,8 @@ class WorkerStack:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
-    """Workers that are at the same place."""
+class StackGroup:
+    """Workers with equal stacks."""
 
     workers: tuple[WorkerStack, ...]
 
@@ -90,8 +90,8 @@ class Group:
         return f"ranks {ranks}: {first.place}"
 
 
-def read(host: str, workers: Iterable[Mapping[str, Any]]) -> list[WorkerStack]:
-    """What a host's ``stacks`` operation told."""
+def parse_stacks(host: str, workers: Iterable[Mapping[str, Any]]) -> list[WorkerStack]:
+    """The workers' stacks from the answer of a host's ``stacks`` operation."""
     return [_worker(host, told) for told in workers]
 
 
@@ -113,10 +113,10 @@ def _worker(host: str, told: Mapping[str, Any]) -> WorkerStack:
     )
 
 
-def _faulthandler(text: str) -> list[tuple[Frame, ...]]:
+def _faulthandler(text: str) -> list[tuple[StackFrame, ...]]:
     """Every thread's frames, the main thread's last, as faulthandler prints them."""
-    threads: dict[str, list[Frame]] = {}
-    frames: list[Frame] = []
+    threads: dict[str, list[StackFrame]] = {}
+    frames: list[StackFrame] = []
     for line in text.splitlines():
         begun, frame = _THREAD.match(line), _FRAME.match(line)
         if begun:
@@ -125,11 +125,11 @@ def _faulthandler(text: str) -> list[tuple[Frame, ...]]:
             frames = threads.setdefault(begun[1], [])
         elif frame:
             number = int(frame[2]) if frame[2].isdigit() else 0
-            frames.append(Frame(file=frame[1], line=number, function=frame[3]))
+            frames.append(StackFrame(file=frame[1], line=number, function=frame[3]))
     return [tuple(reversed(frames)) for frames in threads.values()]
 
 
-def _py_spy(text: str) -> list[tuple[Frame, ...]]:
+def _py_spy(text: str) -> list[tuple[StackFrame, ...]]:
     """The same from py-spy's JSON."""
     try:
         told = json.loads(text)
@@ -138,19 +138,19 @@ def _py_spy(text: str) -> list[tuple[Frame, ...]]:
     told.sort(key=lambda thread: thread.get("os_thread_id") == thread.get("pid"))  # the main thread's are equal
     return [
         tuple(
-            Frame(file=str(frame["filename"]), line=int(frame["line"]), function=str(frame["name"]))
+            StackFrame(file=str(frame["filename"]), line=int(frame["line"]), function=str(frame["name"]))
             for frame in reversed(thread["frames"])
         )
         for thread in told
     ]
 
 
-def groups(stacks: Sequence[WorkerStack]) -> list[Group]:
+def groups(stacks: Sequence[WorkerStack]) -> list[StackGroup]:
     """Workers with equal stacks together, the largest group first."""
     found: dict[Any, list[WorkerStack]] = {}
     for stack in sorted(stacks, key=lambda stack: stack.rank):
         found.setdefault(stack.frames or (stack.host, stack.place), []).append(stack)
-    together = [Group(workers=tuple(workers)) for workers in found.values()]
+    together = [StackGroup(workers=tuple(workers)) for workers in found.values()]
     return sorted(together, key=lambda group: (-len(group.workers), group.workers[0].rank))
 
 
@@ -165,5 +165,5 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
     return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
-def _frame_json(frame: Frame) -> dict[str, Any]:
+def _frame_json(frame: StackFrame) -> dict[str, Any]:
     return {"file": frame.file, "line": frame.line, "function": frame.function}

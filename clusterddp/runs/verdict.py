@@ -13,8 +13,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, EXIT_TIME_LIMIT
-from clusterddp.remote.shared import failures as causes
-from clusterddp.remote.shared.failures import ENDED, FAIL_FAST_REASON, LEASE, LOST_PEER, OWN, TIME_LIMIT
+from clusterddp.remote.shared.failures import (
+    ENDED,
+    FAIL_FAST_REASON,
+    LEASE,
+    LOST_PEER,
+    OWN,
+    TIME_LIMIT,
+    WORKER_FAILED,
+    FailedWorker,
+    agent_said,
+    last_error_line,
+    recovered_failures,
+    signal_name,
+    worker_failures,
+)
 from clusterddp.runs import known_messages
 
 if TYPE_CHECKING:
@@ -36,7 +49,7 @@ _WHY_LOST = {  # of one host, of several
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """One worker's failure: what class it is, when by the operator's clock, and what is known of it (causes.py)."""
+    """A ``FailedWorker`` with its host, attempt, and time by the operator's clock."""
 
     kind: int
     cause: str
@@ -69,7 +82,7 @@ class Failure:
             "time": round(self.time_ns / 1e9, 6),
             "time_error_ms": round(self.error_ns / 1e6, 3),
             "exit_code": self.exit_code,
-            "signal": None if self.signal is None else causes.signal_name(self.signal),
+            "signal": None if self.signal is None else signal_name(self.signal),
             "message": self.text,
             "place": self.place or None,
         }
@@ -106,7 +119,7 @@ def judge(nodes: Sequence[Mapping[str, Any]], unreachable: Iterable[str] = ()) -
     """
     silent = sorted(unreachable)
     lost = _lost(nodes, silent)
-    missed = _gone_on_without(nodes, silent)
+    missed = _continued_without(nodes, silent)
     if missed:
         return Verdict(state="succeeded", exit_code=0, line="succeeded", notices=(lost or missed,))
     stopped = [node["exit"] for node in nodes if node["exit"] and node["exit"]["state"] == "stopped"]
@@ -126,7 +139,7 @@ def judge(nodes: Sequence[Mapping[str, Any]], unreachable: Iterable[str] = ()) -
     return _without_worker(nodes, failures, stopped)
 
 
-def _gone_on_without(nodes: Sequence[Mapping[str, Any]], silent: Sequence[str]) -> str:
+def _continued_without(nodes: Sequence[Mapping[str, Any]], silent: Sequence[str]) -> str:
     """Which hosts an elastic run did without until its good end; empty if it had no such end, or all had it."""
     good = [node for node in nodes if node["exit"] and node["exit"]["state"] == "succeeded"]
     took_part = [node for node in good if node["exit"].get("agent_exit") is not None]  # a spare did not
@@ -182,15 +195,15 @@ def _without_worker(
             return _stopped(stopped)
         return Verdict(state="lost", exit_code=EXIT_NOT_THE_SCRIPT, line="the run ended without a record")
     node = min(failed, key=lambda node: int(node["exit"]["ended"]) - node["clock_offset_ns"])
-    agent_log = causes.agent_said(node)
+    agent_log = agent_said(node)
     number = int(node["exit"].get("agent_exit") or 0) - 128
     if number > 0:
-        line = f"torchrun on {node['host']} was killed by {causes.signal_name(number)}"
-    elif failures and (not agent_log or causes.WORKER_FAILED in agent_log):  # somebody else ended a worker
+        line = f"torchrun on {node['host']} was killed by {signal_name(number)}"
+    elif failures and (not agent_log or WORKER_FAILED in agent_log):  # somebody else ended a worker
         return _blamed(failures, failures, nodes)
     else:
         when = "" if failures else " before any worker did"
-        line = f"torchrun failed on {node['host']}{when}: {causes.last_error_line(agent_log) or node['exit']['reason']}"
+        line = f"torchrun failed on {node['host']}{when}: {last_error_line(agent_log) or node['exit']['reason']}"
     remedy = _remedy(line, agent_log)
     return Verdict(state="failed", exit_code=EXIT_NOT_THE_SCRIPT, line=line, failures=tuple(failures), remedy=remedy)
 
@@ -218,20 +231,20 @@ def recovered(nodes: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str,
         nodes: The nodes of the last attempt.
         earlier: Those of the attempts before.
     """
-    found = [(one, node) for node in (*earlier, *nodes) for one in causes.recovered(node)]
-    found += [(one, node) for node in earlier for one in causes.failures(node) if one.kind != ENDED]
+    found = [(one, node) for node in (*earlier, *nodes) for one in recovered_failures(node)]
+    found += [(one, node) for node in earlier for one in worker_failures(node) if one.kind != ENDED]
     failures = [replace(_by_operators_clock(one, node), recovered=True) for one, node in found]
     return sorted(failures, key=lambda failure: failure.time_ns)
 
 
 def _failures(node: Mapping[str, Any], ended_at: int | None) -> Iterable[Failure]:
     """The failed workers of the node's last start."""
-    for one in causes.failures(node):
+    for one in worker_failures(node):
         failure = _by_operators_clock(one, node)
         yield replace(failure, kind=ENDED) if _after(failure, ended_at) else failure
 
 
-def _by_operators_clock(one: causes.Failure, node: Mapping[str, Any]) -> Failure:
+def _by_operators_clock(one: FailedWorker, node: Mapping[str, Any]) -> Failure:
     values = dict(one._asdict(), time_ns=one.time_ns - node["clock_offset_ns"])
     error_ns = int(node.get("clock_error_ns") or 0)
     return Failure(host=node["host"], attempt=int(node["attempt"]), error_ns=error_ns, **values)
@@ -244,14 +257,14 @@ def _after(failure: Failure, ended_at: int | None) -> bool:
     return failure.time_ns + (failure.error_ns if failure.kind == LOST_PEER else 0) >= ended_at
 
 
-def _doubt(one: Failure, other: Failure) -> int:
+def _clock_error(one: Failure, other: Failure) -> int:
     """By how much the clocks of two failures may differ (ns); on one host they are one clock."""
     return 0 if one.host == other.host else one.error_ns + other.error_ns
 
 
 def _line(own: Sequence[Failure], failures: Sequence[Failure], nodes: Sequence[Mapping[str, Any]]) -> str:
     first, *others = own
-    rivals = [f for f in others if f.kind == first.kind and f.time_ns - first.time_ns <= _doubt(first, f)]
+    rivals = [f for f in others if f.kind == first.kind and f.time_ns - first.time_ns <= _clock_error(first, f)]
     perhaps = f" (or rank {rivals[0].rank})" if rivals else ""
     more = len(failures) - 1
     rest = f"; {more} other{'s' if more > 1 else ''} stopped" if more else ""

@@ -1,4 +1,4 @@
-"""What the hosts' spools say of runs, put together: which run is meant, its state, its status as JSON. Pure.
+"""Runs as their hosts' spools tell them: choosing the run a command means, its state, its status as JSON. Pure.
 
 Not here: asking the hosts (api.py), who failed first (runs/verdict.py).
 """
@@ -166,10 +166,10 @@ def views(nodes: Iterable[Mapping[str, Any]], unreachable: Sequence[str] = ()) -
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Owner:
-    """Who asks: user@machine, and the project he is in.
+class Requester:
+    """Who gives a command: ``user@machine``, and the id of the project it is given in.
 
-    A run is his if he started it, or if it is the project's: the same person at another machine, or a colleague who
+    They own a run that they started or that is the project's: the same person at another machine, or a colleague who
     shares the project's id, may end it by its name. Any other's run on the same account takes its full id.
     """
 
@@ -177,16 +177,16 @@ class Owner:
     project: str | None
 
     def owns(self, view: RunView) -> bool:
-        """Whether the run is his."""
+        """Whether they own the run."""
         record = view.record
         return record.get("operator") == self.operator or self.shares_project(view)
 
     def shares_project(self, view: RunView) -> bool:
-        """Whether the run is of the project he is in."""
+        """Whether the run is of their project."""
         return self.project is not None and view.record.get("project") == self.project
 
 
-def choose(found: Sequence[RunView], reference: str | None, *, to_end_by: Owner | None = None) -> RunView:
+def choose(found: Sequence[RunView], reference: str | None, *, to_end_by: Requester | None = None) -> RunView:
     """The run that ``reference`` means: an id, a unique prefix of one, or a name (its newest).
 
     Without a reference: the only live run; else, for reading, the last one.
@@ -194,7 +194,7 @@ def choose(found: Sequence[RunView], reference: str | None, *, to_end_by: Owner 
     Args:
         found: All runs, oldest first.
         reference: What the user wrote.
-        to_end_by: Who wants to end it; his own runs are meant then, unless the full id says another. None: reading.
+        to_end_by: Who wants to end it: their own runs are meant then, unless the full id names another. None: reading.
 
     Raises:
         RunError: none is meant, or several.

@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import SyncError, UsageError
 from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.manifest import Entry, as_text, on_disk
-from clusterddp.sync import git as gitfiles
-from clusterddp.sync.hash_cache import HASHES, Hashes
+from clusterddp.sync import git
+from clusterddp.sync.hash_cache import FILE_NAME, HashCache
+from clusterddp.text.folding import few
+from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ class Tree:
         reasons: dict[str, list[str]] = {}
         for item in self.skipped:
             reasons.setdefault(item.reason, []).append(shown(item.path))
-        return tuple(f"not synced, {reason}: {_listed(paths)}" for reason, paths in reasons.items())
+        return tuple(f"not synced, {reason}: {few(paths, 5)}" for reason, paths in reasons.items())
 
 
 def scan(project: Project, limit: int | None = None) -> Tree:
@@ -93,7 +95,7 @@ def scan(project: Project, limit: int | None = None) -> Tree:
     """
     root = on_disk(as_text(os.fsencode(project.root)))
     _refuse_home(root)
-    listed = gitfiles.listed(root)
+    listed = git.list_files(root)
     names = _walk(root, b"") if listed is None else iter(listed)
     found = _look(root, _without_environments(names, root))
     _refuse_large(found, MAX_BYTES if limit is None else limit, MAX_FILES if limit is None else None)
@@ -105,18 +107,8 @@ def scan(project: Project, limit: int | None = None) -> Tree:
         digest=manifest.digest(entries),
         size=sum(entry.size for entry in entries),
         skipped=tuple(skipped),
-        git=None if listed is None else gitfiles.state(root),
+        git=None if listed is None else git.commit_and_dirty(root),
     )
-
-
-def shown(path: str) -> str:
-    """A path for a message: bytes that are no UTF-8, and control characters, escaped."""
-    return "".join(c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in on_disk(c)) for c in path)
-
-
-def _listed(paths: list[str]) -> str:
-    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-    return ", ".join(paths[:5]) + more
 
 
 def _refuse_home(root: bytes) -> None:
@@ -218,7 +210,7 @@ def _by_folder(weights: dict[bytes, int], total: int) -> list[tuple[str, int]]:
 def _entries(
     project: Project, root: bytes, found: dict[bytes, os.stat_result], skipped: list[Skipped]
 ) -> Iterator[Entry]:
-    known = Hashes(project.folder)
+    known = HashCache(project.folder)
     real_root = os.path.realpath(root)
     for name, info in found.items():
         path = as_text(name)
@@ -242,7 +234,7 @@ def _entries(
             skipped.append(Skipped(path=path, reason=reason))
     if project.folder.is_dir() and known.changed:
         with contextlib.suppress(UsageError):  # a project that cannot be written is hashed anew each time
-            project.write(HASHES, known.encoded())
+            project.write(FILE_NAME, known.encoded())
 
 
 def _link_target(root: bytes, real_root: bytes, name: bytes) -> str | None:

@@ -1,4 +1,4 @@
-"""What git says about a project: its files, its commit.
+"""The project's files and commit, by git.
 
 Not here: which of the files are synced (sync/files.py).
 """
@@ -14,7 +14,7 @@ import subprocess
 from clusterddp.errors import SyncError
 
 
-def listed(root: bytes) -> list[bytes] | None:
+def list_files(root: bytes) -> list[bytes] | None:
     """The files git knows below ``root`` and the untracked ones it does not ignore; None outside git.
 
     Submodules and repositories inside are looked into. What was deleted may still be in the list.
@@ -30,7 +30,7 @@ def listed(root: bytes) -> list[bytes] | None:
     return list(names)
 
 
-def state(root: bytes) -> dict[str, str | bool | None]:
+def commit_and_dirty(root: bytes) -> dict[str, str | bool | None]:
     """``commit`` (None before the first) and ``dirty``."""
     head = _git(root, "rev-parse", "--verify", "--quiet", "HEAD")
     changes = _git(root, "status", "--porcelain", "-z", "--untracked-files=normal", "--", ".")

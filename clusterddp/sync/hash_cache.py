@@ -1,4 +1,4 @@
-"""Hashes of earlier scans, so that only changed files are read again.
+"""The hash cache: hashes of earlier scans, so that only changed files are read again.
 
 A hash is good while the file's size, times and inode are the same. Not here: which files (sync/files.py).
 """
@@ -17,11 +17,11 @@ from clusterddp.remote.shared.manifest import Stats, as_text, hash_file, stats_o
 if TYPE_CHECKING:
     from pathlib import Path
 
-HASHES = "hashes.json"
+FILE_NAME = "hashes.json"
 _FRESH = 2 * 10**9  # ns: a file this young may change again without its times telling
 
 
-class Hashes:
+class HashCache:
     """The hashes kept in a project's folder, and those of this scan."""
 
     def __init__(self, folder: Path) -> None:
@@ -29,18 +29,18 @@ class Hashes:
         self._kept: dict[str, tuple[Stats, str]] = {}
         self.read = 0  # files hashed anew
         try:
-            loaded = json.loads((folder / HASHES).read_bytes())
+            loaded = json.loads((folder / FILE_NAME).read_bytes())
         except (OSError, ValueError):
             loaded = {}
         self._old: dict[str, tuple[Stats, str]] = {path: (stats, content) for path, (stats, content) in loaded.items()}
 
     @property
     def changed(self) -> bool:
-        """Whether this scan has learned anything."""
+        """Whether this scan's hashes differ from the loaded ones."""
         return self._kept != self._old
 
     def encoded(self) -> bytes:
-        """What to keep for the next scan."""
+        """The file's bytes for the next scan."""
         return json.dumps(self._kept, separators=(",", ":")).encode()
 
     def get(self, root: bytes, name: bytes, info: os.stat_result) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Bring the project's files to hosts: the same manifest on each, proved by its digest.
+"""Syncing the project's files to hosts: the same manifest on each, proved by its digest.
 
 Two round trips at most: ask every host whether it has the digest already; send the others the manifest and
 the contents they lack, packed once for all hosts that lack the same. `unchanged` costs the first one only.
@@ -16,8 +16,8 @@ from clusterddp.errors import HostError, SyncError
 from clusterddp.hosts import fanout
 from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.manifest import Entry
-from clusterddp.sync.files import shown
-from clusterddp.sync.upload import Packs
+from clusterddp.sync.upload import Uploads
+from clusterddp.text.paths import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +30,8 @@ _TIMEOUT = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
-    """A host's own version of a file, where it is now. The same name: it stays, and is no longer synced."""
+class KeptFile:
+    """A file changed on a host, and the name it was kept as; the same name: it stays, and is no longer synced."""
 
     path: str
     kept_as: str
@@ -58,7 +58,7 @@ class HostSync:
     sent: int = 0
     sent_bytes: int = 0
     removed: int = 0
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptFile, ...] = ()
     notice: str = ""
 
 
@@ -104,8 +104,8 @@ def sync(hosts: Sequence[Host], tree: Tree, *, workdir: str, subfolder: str = ""
         waiting = [job for job in waiting if job.result is None]
         if not waiting:
             break
-        _settle_shared(waiting)
-        with contextlib.closing(Packs(tree)) as packs:
+        _share_siblings(waiting)
+        with contextlib.closing(Uploads(tree)) as packs:
             for turn in _turns(waiting):
                 fanout.values(fanout.each(turn, lambda job: job.send(packs)))
         waiting = [job for job in waiting if job.result is None]
@@ -124,8 +124,8 @@ def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str) -> tuple[HostSyn
     return tuple(fanout.values(fanout.each(jobs, _Job.preview)))
 
 
-def look(hosts: Sequence[Host], *, workdir: str) -> tuple[HostSync, ...]:
-    """Where the workdirs are and which code they hold, for a run without sync.
+def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str) -> tuple[HostSync, ...]:
+    """Each host's workdir and the digest of the code in it, for a run without sync.
 
     ``digest`` is empty where no sync put the code, or somebody changed it since.
 
@@ -142,7 +142,7 @@ def look(hosts: Sequence[Host], *, workdir: str) -> tuple[HostSync, ...]:
 
 
 class _Job:
-    """One host on its way to the tree."""
+    """The sync of one host."""
 
     def __init__(self, host: Host, tree: Tree, workdir: str, subfolder: str) -> None:
         self.name = host.name
@@ -156,7 +156,7 @@ class _Job:
         self.args: dict[str, Any] = {"workdir": workdir, "digest": tree.digest, "folders": folders, "aside": False}
 
     def ask(self) -> None:
-        """Learn what the host has; that may be everything."""
+        """Ask which files the host has; sets ``result`` if it has all."""
         answer = self._host.call("workdir_state", self.args)
         self.live, self.shared = bool(answer["live"]), answer["shared"]
         if answer["ready"]:
@@ -177,7 +177,7 @@ class _Job:
             name=self.name, workdir=self.workdir, digest="", sent=len(self.needs), sent_bytes=size, removed=self.gone
         )
 
-    def send(self, packs: Packs) -> None:
+    def send(self, packs: Uploads) -> None:
         """Send the manifest and what the host lacks."""
         pack = packs.get(self.needs, compress=self._host.entry.connection != "local")
         args = {**self.args, "manifest": pack.manifest_size, "encoding": pack.encoding}
@@ -191,7 +191,7 @@ class _Job:
             sent=answer["sent"],
             sent_bytes=sum(entry.size for entry in self.needs),
             removed=answer["removed"],
-            kept=tuple(Kept(path=path, kept_as=kept_as) for path, kept_as in answer["kept"]),
+            kept=tuple(KeptFile(path=path, kept_as=kept_as) for path, kept_as in answer["kept"]),
             notice=answer["notice"],
         )
 
@@ -200,8 +200,8 @@ def _lacks(there: Entry | None, entry: Entry) -> bool:
     return entry.kind == manifest.FILE and (there is None or (there.kind, there.content) != (entry.kind, entry.content))
 
 
-def _settle_shared(jobs: list[_Job]) -> None:
-    """Hosts that share a folder take the sibling together: none sees the others' live runs."""
+def _share_siblings(jobs: list[_Job]) -> None:
+    """Have hosts that share a folder all use the sibling if one of them has a live run there."""
     busy = {job.shared for job in jobs if job.live and job.shared}
     for job in jobs:
         if job.shared in busy and not job.live:
@@ -226,7 +226,7 @@ def _proved(host: HostSync, tree: Tree) -> HostSync:
     return host
 
 
-def _kept_line(kept: Kept) -> str:
+def _kept_line(kept: KeptFile) -> str:
     if kept.path == kept.kept_as:
         return f"{shown(kept.path)} was changed on the host and is no longer in the project: it stays there"
     return f"{shown(kept.path)} on the host was not the project's: kept as {shown(kept.kept_as)}"

@@ -17,7 +17,7 @@ from clusterddp.errors import SyncError
 from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.manifest import Entry, on_disk
 from clusterddp.remote.shared.sync_stream import PLAIN, ZLIB, heading
-from clusterddp.sync.files import shown
+from clusterddp.text.paths import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ _WORTH = 64 * 1024  # bytes below which nothing is gained
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pack:
+class Upload:
     """The data of one upload, in an unnamed file, read by many threads at once."""
 
     file: IO[bytes]
@@ -46,29 +46,29 @@ class Pack:
             yield os.pread(self.file.fileno(), min(_PIECE, self.size - start), start)
 
 
-class Packs:
-    """Packs by what they hold; each takes disk until ``close``."""
+class Uploads:
+    """Uploads by content, each made once; they take disk space until ``close``."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._manifest = manifest.encode(tree.entries)
-        self._packs: dict[tuple[tuple[Entry, ...], bool], Pack] = {}
+        self._packs: dict[tuple[tuple[Entry, ...], bool], Upload] = {}
         self._files: list[IO[bytes]] = []
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Give the disk back."""
+        """Remove the temporary files."""
         for file in self._files:
             file.close()
 
-    def get(self, needs: tuple[Entry, ...], *, compress: bool) -> Pack:
+    def get(self, needs: tuple[Entry, ...], *, compress: bool) -> Upload:
         """The pack of these contents; made at the first use."""
         with self._lock:
             if (needs, compress) not in self._packs:
                 self._packs[needs, compress] = self._make(needs, compress=compress)
             return self._packs[needs, compress]
 
-    def _make(self, needs: tuple[Entry, ...], *, compress: bool) -> Pack:
+    def _make(self, needs: tuple[Entry, ...], *, compress: bool) -> Upload:
         total = len(self._manifest) + sum(entry.size for entry in needs)
         deflate = zlib.compressobj(1) if compress and total > _WORTH and self._shrinks(needs) else None
         out = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it
@@ -81,7 +81,7 @@ class Packs:
         finally:
             self._files.append(out)
         encoding = ZLIB if deflate else PLAIN
-        return Pack(file=out, size=out.tell(), manifest_size=len(self._manifest), encoding=encoding)
+        return Upload(file=out, size=out.tell(), manifest_size=len(self._manifest), encoding=encoding)
 
     def _fill(self, out: IO[bytes], needs: tuple[Entry, ...], deflate: Any) -> None:
         for piece in self._plain(needs):

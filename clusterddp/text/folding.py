@@ -1,4 +1,4 @@
-"""Many words in few letters: ``gpu[00-31]``, ``a, b and 7 more``."""
+"""Short forms of lists: ``gpu[00-31]``, ``a, b and 7 more``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMBERED = re.compile(r"(.*?)(\d{1,9})(\D*)")
 
 
 def collapsed(names: Sequence[str]) -> str:
-    """The names in order, neighbours that differ by a number drawn together."""
+    """The names in order, consecutive numbered ones folded as ``gpu[00-31]``."""
     runs: list[list[str]] = []
     for name in names:
         if runs and _follows(runs[-1][-1], name):
@@ -22,9 +22,9 @@ def collapsed(names: Sequence[str]) -> str:
     return ", ".join(word for run in runs for word in _words(run))
 
 
-def few(words: Sequence[str], most: int) -> str:
-    """The first so many of some words, and how many more there are."""
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if words[most:] else "")
+def few(words: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first ``most`` words, and how many more there are."""
+    return separator.join(words[:most]) + (f" and {len(words) - most} more" if words[most:] else "")
 
 
 def _follows(before: str, name: str) -> bool:

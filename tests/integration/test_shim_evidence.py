@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote.shared.failures import ENDED, OUT_OF_MEMORY, OWN, SIGNAL, Failure, failures
+from clusterddp.remote.shared.failures import ENDED, OUT_OF_MEMORY, OWN, SIGNAL, FailedWorker, worker_failures
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor.status import evidence
 from tests.integration.memory_group import little_memory
@@ -37,10 +37,10 @@ def started(spool: ShimSpool, text: str = SLEEP) -> subprocess.Popen[bytes]:
     return process
 
 
-def failed(spool: ShimSpool) -> tuple[dict[str, Any], Failure]:
+def failed(spool: ShimSpool) -> tuple[dict[str, Any], FailedWorker]:
     """The event of the worker's end, and what is made of it."""
     event = spool.event("worker_exited")  # waited for
-    (failure,) = failures(evidence(Spool(str(spool.folder))))
+    (failure,) = worker_failures(evidence(Spool(str(spool.folder))))
     return event, failure
 
 

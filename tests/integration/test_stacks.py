@@ -16,7 +16,7 @@ import pytest
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.processes import stacks as remote_stacks
 from clusterddp.remote.system import procfs
-from clusterddp.runs.stacks import WorkerStack, read
+from clusterddp.runs.stacks import WorkerStack, parse_stacks
 from tests.integration.freezer import freeze, freezing, thaw
 from tests.integration.shim_spool import ShimSpool, make_spool, wait_for
 
@@ -75,7 +75,7 @@ def worker(spool: ShimSpool, text: str, *options: str) -> Iterator[tuple[subproc
 def ask(spool: ShimSpool, monkeypatch: pytest.MonkeyPatch, spy: str | None = None) -> WorkerStack:
     """The one worker's stacks, by py-spy at ``spy`` or without it."""
     monkeypatch.setattr(remote_stacks, "find_py_spy", lambda _python: spy)
-    (stack,) = read("here", remote_stacks.stacks(Request(0, {"spool": str(spool.folder)}, -1, -1)))
+    (stack,) = parse_stacks("here", remote_stacks.stacks(Request(0, {"spool": str(spool.folder)}, -1, -1)))
     return stack
 
 

@@ -13,7 +13,7 @@ from clusterddp.errors import HelperError
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry
-from clusterddp.sync.push import look, sync
+from clusterddp.sync.push import sync, workdirs_as_they_are
 from tests.unit.sync_help import content, tree_of, write
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def test_every_host_holds_the_project_and_edits_follow(hosts: list[Host], root: 
     result = sync(hosts, tree_of(root), workdir="~/unused")
     assert [(host.sent, host.removed) for host in result.hosts] == [(1, 1)] * 3
     assert content(work(hosts[1])) == {**content(root), "snapshot.pt": "epoch 1"}
-    assert [host.digest for host in look(hosts, workdir="~/unused")] == [tree_of(root).digest] * 3
+    assert [host.digest for host in workdirs_as_they_are(hosts, workdir="~/unused")] == [tree_of(root).digest] * 3
 
 
 def test_a_manifest_larger_than_any_frame_comes_through(hosts: list[Host], tmp_path: Path) -> None:

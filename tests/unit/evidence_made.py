@@ -11,7 +11,7 @@ from clusterddp.checks.needs import ELECTION, GPU_HEALTH, HEALTH, SHARED
 from clusterddp.facts import (
     Card,
     Cgroup,
-    Failure,
+    DialFailure,
     Folder,
     GpuHealth,
     Health,
@@ -98,7 +98,7 @@ def with_answers(host: Seen, answers: Mapping[Need[Any], Any]) -> Seen:
     return replace(host, answers={**host.answers, **made})
 
 
-def cluster(*changed: Seen, count: int = 3, failures: tuple[Failure, ...] = (), **fields: Any) -> Evidence:
+def cluster(*changed: Seen, count: int = 3, failures: tuple[DialFailure, ...] = (), **fields: Any) -> Evidence:
     """``count`` healthy hosts gpu01 …, some of them replaced."""
     names = [f"gpu{number:02}" for number in range(1, count + 1)]
     own = {one.name: one for one in changed}
@@ -120,8 +120,8 @@ def pairs(*names: str, changed: Mapping[tuple[str, str], Mapping[str, Any]] | No
     return tuple(Pair(source=way[0], target=way[1], **{**well, **(changed or {}).get(way, {})}) for way in ways)
 
 
-def failure(source: str, target: str, word: str = "timeout", *, ranged: bool) -> Failure:
-    return Failure(
+def failure(source: str, target: str, word: str = "timeout", *, ranged: bool) -> DialFailure:
+    return DialFailure(
         source=source, target=target, address=address(target), port=29400 if ranged else 40000, ranged=ranged, word=word
     )
 

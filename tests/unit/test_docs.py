@@ -16,7 +16,7 @@ import pytest
 from clusterddp.api import Cluster, Run
 from clusterddp.cli.main import COMMANDS, cli
 from clusterddp.inventory import built_in, load
-from clusterddp.inventory.names import OURS, USED
+from clusterddp.inventory.variable_names import OURS, USED
 from clusterddp.launch.options import RunOptions
 from clusterddp.logs import LogLine
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.facts import Facts, Failure
+    from clusterddp.facts import DialFailure, Facts
     from clusterddp.inventory import HostEntry
 
 CATEGORY = "Network"
@@ -127,12 +127,12 @@ def _ports(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _ways(
-    evidence: Evidence, failures: Sequence[Failure], all_failures: Sequence[Failure], ranges: Mapping[str, str]
+    evidence: Evidence, failures: Sequence[DialFailure], all_failures: Sequence[DialFailure], ranges: Mapping[str, str]
 ) -> Iterable[Finding]:
     """What the failures of some pairs mean: joined by the word and by the host that has a part in all of them."""
     judged = {seen.name for seen in evidence.hosts}
     ranged = {(one.source, one.target) for one in all_failures if one.ranged}
-    groups: dict[tuple[str, str], list[Failure]] = {}
+    groups: dict[tuple[str, str], list[DialFailure]] = {}
     for one in failures:
         if one.source in judged and one.target in judged:
             shut = "every port" if (one.source, one.target) in ranged else "ephemeral ports"
@@ -142,7 +142,7 @@ def _ways(
         yield Finding(verdict="fail", hosts=culprits(found), message=f"{listed(found)} on {where}: {meaning}", fix=rule)
 
 
-def listed(failures: Sequence[Failure]) -> str:
+def listed(failures: Sequence[DialFailure]) -> str:
     """The pairs of some failures, the first few of many."""
     return few([f"{one.source} → {one.target}" for one in failures], _MOST_PAIRS)
 
@@ -160,7 +160,7 @@ def _ranges(evidence: Evidence) -> str:
     return ", ".join("{}-{}".format(*one) for one in sorted(wanted))
 
 
-def culprits(failures: Sequence[Failure]) -> tuple[str, ...]:
+def culprits(failures: Sequence[DialFailure]) -> tuple[str, ...]:
     """The hosts that have a part in every failure; all of them where there is no such host."""
     common = set.intersection(*({one.source, one.target} for one in failures))
     involved = dict.fromkeys(host for one in failures for host in (one.target, one.source))

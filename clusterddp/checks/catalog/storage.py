@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.catalog.machine import identity
 from clusterddp.checks.model import Check, Finding, fail, for_each, unknown, warn
 from clusterddp.checks.needs import FACTS, HEALTH, SHARED
-from clusterddp.sync.files import shown
 from clusterddp.text.folding import few
+from clusterddp.text.paths import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

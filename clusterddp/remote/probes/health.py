@@ -15,7 +15,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from ..helper.request import Request
-from ..sync.record import changed
+from ..sync.record import changed_files
 from ..system.procfs import LISTENING, tcp_ports
 from . import cgroups, infiniband
 from .filesystems import extension_locks, folder, no_folder, written
@@ -58,7 +58,7 @@ def health(request: Request) -> Dict[str, Any]:
     questions.update({"name " + name: _asking(addresses, name) for name in names})
     questions.update({"path " + path: _asking(os.path.exists, os.path.expanduser(path)) for path in paths})
     code = os.path.expanduser(str(args.get("code") or ""))
-    questions["code"] = lambda: changed(wanted["state"], code)[:CHANGED] if code else []
+    questions["code"] = lambda: changed_files(wanted["state"], code)[:CHANGED] if code else []
     if args.get("extensions"):
         questions["locks"] = _asking(extension_locks, os.path.expanduser(str(args["extensions"])))
     answers = ask_all(questions, PATIENCE)

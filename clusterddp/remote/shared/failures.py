@@ -55,7 +55,7 @@ _FRAME = re.compile(r'^\s*File "([^"<][^"]*)", line (\d+)', re.MULTILINE)
 _INSTALLED = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/")
 
 
-class Failure(NamedTuple):
+class FailedWorker(NamedTuple):
     """One failed worker of one start."""
 
     kind: int
@@ -80,7 +80,7 @@ class Cause(NamedTuple):
     text: str
 
 
-def failures(node: Mapping[str, Any]) -> List[Failure]:
+def worker_failures(node: Mapping[str, Any]) -> List[FailedWorker]:
     """The failed workers of the node's last start, first by class, then by time.
 
     Args:
@@ -90,7 +90,7 @@ def failures(node: Mapping[str, Any]) -> List[Failure]:
     return sorted(_failures_of(node, last), key=lambda failure: (failure.kind, failure.time_ns))
 
 
-def recovered(node: Mapping[str, Any]) -> List[Failure]:
+def recovered_failures(node: Mapping[str, Any]) -> List[FailedWorker]:
     """The failures of earlier starts, after which torchrun started the workers again."""
     earlier = range(_last_start(node))
     return [failure for start in earlier for failure in _failures_of(node, start) if failure.kind != ENDED]
@@ -101,7 +101,7 @@ def node_cause(node: Mapping[str, Any]) -> Optional[Cause]:
     code = next((event["exit_code"] for event in node["events"] if event["event"] == "agent_exited"), 0)
     if not code:
         return None
-    found = failures(node)
+    found = worker_failures(node)
     fatal = [failure for failure in found if failure.kind == OWN and not failure.curable]
     chosen = next(iter(fatal or [failure for failure in found if failure.kind != ENDED]), None)
     if chosen:
@@ -138,7 +138,7 @@ def _last_start(node: Mapping[str, Any]) -> int:
     return max((event["start"] for event in node["events"] if event["event"] == "worker_started"), default=0)
 
 
-def _failures_of(node: Mapping[str, Any], start: int) -> List[Failure]:
+def _failures_of(node: Mapping[str, Any], start: int) -> List[FailedWorker]:
     events = node["events"]
     exits = [e for e in events if e["event"] == "worker_exited" and e["exit_code"] and e["start"] == start]
     stopping = min((event["time"] for event in events if event["event"] == "stopping"), default=_NEVER)
@@ -151,7 +151,7 @@ def _failures_of(node: Mapping[str, Any], start: int) -> List[Failure]:
     return found
 
 
-def _failure(node: Mapping[str, Any], event: Mapping[str, Any]) -> Failure:
+def _failure(node: Mapping[str, Any], event: Mapping[str, Any]) -> FailedWorker:
     key = "%d.%d" % (event["start"], event["local_rank"])
     error = (node.get("errors") or {}).get(key + ".json") or {}
     stderr = (node.get("stderr") or {}).get(key) or ""
@@ -159,7 +159,7 @@ def _failure(node: Mapping[str, Any], event: Mapping[str, Any]) -> Failure:
     evidence = text + "\n" + str(error.get("exc_message") or "")
     # For an abort (NCCL's watchdog, gloo's terminate) all that the worker said counts.
     peer = is_lost_peer(evidence + (stderr if event.get("signal") == signal.SIGABRT and not error else ""))
-    return Failure(
+    return FailedWorker(
         kind=LOST_PEER if peer else OWN,
         cause=cause,
         curable=peer or (cause == SIGNAL and event["signal"] in SENT_FROM_OUTSIDE),
@@ -176,7 +176,7 @@ def _failure(node: Mapping[str, Any], event: Mapping[str, Any]) -> Failure:
     )
 
 
-def _by_agent(events: Sequence[Dict[str, Any]], event: Mapping[str, Any], failure: Failure, first: int) -> bool:
+def _by_agent(events: Sequence[Dict[str, Any]], event: Mapping[str, Any], failure: FailedWorker, first: int) -> bool:
     """Whether torchrun ended this worker: because of another one, or by its own death."""
     if event.get("told") is not None:  # the shim's own evidence
         told = [number for number, at in event["told"] if at <= failure.time_ns]

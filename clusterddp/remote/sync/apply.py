@@ -20,8 +20,8 @@ from ..shared.sync_stream import Incoming
 from ..spool.layout import all_spools
 from ..system.bootstrap import NETWORK_FILESYSTEMS, Refused, filesystem_type, home_folder
 from . import sibling
-from .place import Placing
-from .record import Record, locked
+from .place import WorkdirUpdate
+from .record import SyncRecord, locked
 
 
 def workdir_state(request: Request) -> Dict[str, Any]:
@@ -41,19 +41,19 @@ def workdir_state(request: Request) -> Dict[str, Any]:
         Refused: the folder may not be a workdir, or another sync holds it for long.
     """
     args = request.args
-    with guarded(args) as primary:
-        target, record, live = choose(args, primary)
+    with locked_workdir(args) as primary:
+        target, record, live = choose_folder(args, primary)
         looked = time.time_ns()
         disk = record.disk()
-        have = record.there(disk)
+        have = record.present_entries(disk)
         whole = record.digest if have == record.entries else ""
         ready = bool(whole) and whole == args["digest"]
         answer = {"ready": ready, "digest": whole, "workdir": as_text(target), "live": live, "shared": _shared(primary)}
-        answer["notice"] = sibling.notice(primary, target, live)
+        answer["notice"] = sibling.sibling_notice(primary, target, live)
         if not ready:
             return dict(answer, have=have)
         if disk.hashed:
-            record.settle(record.digest, record.entries, disk, looked)
+            record.complete(record.digest, record.entries, disk, looked)
         _finish(args, primary, record)
         return answer
 
@@ -81,35 +81,35 @@ def sync_apply(request: Request) -> Dict[str, Any]:
         raise Refused(str(error)) from error
     if manifest.digest(plan) != args["digest"]:
         raise Refused("the manifest came damaged", "sync again")
-    with guarded(args) as primary:
+    with locked_workdir(args) as primary:
         return _apply(args, primary, plan, incoming)
 
 
 def _apply(args: Dict[str, Any], primary: bytes, plan: List[Entry], incoming: Incoming) -> Dict[str, Any]:
-    target, record, live = choose(args, primary, plan)
+    target, record, live = choose_folder(args, primary, plan)
     os.makedirs(target, exist_ok=True)
-    placing = Placing(record, plan)
+    placing = WorkdirUpdate(record, plan)
     if placing.changes and live_runs(args["state"], target):
         raise Refused(
             "the code in %s was changed on this host while a run uses it" % as_text(target),
             "undo the change or stop that run",
         )
     placing.check()
-    record.begin(placing.token, placing.either())
+    record.begin(placing.token, placing.old_and_new_entries())
     try:
         missing = placing.stage(incoming)
         if missing:
             return {"missing": missing[:20]}
         placing.place()
     finally:
-        placing.drop_staging()
+        placing.remove_staging()
     looked = time.time_ns()
     proof = Disk(target)
     for entry in plan:
         if proof.entry(entry.path) != entry:
             remedy = "sync again; is another program writing there?"
             raise Refused("%s on this host is not what was synced" % entry.path, remedy)
-    record.settle(args["digest"], plan, proof, looked)
+    record.complete(args["digest"], plan, proof, looked)
     _finish(args, primary, record)
     return {
         "workdir": as_text(target),
@@ -117,37 +117,39 @@ def _apply(args: Dict[str, Any], primary: bytes, plan: List[Entry], incoming: In
         "sent": placing.sent,
         "removed": placing.removed,
         "kept": placing.kept,
-        "notice": sibling.notice(primary, target, live),
+        "notice": sibling.sibling_notice(primary, target, live),
     }
 
 
-def choose(args: Dict[str, Any], primary: bytes, plan: Optional[List[Entry]] = None) -> Tuple[bytes, Record, List[str]]:
+def choose_folder(
+    args: Dict[str, Any], primary: bytes, plan: Optional[List[Entry]] = None
+) -> Tuple[bytes, SyncRecord, List[str]]:
     """The folder for this code: the workdir, or its sibling while a live run forbids a change there.
 
     Returns: the folder, its record, and the live runs in the workdir.
     """
-    state, record = args["state"], Record(args["state"], primary)
+    state, record = args["state"], SyncRecord(args["state"], primary)
     live = live_runs(state, primary) or (["of another host"] if args.get("aside") else [])
     if not live or not args["digest"] or _in_place(args, record, plan):
         return primary, record, live
-    target = sibling.path(primary, args["digest"])
-    return target, Record(state, target), live
+    target = sibling.sibling_path(primary, args["digest"])
+    return target, SyncRecord(state, target), live
 
 
-def _in_place(args: Dict[str, Any], record: Record, plan: Optional[List[Entry]]) -> bool:
+def _in_place(args: Dict[str, Any], record: SyncRecord, plan: Optional[List[Entry]]) -> bool:
     if plan is not None:
-        return not Placing(record, plan).changes
-    return record.digest == args["digest"] and record.there(record.disk()) == record.entries
+        return not WorkdirUpdate(record, plan).changes
+    return record.digest == args["digest"] and record.present_entries(record.disk()) == record.entries
 
 
-def _finish(args: Dict[str, Any], primary: bytes, record: Record) -> None:
-    """What a ready workdir has besides its code: the worker's cwd, and a sibling's links."""
+def _finish(args: Dict[str, Any], primary: bytes, record: SyncRecord) -> None:
+    """Make what a ready workdir needs besides its code: the worker's cwd, and a sibling's links."""
     folders = [manifest.checked_path(folder) for folder in args.get("folders") or []]
     for folder in folders:
         os.makedirs(os.path.join(record.root, on_disk(folder)), exist_ok=True)
     if record.root != primary:
-        main = Record(args["state"], primary)
-        taken = {entry.path for entry in record.entries} | {entry.path for entry in main.put_and_there()}
+        main = SyncRecord(args["state"], primary)
+        taken = {entry.path for entry in record.entries} | {entry.path for entry in main.unchanged_entries()}
         links = sibling.link_back(primary, record.root, taken, folders, record.links)
         if links != record.links:
             record.links = links
@@ -155,7 +157,7 @@ def _finish(args: Dict[str, Any], primary: bytes, record: Record) -> None:
 
 
 def confirm(state: str, workdir: str, digest: str) -> None:
-    """Whether the workdir still holds the code of ``digest`` by its record; call it once the run's lock is held.
+    """Check that the workdir still holds the code of ``digest`` by its record; call it once the run's lock is held.
 
     A sync that came in between either saw that lock, and left the workdir alone, or is seen here.
 
@@ -164,29 +166,29 @@ def confirm(state: str, workdir: str, digest: str) -> None:
     """
     root = os.path.realpath(on_disk(workdir))
     with locked(state, root):
-        if Record(state, root).digest != digest:
+        if SyncRecord(state, root).digest != digest:
             raise Refused("another sync has changed the code in %s meanwhile" % workdir, "run again")
 
 
 @contextlib.contextmanager
-def guarded(args: Dict[str, Any]) -> Iterator[bytes]:
+def locked_workdir(args: Dict[str, Any]) -> Iterator[bytes]:
     """The workdir's real path, locked against other syncs."""
-    root = locate(args["workdir"], args["state"])
+    root = workdir_path(args["workdir"], args["state"])
     try:
         with locked(args["state"], root):
             yield root
     except OSError as error:
-        place = os.fsdecode(error.filename or _fuller(root, os.fsencode(args["state"])))
+        place = os.fsdecode(error.filename or _least_space(root, os.fsencode(args["state"])))
         remedy = "make room or give rights there, then sync again"
         raise Refused("cannot sync to %s: %s" % (place, error.strerror), remedy) from error
 
 
-def _fuller(*folders: bytes) -> bytes:
-    """Of several folders that are written, the one with the least room: a failed write does not name its file."""
+def _least_space(*folders: bytes) -> bytes:
+    """The folder with the least free disk space: a failed write does not name its file."""
     return min((folder for folder in folders if os.path.isdir(folder)), key=lambda f: os.statvfs(f).f_bavail)
 
 
-def locate(workdir: str, state: str) -> bytes:
+def workdir_path(workdir: str, state: str) -> bytes:
     """The real path of a workdir.
 
     Raises:
@@ -207,7 +209,7 @@ def locate(workdir: str, state: str) -> bytes:
 
 
 def live_runs(state: str, root: bytes) -> List[str]:
-    """The runs that live in this very folder now."""
+    """The live runs whose workdir is this folder."""
     found = []
     for spool in all_spools(state):
         if spool.alive():
@@ -218,7 +220,7 @@ def live_runs(state: str, root: bytes) -> List[str]:
 
 
 def _shared(root: bytes) -> Optional[str]:
-    """A name for the folder where other hosts may see the same one, else None."""
+    """A name for a folder on a network filesystem, the same on all hosts that share it; else None."""
     there = root
     while not os.path.isdir(there):
         there = os.path.dirname(there)

@@ -1,4 +1,4 @@
-"""From a manifest and its contents to files in place, so that a cut at any moment leaves each file old or new.
+"""Making a workdir's files those of a manifest; an interruption at any moment leaves each file old or new.
 
 Contents are first staged in a folder inside the workdir and compared with the manifest; only then is anything
 renamed over or deleted. What nobody here put, or somebody changed, is never lost: it is kept aside under
@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Dict, List
 from ..shared.manifest import FILE, LINK, Disk, Entry, as_text, on_disk, parents
 from ..shared.sync_stream import Incoming
 from ..system.bootstrap import Refused
+from .sibling import KEPT
 
 if TYPE_CHECKING:
-    from .record import Record
+    from .record import SyncRecord
 
 STAGING = b".clusterddp-"
-KEPT = b".clusterddp-kept-"
 
 
-class Placing:
-    """One sync of one folder. ``check``, ``stage``, ``place`` do it, in this order."""
+class WorkdirUpdate:
+    """The change of one folder to a manifest: ``check``, ``stage``, ``place``, in this order."""
 
-    def __init__(self, record: "Record", plan: List[Entry]) -> None:
+    def __init__(self, record: "SyncRecord", plan: List[Entry]) -> None:
         self.token = secrets.token_hex(8)
         self.sent = 0
         self.removed = 0
@@ -42,16 +42,16 @@ class Placing:
             self._put.setdefault(entry.path, []).append(entry)
         self._now = {path: self._disk.entry(path) for path in (*self._plan, *self._put)}
         self._todo = [entry for entry in plan if self._now[entry.path] != entry]
-        self._gone = [path for path in self._put if path not in self._plan and self._now[path]]
+        self._obsolete = [path for path in self._put if path not in self._plan and self._now[path]]
         self._staged: Dict[str, bytes] = {}
 
     @property
     def changes(self) -> bool:
         """Whether anything in the folder would change."""
-        return bool(self._todo) or any(self._is_ours(path) for path in self._gone)
+        return bool(self._todo) or any(self._is_ours(path) for path in self._obsolete)
 
-    def either(self) -> List[Entry]:
-        """All that is ours while the sync is under way: what was put before, and what is put now."""
+    def old_and_new_entries(self) -> List[Entry]:
+        """The entries put by earlier syncs and those of this one: all that is ours while the sync is under way."""
         return list(dict.fromkeys([*self._record.entries, *self._plan.values()]))
 
     def check(self) -> None:
@@ -69,7 +69,7 @@ class Placing:
                 )
 
     def stage(self, incoming: Incoming) -> List[str]:
-        """Take the contents that are needed; returns the paths whose content neither came nor is there."""
+        """Write the needed contents to the staging folder; returns the paths whose content was not sent."""
         os.mkdir(self._staging(), 0o700)
         wanted = {entry.path: entry for entry in self._todo if self._needs_content(entry)}
         part = incoming.heading()
@@ -85,8 +85,8 @@ class Placing:
         return sorted(wanted)
 
     def place(self) -> None:
-        """Delete what is gone, put what is new, keep aside what is in the way."""
-        for path in sorted(self._gone, key=on_disk, reverse=True):
+        """Delete obsolete files, move new ones into place, keep aside the host's own that are in the way."""
+        for path in sorted(self._obsolete, key=on_disk, reverse=True):
             self._remove(path)
         for entry in self._todo:
             self._make_parents(entry.path)
@@ -95,7 +95,7 @@ class Placing:
             else:
                 self._set_executable(entry)
 
-    def drop_staging(self) -> None:
+    def remove_staging(self) -> None:
         """Remove the staging folder, of this sync or of one that was cut."""
         for token in filter(None, (self.token, self._leftover)):
             shutil.rmtree(os.path.join(self._record.root, STAGING + token.encode()), ignore_errors=True)
@@ -134,7 +134,7 @@ class Placing:
         now = self._now[path]
         if now and self._is_ours(path):
             os.unlink(self._disk.full(path))
-            self._drop_bytecode(path)
+            self._remove_bytecode(path)
             self.removed += 1
             self._prune(path)
         elif now and now.kind in (FILE, LINK):
@@ -173,7 +173,7 @@ class Placing:
             staged = self._staging("link")
             os.symlink(on_disk(entry.content), staged)
         os.rename(staged, full)
-        self._drop_bytecode(entry.path)
+        self._remove_bytecode(entry.path)
 
     def _clear_folder(self, path: str) -> None:
         try:
@@ -209,7 +209,7 @@ class Placing:
         other = Disk(os.path.dirname(kept)).entry(as_text(os.path.basename(kept)))
         return bool(now and other and now.kind == FILE and (now.kind, now.content) == (other.kind, other.content))
 
-    def _drop_bytecode(self, path: str) -> None:
+    def _remove_bytecode(self, path: str) -> None:
         """Remove the bytecode of a module: Python trusts its whole-second mtime, and a lone cache keeps a folder."""
         if not path.endswith(".py"):
             return

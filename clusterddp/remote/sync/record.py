@@ -1,4 +1,4 @@
-"""What syncs have put into a folder, remembered in the state folder; and the lock that one sync at a time holds.
+"""The sync record of a workdir, in the state folder: which files syncs have put there; and the workdir's lock.
 
 Not here: what follows from it (sync/apply.py, sync/place.py).
 """
@@ -17,8 +17,8 @@ from ..system.bootstrap import Refused, private_folder, read_json, write_private
 LOCK_WAIT = 120.0  # seconds for another sync of the same workdir to end
 
 
-class Record:
-    """What syncs have put into one folder: entries (of a sync that was cut: old and new), and their stats."""
+class SyncRecord:
+    """The entries that syncs have put into one folder (of an interrupted sync: old and new), and their stats."""
 
     def __init__(self, state: str, root: bytes) -> None:
         self.root = root
@@ -29,52 +29,52 @@ class Record:
         self.links: List[str] = data.get("links", [])
         self.token: str = data.get("token", "")
         self.stats: Dict[str, Tuple[List[int], str]] = data.get("stats", {})
-        self.at: int = data.get("at", 0)
+        self.scanned_ns: int = data.get("at", 0)
         self._boot: str = data.get("boot", "")
 
     def disk(self) -> Disk:
         """The folder as it is; hashes are reused within one boot only: a power cut can undo what stats promise."""
-        return Disk(self.root, self.stats if self._boot == boot() else {}, self.at)
+        return Disk(self.root, self.stats if self._boot == boot_id() else {}, self.scanned_ns)
 
-    def there(self, disk: Disk) -> List[Entry]:
-        """What stands on ``disk`` at the paths that syncs have put."""
+    def present_entries(self, disk: Disk) -> List[Entry]:
+        """The entries now on ``disk`` at the paths that syncs have put."""
         paths = dict.fromkeys(entry.path for entry in self.entries)
         return [entry for entry in map(disk.entry, paths) if entry]
 
-    def put_and_there(self) -> List[Entry]:
-        """The entries that stand as they were put."""
+    def unchanged_entries(self) -> List[Entry]:
+        """The entries that nobody changed since they were put."""
         put = set(self.entries)
-        return [entry for entry in self.there(self.disk()) if entry in put]
+        return [entry for entry in self.present_entries(self.disk()) if entry in put]
 
     def begin(self, token: str, entries: List[Entry]) -> None:
         """Record, before any change, all that will be ours if the sync is cut, and its staging folder's name."""
         self.digest, self.token, self.entries = "", token, entries
         self.save()
 
-    def settle(self, digest: str, entries: List[Entry], disk: Disk, looked: int) -> None:
+    def complete(self, digest: str, entries: List[Entry], disk: Disk, looked: int) -> None:
         """Record a proved folder."""
-        self.digest, self.entries, self.stats, self.at, self.token = digest, entries, disk.seen, looked, ""
-        self._boot = boot()
+        self.digest, self.entries, self.stats, self.scanned_ns, self.token = digest, entries, disk.seen, looked, ""
+        self._boot = boot_id()
         self.save()
 
     def save(self) -> None:
         """Write the record."""
         value = {
             "workdir": as_text(self.root), "digest": self.digest, "entries": self.entries, "links": self.links,
-            "token": self.token, "stats": self.stats, "at": self.at, "boot": self._boot,
+            "token": self.token, "stats": self.stats, "at": self.scanned_ns, "boot": self._boot,
         }  # fmt: skip
         write_private(self.path, json.dumps(value, separators=(",", ":")).encode())
 
 
-def changed(state: str, workdir: str) -> List[str]:
-    """The code in a workdir that is no longer as the last sync put it; no lock is taken, nothing is written.
+def changed_files(state: str, workdir: str) -> List[str]:
+    """The paths in a workdir that were changed since the last sync; no lock is taken, nothing is written.
 
     Empty where no sync has put any, and after one that was cut: the next one mends that.
     """
-    record = Record(state, os.path.realpath(on_disk(workdir)))
+    record = SyncRecord(state, os.path.realpath(on_disk(workdir)))
     if not record.digest:
         return []
-    standing = set(record.put_and_there())
+    standing = set(record.unchanged_entries())
     return [entry.path for entry in record.entries if entry not in standing]
 
 
@@ -111,7 +111,7 @@ def _try_lock(handle: int) -> bool:
     return True
 
 
-def boot() -> str:
-    """This boot, as far as the page cache goes."""
+def boot_id() -> str:
+    """The kernel's boot id, which changes with each boot."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
         return stream.read().strip()

@@ -14,12 +14,12 @@ OURS = (b".clusterddp-", b"__pycache__")
 KEPT = b".clusterddp-kept-"
 
 
-def path(primary: bytes, digest: str) -> bytes:
+def sibling_path(primary: bytes, digest: str) -> bytes:
     """The sibling's folder for the code of ``digest``."""
     return primary + b"~" + digest[:12].encode()
 
 
-def notice(primary: bytes, target: bytes, live: List[str]) -> str:
+def sibling_notice(primary: bytes, target: bytes, live: List[str]) -> str:
     """One line for the user; empty when the code is in the workdir itself."""
     if target == primary:
         return ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.errors import PlanError
-from clusterddp.facts import Candidate, Failure, candidates, choose, dials, loopback
+from clusterddp.facts import Candidate, DialFailure, candidates, choose, dials, loopback
 from tests.unit.facts_made import Node, interface, node
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ def pair(*networks: tuple[str, str, int | None], **more: Any) -> list[Node]:
     ]
 
 
-def chosen(nodes: list[Node], *failures: Failure) -> dict[str, tuple[str, str]]:
+def chosen(nodes: list[Node], *failures: DialFailure) -> dict[str, tuple[str, str]]:
     where = choose(candidates(nodes), failures).where
     return {name: (one.name, one.address) for name, one in where.items()}
 
 
-def failure(source: str, target: str, address: str, word: str = "timeout", *, ranged: bool = True) -> Failure:
-    return Failure(source=source, target=target, address=address, port=29400, ranged=ranged, word=word)
+def failure(source: str, target: str, address: str, word: str = "timeout", *, ranged: bool = True) -> DialFailure:
+    return DialFailure(source=source, target=target, address=address, port=29400, ranged=ranged, word=word)
 
 
 def test_the_only_common_network_is_chosen() -> None:

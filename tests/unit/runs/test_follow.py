@@ -160,4 +160,4 @@ def test_a_host_that_the_others_have_missed_too_is_looked_for_no_longer(
 
 @pytest.mark.parametrize(("reason", "ours"), [("gpu010 was lost", True), ("gpu01 was lost", False)])
 def test_a_host_that_nobody_missed_is_looked_for(reason: str, *, ours: bool) -> None:
-    assert not following._missed({"reason": reason, "ours": ours}, "gpu01")
+    assert not following._missed_host({"reason": reason, "ours": ours}, "gpu01")

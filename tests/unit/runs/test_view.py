@@ -9,10 +9,10 @@ import pytest
 
 from clusterddp.errors import RunError
 from clusterddp.runs.notices import following_notices
-from clusterddp.runs.view import Owner, RunView, choose, views
+from clusterddp.runs.view import Requester, RunView, choose, views
 from tests.unit.runs_told import BEGAN, SECOND, Told
 
-ME = Owner(operator="alice@desk", project="p1")
+ME = Requester(operator="alice@desk", project="p1")
 
 
 def made(run: str, *, name: str | None = None, started: int = 0, **record: Any) -> list[Told]:
@@ -180,7 +180,7 @@ class TestOwner:
 
     def test_started_by_the_same_user_on_the_same_machine_or_of_the_same_project(self) -> None:
         assert [ME.owns(one(*told)) for told in (self.mine, self.from_my_laptop, self.theirs)] == [True, True, False]
-        nobody = Owner(operator="carol@desk", project=None)
+        nobody = Requester(operator="carol@desk", project=None)
         assert not nobody.owns(one(*made("old", operator="bob@desk", project=None)))
 
     def test_theirs_is_no_candidate(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from clusterddp.errors import HelperError, SyncError
 from clusterddp.remote.sync import apply as remote_workdir
-from clusterddp.sync.push import look, preview, sync
+from clusterddp.sync.push import preview, sync, workdirs_as_they_are
 from tests.unit.sync_help import FakeHost, content, push, tree_of, write
 
 
@@ -280,9 +280,9 @@ def test_a_preview_changes_nothing_and_a_look_tells_the_code(root: Path, host: F
     (root / "train.py").unlink()
     (shown,) = preview([host], tree_of(root), workdir="/nowhere")  # type: ignore[list-item]
     assert (shown.sent, shown.removed) == (0, 1)
-    (found,) = look([host], workdir="/nowhere")  # type: ignore[list-item]
+    (found,) = workdirs_as_they_are([host], workdir="/nowhere")  # type: ignore[list-item]
     assert (found.digest, found.workdir) == (tree.digest, str(host.workdir))
     write(host.workdir, **{"train.py": "edited"})
     with host.live_run("r1", host.workdir):
-        (found,) = look([host], workdir="/nowhere")  # type: ignore[list-item]
+        (found,) = workdirs_as_they_are([host], workdir="/nowhere")  # type: ignore[list-item]
     assert (found.digest, found.workdir) == ("", str(host.workdir))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from clusterddp.runs.stacks import groups, ranks_in_words, read
+from clusterddp.runs.stacks import groups, parse_stacks, ranks_in_words
 
 DUMP = """Thread 0x00007f01 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 324 in wait
@@ -24,7 +24,7 @@ def told(rank: int, text: str = DUMP, *, source: str = "faulthandler", **more: A
 
 
 def test_the_main_thread_is_the_last_and_its_calls_stand_as_in_a_traceback() -> None:
-    (stack,) = read("gpu00", [told(3)])
+    (stack,) = parse_stacks("gpu00", [told(3)])
     assert [str(frame) for frame in stack.frames] == [
         "train.py:0 in <module>",
         "train.py:81 in step",
@@ -36,13 +36,13 @@ def test_the_main_thread_is_the_last_and_its_calls_stand_as_in_a_traceback() -> 
 
 def test_a_stack_without_the_users_own_code_is_named_by_its_innermost_call() -> None:
     text = 'Current thread 0x1 (most recent call first):\n  File "/usr/lib/python3.11/runpy.py", line 9 in run\n'
-    (stack,) = read("gpu00", [told(0, text)])
+    (stack,) = parse_stacks("gpu00", [told(0, text)])
     assert stack.place == "runpy.py:9 in run"
 
 
 def test_of_two_dumps_the_first_is_taken() -> None:
     other = DUMP.replace("line 81 in step", "line 90 in later")
-    (stack,) = read("gpu00", [told(0, DUMP + other)])
+    (stack,) = parse_stacks("gpu00", [told(0, DUMP + other)])
     assert (stack.place, len(stack.threads)) == ("train.py:81 in step", 1)
 
 
@@ -54,20 +54,20 @@ def test_py_spys_threads_are_put_in_the_same_order() -> None:
         {"pid": 100, "os_thread_id": 100, "frames": frames("step", "<module>")},
         {"pid": 100, "os_thread_id": 105, "frames": frames("fetch")},
     ]
-    (stack,) = read("gpu00", [told(0, json.dumps(spied), source="py-spy")])
+    (stack,) = parse_stacks("gpu00", [told(0, json.dumps(spied), source="py-spy")])
     assert [frame.function for frame in stack.frames] == ["<module>", "step"]
     assert [[frame.function for frame in thread] for thread in stack.threads] == [["fetch"]]
 
 
 def test_what_a_broken_host_tells_is_no_stack() -> None:
-    (stack,) = read("gpu00", [told(0, "{", source="py-spy")])
+    (stack,) = parse_stacks("gpu00", [told(0, "{", source="py-spy")])
     assert (stack.frames, stack.place) == ((), "no Python frame; sleeping")
 
 
 def test_equal_stacks_stand_together_the_largest_group_first() -> None:
     elsewhere = DUMP.replace("line 81 in step", "line 95 in validate")
     silent = {"text": "", "source": "", "why": "it does not answer", "state": "D", "wchan": "nfs_wait"}
-    stacks = read("gpu00", [told(7, elsewhere), *(told(rank) for rank in range(6))]) + read(
+    stacks = parse_stacks("gpu00", [told(7, elsewhere), *(told(rank) for rank in range(6))]) + parse_stacks(
         "gpu01", [told(6), told(8, **silent)]
     )
     assert [str(group) for group in groups(stacks)] == [
@@ -83,6 +83,6 @@ def test_ranks_are_written_short() -> None:
 
 
 def test_json_holds_every_frame() -> None:
-    value = read("gpu00", [told(0)])[0].to_json()
+    value = parse_stacks("gpu00", [told(0)])[0].to_json()
     assert value["frames"][1] == {"file": "/home/u/work/train.py", "line": 81, "function": "step"}
     assert json.loads(json.dumps(value)) == value

@@ -15,9 +15,9 @@ from clusterddp.remote.shared.failures import (
     OUT_OF_MEMORY,
     OWN,
     SIGNAL,
-    failures,
     node_cause,
-    recovered,
+    recovered_failures,
+    worker_failures,
     worth_another,
 )
 from tests.unit.runs_told import Told, at
@@ -64,14 +64,14 @@ CHILD_FAILED = "torch.distributed.elastic.multiprocessing.errors.ChildFailedErro
     ],
 )
 def test_a_failure_has_a_class_a_cause_and_a_hope(ended: Told, kind: int, cause: str, curable: bool) -> None:  # noqa: FBT001
-    (failure,) = failures(ended.node)
+    (failure,) = worker_failures(ended.node)
     assert (failure.kind, failure.cause, failure.curable) == (kind, cause, curable)
 
 
 def test_who_was_killed_for_want_of_memory_and_who_was_not_is_said() -> None:
     known = (Told().died(5, signal=SIGKILL, oom_kills=kills) for kills in (1, 0))
     told = [*known, Told().died(5, signal=SIGKILL)]
-    assert [failures(one.node)[0].text for one in told] == [
+    assert [worker_failures(one.node)[0].text for one in told] == [
         "killed by the kernel's out-of-memory killer (SIGKILL)",
         "killed by SIGKILL",
         "killed by SIGKILL, often the out-of-memory killer",
@@ -86,7 +86,7 @@ def test_a_printed_traceback_gives_the_users_own_frame() -> None:
     raise ValueError
 ValueError: bad shape
 """
-    (failure,) = failures(Told().died(5, code=9, stderr=said).node)
+    (failure,) = worker_failures(Told().died(5, code=9, stderr=said).node)
     assert (failure.text, failure.place) == ("exit code 9: ValueError: bad shape (train.py:12)", "train.py:12")
 
 
@@ -100,7 +100,7 @@ ValueError: bad shape
     ],
 )
 def test_a_crash_is_told_with_its_last_words(signal: int, stderr: str, text: str) -> None:
-    (failure,) = failures(Told().died(5, signal=signal, stderr=stderr).node)
+    (failure,) = worker_failures(Told().died(5, signal=signal, stderr=stderr).node)
     assert failure.text.startswith(text)
 
 
@@ -112,13 +112,13 @@ Current thread 0x00007f3a (most recent call first):
   File "/home/u/work/train.py", line 81 in step
   File "/home/u/work/train.py", line 90 in <module>
 """
-    (failure,) = failures(Told().died(5, signal=SIGSEGV, stderr=said).node)
+    (failure,) = worker_failures(Told().died(5, signal=SIGSEGV, stderr=said).node)
     assert failure.text == "killed by SIGSEGV: Segmentation fault (train.py:81)"
 
 
 def test_class_comes_before_time() -> None:
     node = Told(workers=2).died(5, raised=RESET).died(5.5, local=1, code=3).node
-    assert [failure.rank for failure in failures(node)] == [1, 0]
+    assert [failure.rank for failure in worker_failures(node)] == [1, 0]
 
 
 class TestToldToEnd:
@@ -126,38 +126,38 @@ class TestToldToEnd:
 
     @pytest.mark.parametrize("ended", [{"signal": SIGTERM}, {"code": 9}, {"raised": "SystemExit: told"}])
     def test_what_came_after_is_no_cause(self, ended: dict[str, Any]) -> None:
-        (failure,) = failures(Told().died(5, told=[[SIGTERM, at(4.9)]], **ended).node)
+        (failure,) = worker_failures(Told().died(5, told=[[SIGTERM, at(4.9)]], **ended).node)
         assert failure.kind == ENDED
 
     def test_an_exception_before_it_is(self) -> None:
-        (failure,) = failures(
+        (failure,) = worker_failures(
             Told().died(5, raised="ValueError: x", raised_at=4.8, told=[[SIGTERM, at(4.9)]], signal=SIGTERM).node
         )
         assert (failure.kind, failure.exit_code) == (OWN, 1)
 
     def test_another_signal_than_was_sent_is_somebody_elses(self) -> None:
-        (failure,) = failures(Told().died(5, signal=SIGKILL, told=[[SIGTERM, at(4.9)]]).node)
+        (failure,) = worker_failures(Told().died(5, signal=SIGKILL, told=[[SIGTERM, at(4.9)]]).node)
         assert (failure.kind, failure.curable) == (OWN, True)
 
     def test_a_signal_from_outside_is_a_cause(self) -> None:
-        (failure,) = failures(Told().died(5, signal=SIGTERM, told=[]).node)
+        (failure,) = worker_failures(Told().died(5, signal=SIGTERM, told=[]).node)
         assert (failure.kind, failure.curable) == (OWN, True)
 
     def test_the_end_of_an_agent_that_was_stopped_later_explains_nothing(self) -> None:
         told = Told().died(5, signal=SIGKILL, told=[]).stopped(5.4, "another host failed", ordered=5.3)
-        assert failures(told.node)[0].kind == OWN
+        assert worker_failures(told.node)[0].kind == OWN
 
     def test_a_worker_that_went_with_its_agent_was_ended(self) -> None:
         told = Told().died(5.01, signal=SIGKILL, told=[[SIGKILL, at(5)]]).failed(5.0, agent=137)
-        assert failures(told.node)[0].kind == ENDED
+        assert worker_failures(told.node)[0].kind == ENDED
 
 
 def test_earlier_failures_are_told_apart_and_what_torchrun_ended_then_is_left_out() -> None:
     told = Told(workers=2).died(2, raised="ValueError: early").died(2.2, local=1, signal=SIGTERM)
     told.start(2, number=1, seconds=3)
     told.died(9, start=1, local=1, code=4)
-    assert [failure.text for failure in recovered(told.node)] == ["ValueError: early (train.py:81)"]
-    assert [failure.text for failure in failures(told.node)] == ["exit code 4"]
+    assert [failure.text for failure in recovered_failures(told.node)] == ["ValueError: early (train.py:81)"]
+    assert [failure.text for failure in worker_failures(told.node)] == ["exit code 4"]
 
 
 class TestNode:

@@ -200,7 +200,7 @@ def test_a_compressed_stream_is_read_in_bounded_pieces() -> None:
 
 def test_what_somebody_changed_since_a_sync_is_told_until_the_next(root: Path, host: FakeHost) -> None:
     def changed() -> list[str]:
-        return record.changed(str(host.state), str(host.workdir))
+        return record.changed_files(str(host.state), str(host.workdir))
 
     assert changed() == []  # nothing was ever synced
     push(root, host)

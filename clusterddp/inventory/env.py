@@ -1,4 +1,4 @@
-"""``clusterddp_env`` and ``clusterddp_secrets``: joined over a host's groups by us, the stronger layer winning.
+"""``clusterddp_env`` and ``clusterddp_secrets``: merged key by key over a host's groups, the stronger layer winning.
 
 Ansible replaces a mapping or list whole; for these two that would make a host's one variable drop its group's ten.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory import names
-from clusterddp.inventory.reader import VARIABLE_NAME, refuse, usable
+from clusterddp.inventory import variable_names
+from clusterddp.inventory.reader import VARIABLE_NAME, refuse_value, usable
 from clusterddp.inventory.yamlfile import Marked
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ENV, _SECRETS = "clusterddp_env", "clusterddp_secrets"
 
 
-def read(layers: Sequence[Layer]) -> dict[str, Any]:
+def read_env(layers: Sequence[Layer]) -> dict[str, Any]:
     """``env`` and ``secrets`` of a host.
 
     Args:
@@ -43,8 +43,8 @@ def _env(setting: Setting | None) -> dict[str, str]:
         return {}
     value = usable(setting).value
     if not isinstance(value, Marked):
-        refuse(setting, "a mapping of names to values", "write 'NAME: value' lines below it")
-    names.refuse_duplicates(value, "variable")
+        refuse_value(setting, "a mapping of names to values", "write 'NAME: value' lines below it")
+    variable_names.refuse_duplicates(value, "variable")
     return {_name(name, value.where(name)): _text(value, name) for name in value}
 
 

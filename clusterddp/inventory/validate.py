@@ -1,4 +1,4 @@
-"""What a name, an address or a shell line may be: the checks that keep an inventory from doing harm.
+"""Validation of names, addresses and shell lines of an inventory.
 
 Host names become folder names and parts of printed lines; users and addresses become arguments of ``ssh``.
 Each check raises :class:`InventoryError` with the place. Not here: which variable holds what (variables.py).
