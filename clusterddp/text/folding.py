@@ -23,8 +23,9 @@ def collapsed(names: Sequence[str]) -> str:
 
 
 def few(words: Sequence[str], most: int, separator: str = ", ") -> str:
-    """The first ``most`` words, and how many more there are."""
-    return separator.join(words[:most]) + (f" and {len(words) - most} more" if words[most:] else "")
+    """The first ``most`` words, and how many more there are: ``a, b and 7 more``, ``a; b; and 7 more``."""
+    more = f"{separator.rstrip(', ')} and {len(words) - most} more" if words[most:] else ""
+    return separator.join(words[:most]) + more
 
 
 def _follows(before: str, name: str) -> bool:

@@ -86,7 +86,7 @@ def test_many_failing_pairs_are_counted() -> None:
     names = "abcdef"
     nodes = [host(name, interface(f"10.0.0.{place}")) for place, name in enumerate(names, 1)]
     failures = [failure("a", target, f"10.0.0.{place}") for place, target in enumerate("bcdef", 2)]
-    with pytest.raises(PlanError, match="and 2 more pairs"):
+    with pytest.raises(PlanError, match="a firewall drops it; and 2 more;"):
         chosen(nodes, *failures)
 
 
