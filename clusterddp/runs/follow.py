@@ -57,7 +57,7 @@ class Follower:
         When another attempt follows, on to that.
         """
         while True:
-            stream, hosts = self.run.tail(self.selection), self.run.selected_hosts(self.selection)
+            stream, hosts = self.run.tail(self.selection), self.run.selected(self.selection)
             self._wanted, self._broken = set(hosts), set()
             self._alone_since = None
             with Merge(hosts, stream, follow=self.selection.follow, retry=self._retry) as self._merge:

@@ -160,11 +160,11 @@ class Run:
         """
         chosen = replace(selection or Selection(), follow=follow, timed=True)
         with Merge(
-            self.selected_hosts(chosen), self.tail(chosen), follow=follow, retry=backoff if follow else brief_backoff
+            self.selected(chosen), self.tail(chosen), follow=follow, retry=backoff if follow else brief_backoff
         ) as merge:
             yield from lines(merge)
 
-    def selected_hosts(self, selection: Selection) -> list[str]:
+    def selected(self, selection: Selection) -> list[str]:
         """The hosts whose streams a selection asks for."""
         return [name for name in self.spools if selection.hosts is None or name in selection.hosts]
 

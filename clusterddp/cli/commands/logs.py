@@ -101,7 +101,7 @@ class Reading:
         self.verdict: Verdict | None = None
         self.given_up: set[str] = set()  # hosts whose lines are missing
         if not selection.follow:  # hosts that do not answer were named already
-            self.given_up = {host for part in parts for host in part.selected_hosts(selection) if not part.spools[host]}
+            self.given_up = {host for part in parts for host in part.selected(selection) if not part.spools[host]}
             self.parts = [_without(part, self.given_up) for part in parts]
             if self.given_up:
                 say(f"lines are missing: {', '.join(sorted(self.given_up))}")

@@ -40,7 +40,7 @@ class Scripted:
         self.spools = dict.fromkeys(streams, "/spool")
         self.asked: list[dict[str, Any]] = []
 
-    def selected_hosts(self, selection: Selection) -> list[str]:
+    def selected(self, selection: Selection) -> list[str]:
         return [name for name in self.spools if selection.hosts is None or name in selection.hosts]
 
     def tail(self, selection: Selection) -> Callable[[str, Position], Iterator[Frame]]:
