@@ -25,7 +25,7 @@ SICK = "gpu01"
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Lab]:
-    with own_lab(3) as lab:
+    with own_lab(3, whole_torch=True) as lab:
         yield lab
 
 

@@ -39,7 +39,7 @@ time.sleep(600)
 @pytest.fixture(scope="module")
 def three() -> Iterator[Lab]:
     """Three hosts of our own, broken and healed again by every test."""
-    with own_lab(3) as lab:
+    with own_lab(3, whole_torch=True) as lab:
         yield lab
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import EXAMPLES, Done, User, nothing_left
+from tests.lean import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
 @pytest.fixture(scope="module")
 def two_hosts(lab: Lab, user: User) -> Iterator[Lab]:
     """The user has done `up` with two hosts of the lab; nothing of ours is left on them in the end."""
-    lab.write_inventory(user.folder / "inventory.yaml", hosts=["gpu00", "gpu01"])
+    lab.write_inventory(user.folder / "inventory.yaml", hosts=["gpu00", "gpu01"], more={"all": WHOLE})
     user.up(user.folder / "inventory.yaml")
     with nothing_left(lab):
         yield lab

@@ -41,7 +41,9 @@ def test_the_inventory_alone_is_enough_for_ssh(lab: Lab) -> None:
 
 def test_the_plain_user_can_run_the_interpreter_the_inventory_names(lab: Lab) -> None:
     python = yaml.safe_load(lab.inventory.read_text())["all"]["vars"]["clusterddp_python"]
-    done = ssh(lab, "gpu00", f"{python} -c 'import yaml, sys; print(sys.prefix)'")
+    done = ssh(lab, "gpu00", f"{python} -c 'import sys, typing_extensions; print(sys.prefix)'")
+    assert (done.stdout, done.stderr) == (f"{Path(python).parents[1]}\n", "")
+    done = ssh(lab, "gpu00", f"{sys.executable} -c 'import yaml, sys; print(sys.prefix)'")
     assert (done.stdout, done.stderr) == (f"{sys.prefix}\n", "")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import EXAMPLES, Done, User, nothing_left
+from tests.lean import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,7 @@ if first:
 def user(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
     """Somebody who has done `up` with four hosts, the first with two workers."""
     user = User(tmp_path_factory.mktemp("user"))
-    lab.write_inventory(user.folder / "inventory.yaml", more={"gpu00": {"clusterddp_nproc": 2}})
+    lab.write_inventory(user.folder / "inventory.yaml", more={"all": WHOLE, "gpu00": {"clusterddp_nproc": 2}})
     user.write("tells.py", TELLS)
     user.write("dies_once.py", DIES_ONCE)
     shutil.copy(EXAMPLES / "toy_ddp.py", user.folder)

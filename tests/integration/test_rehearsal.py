@@ -27,7 +27,7 @@ SICK = "gpu01"
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Lab]:
     """Two hosts of our own."""
-    with own_lab(2) as lab:
+    with own_lab(2, whole_torch=True) as lab:
         yield lab
 
 

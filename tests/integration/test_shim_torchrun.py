@@ -26,7 +26,9 @@ def spool(tmp_path: Path) -> ShimSpool:
     return make_spool(tmp_path)
 
 
-def torchrun(spool: ShimSpool, *args: str, shim: bool = True, nproc: int = 1, restarts: int = 0) -> Ended:
+def torchrun(
+    spool: ShimSpool, *args: str, shim: bool = True, nproc: int = 1, restarts: int = 0, python: str = sys.executable
+) -> Ended:
     """Run a script under a single-node torchrun."""
     worker = environment()
     env = {name: worker[name] for name in ("PATH", "HOME", "LANG") if name in worker} | {"OMP_NUM_THREADS": "1"}
@@ -35,7 +37,7 @@ def torchrun(spool: ShimSpool, *args: str, shim: bool = True, nproc: int = 1, re
     if shim:
         ours["PYTHON_EXEC"] = spool.worker
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", *args],
+        [python, "-m", "torch.distributed.run", "--standalone", *args],
         cwd=spool.cwd,
         env=env | ours,
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Two nodes under real torchrun on this machine, started as a launch starts them; their scripts import no torch."""
+"""Two nodes under torchrun on this machine, started as a launch starts them; their scripts import no torch."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from clusterddp.remote.spool.layout import Spool
 from clusterddp.runs.view import RunView, views
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import Started, agent_plan, gone, modes, node, plan_of, start, with_constant
+from tests.lean import lean_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +59,8 @@ def hosts(folder: Path) -> Iterator[list[Host]]:
 def launched(hosts: list[Host], folder: Path, script: str) -> Iterator[tuple[LaunchPlan, list[Started]]]:
     """The script on both hosts, one worker on the first, two on the second; stopped when the test leaves it."""
     run = new_run_id()
-    nodes = [node(host, folder, run, nproc=count, ports=PORTS) for host, count in zip(hosts, (1, 2), strict=True)]
+    shared = {"ports": PORTS, "python": lean_python()}
+    nodes = [node(host, folder, run, nproc=count, **shared) for host, count in zip(hosts, (1, 2), strict=True)]
     (folder / "work" / f"{run}.py").write_text(textwrap.dedent(script))
     plan = plan_of(nodes, run, script=f"{run}.py", args=("a b", "$(x)\n'"), secrets=("TOKEN",))
     spools = launch(hosts, plan, {"TOKEN": "hush"})

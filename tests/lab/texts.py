@@ -62,7 +62,6 @@ def inventory(
         "ansible_user": hosts[0].users[0].name,
         "ansible_ssh_private_key_file": f"{folder}/id_ed25519",
         "ansible_ssh_common_args": _common_args(folder, bastion, proxy),
-        "clusterddp_python": sys.executable,
         **_host_python(),
         **more.get("all", {}),
     }

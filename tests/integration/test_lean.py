@@ -1,0 +1,114 @@
+"""The lean interpreter starts the same workers as the whole torch: both run, what workers and users see is compared.
+
+Not covered: what our launch makes of it, which tests with the whole torch show (test_main_job, test_examples, chaos).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.shim_spool import PROBES, ShimSpool, make_spool, without_addresses
+from tests.integration.test_plugin import DIES_ONCE, hosts, launched, plan_for
+from tests.integration.test_shim_torchrun import VARYING, torchrun
+from tests.lean import lean_python
+
+if TYPE_CHECKING:
+    from clusterddp.hosts.client import Host
+
+__all__ = ["hosts"]  # fixture
+pytest.importorskip("torch", reason="torchrun is part of torch")
+pytestmark = pytest.mark.torch
+
+BOTH = ("whole", "lean")
+HEAD = """
+import os, sys, time
+first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+mine = os.environ["RANK"] == "1"
+"""
+ENDS = {  # of rank 1; the other waits for its end, so that it is always the same that fails first
+    "raises": f"{HEAD}if mine: raise ValueError('loss is NaN')\ntime.sleep(600)",
+    "exits": f"{HEAD}if mine: sys.exit(7)\ntime.sleep(600)",
+    "killed": f"{HEAD}if mine: os.kill(os.getpid(), 9)\ntime.sleep(600)",
+    "starts again": f"{HEAD}if mine: sys.exit(first)\nif first: time.sleep(600)",
+}
+
+
+def interpreter(which: str) -> str:
+    return lean_python() if which == "lean" else sys.executable
+
+
+def spool_of(folder: Path, which: str) -> ShimSpool:
+    (folder / which).mkdir()
+    return make_spool(folder / which)
+
+
+def test_it_imports_no_tensors_and_says_the_same_of_itself() -> None:
+    script = Path("clusterddp/remote/probes/scripts/torch_facts.py").read_text()
+    said = [subprocess.run([interpreter(one), "-c", script, "", "1"], capture_output=True, check=True) for one in BOTH]
+    assert json.loads(said[0].stdout) == json.loads(said[1].stdout)
+    lacks = (
+        "import sys, torch.distributed.run, torch; sys.exit(hasattr(torch, 'ones') or 'torch._tensor' in sys.modules)"
+    )
+    subprocess.run([lean_python(), "-c", lacks], check=True)
+
+
+def test_a_worker_sees_the_same(tmp_path: Path) -> None:
+    reports = []
+    for which in BOTH:
+        spool = spool_of(tmp_path, which)
+        ended = torchrun(spool, str(PROBES / "looks.py"), "report.json", nproc=1, python=interpreter(which))
+        assert ended.returncode == 0, ended.err
+        text = without_addresses((spool.cwd / "report.json").read_bytes()).decode()
+        report = json.loads(text.replace(str(tmp_path / which), "/tmp"))
+        for name in ("environ", "posix"):
+            report[name] = {key: value for key, value in report[name].items() if key not in VARYING}
+        reports.append(report)
+    assert reports[1] == reports[0]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_ends_and_what_is_said_of_them_are_the_same(tmp_path: Path, end: str) -> None:
+    told = []
+    for which in BOTH:
+        spool = spool_of(tmp_path, which)
+        (spool.cwd / "train.py").write_text(ENDS[end])
+        ended = torchrun(spool, "train.py", nproc=2, restarts=1, python=interpreter(which))
+        starts = sorted((event["rank"], event["restart_count"]) for event in spool.events("worker_started"))
+        told.append((ended.returncode, starts, plain(ended.err)))
+    assert told[1] == told[0]
+
+
+VARYING_TEXT = re.compile(
+    r"process \d+|PID \d+|pid: \d+|\d{4} \d\d:\d\d:\d\d\.\d+ \d+|\d{4}-\d\d-\d\d_[\d:]+"
+    r"|whole/|lean/|torch/[-0-9a-f]{36}\w+"
+)
+
+
+def plain(err: bytes) -> list[str]:
+    """torchrun's own lines without pids, times and places; sorted, for of two workers either may be seen first."""
+    text = err.decode().replace(str(Path(lean_python()).parents[1]), sys.prefix)
+    return sorted(VARYING_TEXT.sub("*", text).splitlines())
+
+
+def test_two_nodes_meet_and_start_again_alike(hosts: list[Host], tmp_path: Path) -> None:
+    told: list[Any] = []
+    for which in BOTH:
+        plan = plan_for(hosts[:2], tmp_path, DIES_ONCE, (1, 2), {}, max_restarts=1)
+        plan = replace(plan, nodes=tuple(replace(node, python=interpreter(which)) for node in plan.nodes))
+        with launched(hosts[:2], plan) as both:
+            records = [started.ended() for started in both]
+            events = [event for started in both for event in started.spool.events()]
+        for mark in (tmp_path / "work").glob("was here *"):
+            mark.unlink()
+        names = ("event", "rank", "local_rank", "round", "start", "restart_count", "exit_code", "signal")
+        seen = sorted(json.dumps({name: event.get(name) for name in names}) for event in events)
+        told.append(([(record["state"], record["survivors"]) for record in records], seen))
+    assert told[1] == told[0]

@@ -1,0 +1,1 @@
+"""What torchrun asks of torch.utils."""
