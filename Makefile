@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test again chaos lint format bench lab lab-down system-packages
+.PHONY: demo test test-alone test-together test-fast durations again chaos lint style types format bench lab lab-down system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -22,13 +22,29 @@ system-packages:
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SYSTEM) >/dev/null; }; \
 	else echo "not root or no apt-get: tests that need the lab are skipped by name"; fi
 
-# The lab's tests mostly wait, so several files at once are quicker; chaos and what is measured have the machine alone.
-JOBS ?= 3
+# Tests of the lab wait about half of their time, so twice as many files as CPUs at once; what is measured runs alone.
+JOBS ?= 4
+PYTEST := $(BIN)/python -m pytest
+SIDE_BY_SIDE := --dist=loadfile --no-loadscope-reorder
+
 test: $(VENV)/.stamp system-packages  ## everything that can run here
 	@status=0; \
-	$(BIN)/python -m pytest -m alone || status=1; \
-	$(BIN)/python -m pytest -m 'not alone' --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder || status=1; \
+	$(MAKE) --no-print-directory test-alone || status=1; \
+	$(MAKE) --no-print-directory test-together || status=1; \
 	exit $$status
+
+test-alone: $(VENV)/.stamp
+	$(PYTEST) -m alone
+
+test-together: $(VENV)/.stamp
+	$(PYTEST) -m 'not alone' --numprocesses=$(JOBS) $(SIDE_BY_SIDE)
+
+test-fast: $(VENV)/.stamp  ## no hosts: within a minute
+	$(PYTEST) tests/unit --numprocesses=2 $(SIDE_BY_SIDE)
+
+durations: $(VENV)/.stamp system-packages  ## record anew which files take long
+	$(PYTEST) -m 'not alone' --numprocesses=$(JOBS) $(SIDE_BY_SIDE) --junitxml=$(VENV)/durations.xml
+	$(BIN)/python -m tests.order $(VENV)/durations.xml
 
 again: $(VENV)/.stamp  ## those that failed the last time
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures=none --maxfail=3
@@ -37,9 +53,13 @@ ROUNDS ?= 5
 chaos: $(VENV)/.stamp system-packages  ## every fault ROUNDS times, and a table of what was seen
 	CLUSTERDDP_CHAOS=$(ROUNDS) $(BIN)/python -m pytest tests/chaos
 
-lint: $(VENV)/.stamp
+lint: style types
+
+style: $(VENV)/.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+types: $(VENV)/.stamp
 	$(BIN)/mypy
 
 format: $(VENV)/.stamp

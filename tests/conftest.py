@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from tests import login
+from tests import login, order
 from tests.lab import Lab, why_not
 from tests.own_lab import own_lab
 
@@ -26,8 +26,10 @@ def pytest_configure() -> None:
     login.begin()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test that uses a lab, so that `-m 'not lab'` runs the rest; and the chaos suite."""
+    if hasattr(config, "workerinput"):  # one of pytest-xdist's processes
+        order.longest_first(items)
     for item in items:
         if "chaos" in item.path.parts:
             item.add_marker(pytest.mark.alone)

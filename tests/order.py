@@ -1,0 +1,51 @@
+"""The order in which pytest-xdist gets test files: longest first by recorded seconds, so that none ends late.
+
+    make durations      # runs the tests and records anew
+
+Not covered: the order of tests within a file, which stays.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+if TYPE_CHECKING:
+    import pytest
+
+RECORDED = Path(__file__).with_name("durations.json")  # seconds by file, below this folder
+WORTH = 5.0  # seconds; what takes less may come in any order
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sort tests in place by the time of their files; the same in every process."""
+    known: dict[str, float] = json.loads(RECORDED.read_text())
+    root = RECORDED.parent
+    items.sort(key=lambda item: -known.get(item.path.relative_to(root).as_posix(), 0.0))
+
+
+def record(report: Path) -> None:
+    """Write the file anew from a JUnit report."""
+    seconds: Counter[str] = Counter()
+    for case in ET.parse(report).iter("testcase"):
+        name = _file(case.get("classname", ""))
+        if name:
+            seconds[name] += float(case.get("time", 0))
+    kept = {name: round(taken) for name, taken in seconds.most_common() if taken >= WORTH}
+    RECORDED.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def _file(module: str) -> str:
+    """`unit/test_x.py` of `tests.unit.test_x.TestClass`."""
+    parts = module.split(".")[1:]
+    while parts and not (RECORDED.parent / Path(*parts)).with_suffix(".py").exists():
+        parts.pop()
+    return Path(*parts).with_suffix(".py").as_posix() if parts else ""
+
+
+if __name__ == "__main__":
+    record(Path(sys.argv[1]))
