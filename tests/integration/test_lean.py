@@ -102,7 +102,7 @@ def test_two_nodes_meet_and_start_again_alike(hosts: list[Host], tmp_path: Path)
     told: list[Any] = []
     for which in BOTH:
         plan = plan_for(hosts[:2], tmp_path, DIES_ONCE, (1, 2), {}, max_restarts=1)
-        plan = replace(plan, nodes=tuple(replace(node, python=interpreter(which)) for node in plan.nodes))
+        plan = replace(plan, nodes=tuple(node._replace(python=interpreter(which)) for node in plan.nodes))
         with launched(hosts[:2], plan) as both:
             records = [started.ended() for started in both]
             events = [event for started in both for event in started.spool.events()]
