@@ -7,6 +7,8 @@ import select
 import sys
 from typing import IO, TYPE_CHECKING
 
+from clusterddp.text.printable import one_line
+
 if TYPE_CHECKING:
     from clusterddp.api import Proof
 
@@ -55,9 +57,14 @@ def report(run: str, proofs: list[Proof]) -> int:
 
 
 def say(line: str) -> None:
-    """One stderr line of ours."""
-    sys.stderr.write(f"clusterddp: {line}\n")
+    """One stderr line of ours; whatever it quotes, it is one line, and a terminal obeys nothing in it."""
+    sys.stderr.write(f"clusterddp: {one_line(line)}\n")
     sys.stderr.flush()
+
+
+def put(line: str) -> None:
+    """One stdout line, as ``say``."""
+    sys.stdout.write(f"{one_line(line)}\n")
 
 
 def takes_more(output: IO[bytes]) -> bool:

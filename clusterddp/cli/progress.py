@@ -7,7 +7,9 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from clusterddp.cli.output import say
 from clusterddp.errors import ClusterddpError
+from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
     from clusterddp.api import Run
@@ -36,14 +38,14 @@ class Progress:
         if self._terminal:
             with self._lock:
                 if not self._over.is_set():
-                    sys.stderr.write(f"{_CLEAR}clusterddp: {text}…")
+                    sys.stderr.write(f"{_CLEAR}clusterddp: {one_line(text)}…")
                     sys.stderr.flush()
 
     def say(self, line: str) -> None:
         """A line that stays, above the one that is being replaced."""
         with self._lock:
-            sys.stderr.write(f"{_CLEAR if self._terminal else ''}clusterddp: {line}\n")
-            sys.stderr.flush()
+            sys.stderr.write(_CLEAR if self._terminal else "")
+            say(line)
 
     def end(self) -> None:
         """Wipe the line; nothing is shown any more."""

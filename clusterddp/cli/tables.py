@@ -15,6 +15,7 @@ from clusterddp.checks.model import worst
 from clusterddp.facts import BLACK_HOLE
 from clusterddp.runs.stacks import groups
 from clusterddp.text.folding import collapsed
+from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,8 +41,18 @@ _STYLES = {"running": "green", "succeeded": "green", "failed": "red", "lost": "r
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(one_line(column), overflow="fold")
     return table
+
+
+def _row(table: Table, *cells: str) -> None:
+    """A row; nothing in its cells is obeyed by a terminal. What comes from elsewhere is escaped by who writes it."""
+    table.add_row(*(one_line(cell) for cell in cells))
+
+
+def _line(console: Console, line: str) -> None:
+    """A line, as ``_row``."""
+    console.print(one_line(line))
 
 
 def _print(table: Table, *, stderr: bool = False) -> None:
@@ -64,9 +75,10 @@ def print_up(reports: Sequence[HostReport]) -> None:
         facts = report.facts
         memory = f"{facts.memory_bytes / _GIB:.0f} GiB" if facts.memory_bytes else "?"
         first, last = report.ranks or ("spare", "spare")
-        table.add_row(
+        _row(
+            table,
             escape(report.host),
-            report.address,
+            escape(report.address),
             escape(report.interface),
             escape(_gpus(report)),
             str(facts.cores),
@@ -89,7 +101,7 @@ def print_keys(errors: Sequence[HostKeyError]) -> None:
     """Unknown host keys, as one table on stderr."""
     table = _table("host", "key")
     for error in errors:
-        table.add_row(escape(error.host), error.fingerprint)
+        _row(table, escape(error.host), escape(error.fingerprint))
     _print(table, stderr=True)
 
 
@@ -98,13 +110,14 @@ def print_runs(found: Sequence[RunView]) -> None:
     table = _table("run", "name", "state", "started", "ranks", "script", "operator", "verdict")
     for view in found:
         value = view.to_json(hosts=False)
-        table.add_row(
-            view.run,
+        _row(
+            table,
+            escape(view.run),
             escape(value["name"] or ""),
             _coloured(value["state"]),
             _when(value["started"]),
             str(value["world_size"]),
-            escape(shlex.join([str(value["script"]), *(value["argv"] or [])]).replace("\n", "\\n")[:60]),
+            escape(shlex.join([str(value["script"]), *(value["argv"] or [])])[:60]),
             escape(value["operator"] or ""),
             escape(value["verdict"] or ""),
         )
@@ -116,22 +129,23 @@ def print_status(view: RunView) -> None:
     value = view.to_json()
     console = Console(highlight=False, soft_wrap=True)  # a line is a line, also for a pipe
     name = f" ({escape(value['name'])})" if value["name"] else ""
-    console.print(f"run {view.run}{name}: {_coloured(value['state'])}, {value['world_size']} ranks")
-    console.print(
-        f"started {_when(value['started'])} by {escape(str(value['operator']))}: {escape(str(value['script']))}"
+    _line(console, f"run {escape(view.run)}{name}: {_coloured(value['state'])}, {value['world_size']} ranks")
+    _line(
+        console,
+        f"started {_when(value['started'])} by {escape(str(value['operator']))}: {escape(str(value['script']))}",
     )
     if value["verdict"]:
-        console.print(f"verdict: {escape(value['verdict'])}")
+        _line(console, f"verdict: {escape(value['verdict'])}")
     if value["remedy"]:
-        console.print(f"remedy: {escape(value['remedy'])}")
+        _line(console, f"remedy: {escape(value['remedy'])}")
     for failure in [failure for failure in value["failures"] if failure["recovered"]][-_MOST_RECOVERED:]:
         where = f"rank {failure['rank']} ({failure['host']}:{failure['local_rank']})"
         when = f"attempt {failure['attempt']}, round {failure['round']}"
-        console.print(f"recovered ({when}): {escape(where)}: {escape(failure['message'])}")
+        _line(console, f"recovered ({when}): {escape(where)}: {escape(failure['message'])}")
     for notice in value["notices"]:
-        console.print(escape(notice))
+        _line(console, escape(notice))
     if view.live and value["last_output"]:
-        console.print(f"no rank has printed for {_ago(value['last_output'])}")
+        _line(console, f"no rank has printed for {_ago(value['last_output'])}")
     table = _table("host", "state", "ranks", "processes", "last output")
     for host in value["hosts"]:
         ranks = ",".join(map(str, host["ranks"]))
@@ -142,9 +156,9 @@ def print_status(view: RunView) -> None:
         if host.get("told"):
             told = host["told"]
             state += escape(f" ({told['state']} {told['seconds_ago']:.0f} s ago, says {told['by']})")
-        table.add_row(escape(host["name"]), state, ranks, str(len(host["pids"])), printed)
+        _row(table, escape(host["name"]), state, ranks, str(len(host["pids"])), printed)
     for host in value["spares"]:
-        table.add_row(escape(host["name"]), f"spare, {host['state']}", "", "", "")
+        _row(table, escape(host["name"]), escape(f"spare, {host['state']}"), "", "", "")
     _print(table)
 
 
@@ -157,11 +171,11 @@ def print_doctor(results: Sequence[CheckResult], *, verbose: bool) -> None:
         own = [result for result in results if result.category == category]
         verdict = worst(own)
         bad += verdict != "pass"
-        console.print(_heading(category, own, verdict))
+        _line(console, _heading(category, own, verdict))
         for result in own:
             if verbose or result.verdict not in ("pass", "skipped"):
                 _print_result(console, result, verbose=verbose)
-    console.print(f"{bad} of {len(categories)} categories need attention" if bad else "nothing is wrong")
+    _line(console, f"{bad} of {len(categories)} categories need attention" if bad else "nothing is wrong")
 
 
 def _heading(category: str, own: Sequence[CheckResult], verdict: str) -> str:
@@ -178,11 +192,11 @@ def _heading(category: str, own: Sequence[CheckResult], verdict: str) -> str:
 def _print_result(console: Console, result: CheckResult, *, verbose: bool) -> None:
     hosts = ", ".join(result.hosts) if verbose else collapsed(result.hosts)
     skipped = "skipped " if result.verdict == "skipped" else ""
-    console.print(f"    {_mark(result.verdict)} {escape(f'{result.name}: {hosts}: {skipped}{result.message}')}")
+    _line(console, f"    {_mark(result.verdict)} {escape(f'{result.name}: {hosts}: {skipped}{result.message}')}")
     if result.symptom:
-        console.print(f"[dim]{escape(f'      you would see: {result.symptom}')}[/]")
+        _line(console, f"[dim]{escape(f'      you would see: {result.symptom}')}[/]")
     if result.fix:
-        console.print(escape(f"      fix: {result.fix}"))
+        _line(console, escape(f"      fix: {result.fix}"))
 
 
 def _mark(verdict: str, *, brackets: bool = False) -> str:
@@ -193,7 +207,7 @@ def _mark(verdict: str, *, brackets: bool = False) -> str:
 def print_bench(bench: Bench) -> None:
     """What was measured, as tables."""
     if bench.speeds:
-        sys.stdout.write(f"\nbandwidth by TCP in Gbit/s on {bench.label}, one stream, row → column\n")
+        sys.stdout.write(f"\nbandwidth by TCP in Gbit/s on {one_line(bench.label)}, one stream, row → column\n")
         _print(_pairs(bench.speeds))
     if bench.together:
         _print_together(bench.together)
@@ -209,7 +223,7 @@ def _print_together(together: Together) -> None:
         for one in measured.reduces:
             words = one.to_json()
             numbers = (f"{words[name]:.2f}" for name in ("time_us", "time_p95_us", "algbw", "busbw"))
-            table.add_row(str(one.size), str(one.count), one.type, one.redop, *numbers, str(one.wrong))
+            _row(table, str(one.size), str(one.count), escape(one.type), escape(one.redop), *numbers, str(one.wrong))
         _print(table)
     if measured.gemms:
         sys.stdout.write("\nranks: a matrix product; equal work between two meetings\n")
@@ -219,7 +233,7 @@ def _print_together(together: Together) -> None:
             own = late.get(gemm.rank, {})
             product = (escape(gemm.device or "CPU"), f"{gemm.size} {gemm.type}", f"{gemm.tflops:.3g}", str(gemm.wrong))
             met = (str(own.get(name, "-")) for name in ("worked_ms", "waited_ms"))
-            table.add_row(str(gemm.rank), escape(gemm.host), *product, *met)
+            _row(table, str(gemm.rank), escape(gemm.host), *product, *met)
         _print(table)
 
 
@@ -229,7 +243,7 @@ def _pairs(speeds: Sequence[Speed]) -> Table:
     if len(names) > _MOST_COLUMNS:
         table = _table("from", "to", "Gbit/s")
         for one in sorted(speeds, key=lambda one: one.mbit)[:_MOST_COLUMNS]:
-            table.add_row(escape(one.source), escape(one.target), _gbit(one))
+            _row(table, escape(one.source), escape(one.target), _gbit(one))
         return table
     return _grid(names, names, {(one.source, one.target): _gbit(one) for one in speeds})
 
@@ -239,7 +253,7 @@ def _grid(sources: Sequence[str], targets: Sequence[str], cells: Mapping[tuple[s
     table = _table("", *targets)
     for source in sources:
         row = ["X" if source == target else cells.get((source, target), "") for target in targets]
-        table.add_row(escape(source), *row)
+        _row(table, escape(source), *row)
     return table
 
 
@@ -281,20 +295,20 @@ def print_stacks(found: Sequence[WorkerStack]) -> None:
     """Workers at the same place together: where they are, then their calls, the outermost first."""
     console = Console(highlight=False, soft_wrap=True)
     if not found:
-        console.print("no worker is there to be asked")
+        _line(console, "no worker is there to be asked")
     for group in groups(found):
-        console.print(f"[bold]{escape(str(group))}[/]")
+        _line(console, f"[bold]{escape(str(group))}[/]")
         frames = group.workers[0].frames
         if len(frames) > _MOST_FRAMES:
-            console.print("    …")
+            _line(console, "    …")
         for frame in frames[-_MOST_FRAMES:]:
             text = escape(f"    {frame.file}:{frame.line} in {frame.function}")
-            console.print(f"[dim]{text}[/]" if frame.installed else text)
+            _line(console, f"[dim]{text}[/]" if frame.installed else text)
 
 
 def _coloured(state: str) -> str:
     style = _STYLES.get(state)
-    return f"[{style}]{state}[/]" if style else state
+    return f"[{style}]{state}[/]" if style else escape(state)
 
 
 def _ago(seconds: float) -> str:

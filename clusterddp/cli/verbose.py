@@ -15,7 +15,7 @@ from clusterddp.cli.output import say
 
 
 class _Lines(logging.Handler):
-    """A line of ours for each line of a record, without secrets and without what a terminal would obey."""
+    """A line of ours for each line of a record, without secrets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,11 +23,10 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         from clusterddp.crash import without_secrets  # noqa: PLC0415 - start-up
-        from clusterddp.logs.clean import clean_text  # noqa: PLC0415
 
         after = (time.monotonic() - self._began) * 1000
         with contextlib.suppress(OSError):  # nobody reads stderr any more
-            for line in clean_text(without_secrets(record.getMessage())).splitlines():
+            for line in without_secrets(record.getMessage()).splitlines():
                 say(f"{after:6.0f} ms  {line}")
 
 

@@ -275,7 +275,8 @@ class Host:
 
     def _failed(self, header: Mapping[str, Any]) -> HostError:
         """The error that a frame tells; a bug of ours there leaves a crash file, which is the remedy then."""
-        message, remedy, trace = (clean_text(str(header.get(key) or "")) for key in ("message", "remedy", "trace"))
+        message, remedy = (str(header.get(key) or "") for key in ("message", "remedy"))
+        trace = clean_text(str(header.get("trace") or ""))  # it is written to a file as it is
         kind = UnreachableError if header.get("killed") else HelperError  # who was killed may be asked again
         error = kind(self.name, message, remedy=remedy, trace=trace if header.get("bug") else "")
         error.remedy = error.remedy or crash_of_host(error)

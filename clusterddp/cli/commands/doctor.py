@@ -12,7 +12,7 @@ import click
 from clusterddp import __version__
 from clusterddp.cli import words
 from clusterddp.cli.options import cluster_options
-from clusterddp.cli.output import say
+from clusterddp.cli.output import put, say
 from clusterddp.cli.verbose import tell
 from clusterddp.errors import EXIT_FAILED, UsageError
 
@@ -117,9 +117,9 @@ def _explain(path: Path, *, as_json: bool) -> int:
         say(f"{path}: no known message in it")
     for one in found:
         times = f" ({one.count} times)" if one.count > 1 else ""
-        click.echo(f"{path}:{one.line}: {one.known.name}{times}: {one.known.cause}")
-        click.echo(f"    {one.text}")
-        click.echo(f"    fix: {one.known.remedy}")
+        put(f"{path}:{one.line}: {one.known.name}{times}: {one.known.cause}")
+        put(f"    {one.text}")
+        put(f"    fix: {one.known.remedy}")
         if one.known.check:
-            click.echo(f"    check: {one.known.check}")
+            put(f"    check: {one.known.check}")
     return 0

@@ -15,6 +15,7 @@ import paramiko
 
 from clusterddp.errors import AuthenticationError, UsageError
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, unknown_key
+from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     Ask = Callable[[str], str]  # a prompt in, the answer out; nothing is echoed
 
 _asking = threading.Lock()  # prompts come one at a time
+MOST_PROMPT = 200  # characters of a server's question
+MOST_PROMPTS = 8  # of its questions at once
 
 
 class HostKeyPolicy(paramiko.MissingHostKeyPolicy):
@@ -157,8 +160,12 @@ class Login:
         try:
             with _asking:
                 if "keyboard-interactive" in allowed:
+                    whose = f"({user}@{self.target.called}) "  # the server words the rest
                     return transport.auth_interactive(
-                        user, lambda _title, _text, prompts: [ask(prompt) for prompt, _echo in prompts]
+                        user,
+                        lambda _title, _text, prompts: [
+                            ask(whose + one_line(prompt)[:MOST_PROMPT]) for prompt, _echo in prompts[:MOST_PROMPTS]
+                        ],
                     )
                 return transport.auth_password(user, ask(f"Password of {user} on {self.target.place}: "))
         except paramiko.SSHException as error:

@@ -52,6 +52,17 @@ _FOREIGN_WHEN_SET = {
     "bindinterface": "BindInterface",
 }
 
+# `ssh -G` tells these always, so what counts is whether they are as without any file.
+_ALGORITHMS = {
+    "kexalgorithms": "KexAlgorithms",
+    "hostkeyalgorithms": "HostKeyAlgorithms",
+    "ciphers": "Ciphers",
+    "macs": "MACs",
+    "casignaturealgorithms": "CASignatureAlgorithms",
+    "pubkeyacceptedalgorithms": "PubkeyAcceptedAlgorithms",
+    "requiredrsasize": "RequiredRSASize",
+}
+
 Settings = dict[str, tuple[str, ...]]
 
 
@@ -140,7 +151,19 @@ class SshConfig:
             return "IdentityAgent in ssh_config"
         if found.get("addressfamily", ("any",))[0] not in ("any", ""):
             return "AddressFamily in ssh_config"
-        return ""
+        default = self._defaults() if found.keys() & _ALGORITHMS.keys() else {}
+        changed = (spelled for keyword, spelled in _ALGORITHMS.items() if found.get(keyword) != default.get(keyword))
+        return next((f"{spelled} in ssh_config" for spelled in changed), "")
+
+    def _defaults(self) -> Settings:
+        """What ssh does where no file says anything."""
+        if self.program is None:
+            return {}
+        argv = (self.program, "-F", "none", "-G", "--", "nobody")
+        with self._lock:
+            if argv not in self._answers:
+                self._answers[argv] = _ask(argv, "nobody")
+            return self._answers[argv]
 
     def master_is_live(self, found: Settings, argv_of_host: Sequence[str]) -> bool:
         """Whether a ControlMaster of the user's would carry a session to the host."""

@@ -159,16 +159,17 @@ class KnownHosts:
         exact, *others = [self._matching(files, name) for name in key.names]
         everywhere = exact + [known for matching in others for known in matching]
         same = [known for known in everywhere if known.blob == key.blob]
+        own = [known for known in exact if not known.marker]
         if revoked := next((known for known in same if known.marker == "@revoked"), None):
             raise HostKeyError(
                 key.host,
                 f"host key {key.fingerprint} is revoked by {revoked.path}:{revoked.number}",
                 remedy="do not connect until the host has a new key",
             )
-        if any(not known.marker for known in same):
-            return True
-        if different := [known for known in exact if not known.marker]:
-            raise changed_key(key.host, key.names[0], different, key)
+        if any(not known.marker and (not own or known in own) for known in same):
+            return True  # as ssh does: the plain name of a host counts where `[host]:port` has no key at all
+        if own:
+            raise changed_key(key.host, key.names[0], own, key)
         return False
 
     def append(self, key: PresentedKey, path: Path, files: Sequence[Path]) -> None:

@@ -1,7 +1,9 @@
 """The way to a host through the ``ssh`` program: its arguments, knowing when it is connected, what its errors mean.
 
-Host key policy, jump hosts and keys are those of the ``Target``, said first on ssh's command line, where the first
-word wins. No connection of ours ever becomes a ControlMaster; a live one is used.
+The host is called by its name, so that the blocks of ssh's configuration that are about it hold, and ssh finds its
+address as it did when it was asked for the ``Target``. Host key policy, jump hosts and keys are those of the
+``Target``, said first on ssh's command line, where the first word wins. No connection of ours ever becomes a
+ControlMaster; a live one is used.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ _FIXED = {
     "ControlPersist": "no",
     "RemoteCommand": "none",
     "LogLevel": "ERROR",
+    "NoHostAuthenticationForLocalhost": "no",
     "UpdateHostKeys": "no",
 }
 _DROPPED = re.compile(
@@ -52,7 +55,7 @@ def open_pipe(target: Target, command: str, program: str) -> ChildPipe:
         HostError: It cannot be reached, its key is not trusted, or it refuses ours.
         UsageError: ssh refuses an argument.
     """
-    argv = [program, *_options(target), *_user_options(target), "--", target.host, command]
+    argv = [program, *_options(target), *_user_options(target), "--", target.called, command]
     pipe = ChildPipe(argv, env=ssh_environment(), marker=f"{_CONNECTED}\n".encode())
     # ssh's own ConnectTimeout speaks first; this one holds where a ProxyCommand never answers.
     patience = 2 * target.connect_timeout + 5
@@ -81,6 +84,8 @@ def _options(target: Target) -> list[str]:
         settings["ProxyCommand"] = _literal(target.proxy)
     elif target.via:
         settings["ProxyCommand"] = _jump_command(target.via)
+    elif not target.live_master:
+        settings["ProxyCommand"] = "none"
     files = [word for path in target.key_files for word in ("-i", str(path))]
     where = ["-p", str(target.port), "-l", target.user]
     base = ["-F", target.config_file] if target.config_file else home_options()
@@ -94,7 +99,7 @@ def _user_options(target: Target) -> list[str]:
 def _jump_command(via: Target) -> str:
     """The ProxyCommand that goes through ``via`` (and, by its own options, through those before it)."""
     words = [_literal(word) for word in ("ssh", *_options(via))]
-    return shlex.join([*words, "-W", "[%h]:%p", "--", via.host])
+    return shlex.join([*words, "-W", "[%h]:%p", "--", via.called])
 
 
 def _literal(text: str) -> str:
@@ -174,7 +179,7 @@ def _shown_key(target: Target, program: str) -> PresentedKey | None:
             "-oPreferredAuthentications=none",
         ]
         pipe = ChildPipe(
-            [program, *learn, *_options(target), *target.passed, "--", target.host, "exit"], env=ssh_environment()
+            [program, *learn, *_options(target), *target.passed, "--", target.called, "exit"], env=ssh_environment()
         )
         pipe.wait_for_marker(2 * target.connect_timeout + 5)
         pipe.close()

@@ -142,6 +142,7 @@ class Resolver:
         return Target(
             name=origin.name,
             host=host,
+            called=address,
             port=port,
             user=user,
             key_names=targets.names_in_known_hosts(_first(found, "hostkeyalias"), host, port),

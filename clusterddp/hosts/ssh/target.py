@@ -30,6 +30,7 @@ class Target:
     Attributes:
         name: What messages call it.
         host: The address to connect to.
+        called: What the user calls it: the name that the blocks of an ssh configuration are about.
         key_names: Its names in known_hosts, the exact one first.
         key_files: Private keys to offer; the first ``given_keys`` were asked for by name and must exist.
         only_given_keys: Whether no other key may be offered.
@@ -46,6 +47,7 @@ class Target:
 
     name: str
     host: str
+    called: str
     port: int
     user: str
     key_names: tuple[str, ...]

@@ -70,7 +70,7 @@ def test_secrets_and_what_a_terminal_would_obey_are_left_out(
     monkeypatch.setattr("clusterddp.api.Cluster.list_runs", log)
     _, lines = said(capsys, "runs", "-v")
     told = [match[1] for match in map(TIMED.fullmatch, lines) if match]
-    assert told[-2:] == ["gpu01: got ********", "and more"]
+    assert told[-2:] == [r"gpu01: got ********\x1b[2J", "and more"]
 
 
 def test_behind_the_script_it_is_the_scripts(

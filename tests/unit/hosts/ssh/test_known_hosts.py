@@ -11,6 +11,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from clusterddp.errors import HostKeyError, UsageError
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, append_known_hosts, unknown_key
@@ -97,6 +99,38 @@ def test_one_of_several_known_keys_is_enough(file: Path) -> None:
 def test_another_key_under_the_plain_name_is_another_sshd(file: Path) -> None:
     file.write_text(f"gpu01 ssh-ed25519 {OTHER}\n")
     assert not KnownHosts().check(shown("[gpu01]:2222", "gpu01"), [file])
+
+
+def test_the_plain_name_counts_only_where_the_exact_one_has_no_key(file: Path) -> None:
+    file.write_text(f"[gpu01]:33022 ssh-ed25519 {OTHER}\ngpu01 ssh-ed25519 {BLOB}\n")
+    with pytest.raises(HostKeyError, match=rf"has changed.*{file}:1"):
+        KnownHosts().check(shown("[gpu01]:33022", "gpu01"), [file])
+    file.write_text(f"[gpu01]:33022 ssh-rsa {OTHER}\ngpu01 ssh-ed25519 {BLOB}\n")
+    with pytest.raises(HostKeyError, match="has changed"):
+        KnownHosts().check(shown("[gpu01]:33022", "gpu01"), [file])
+
+
+def test_a_key_revoked_under_the_plain_name_is_refused_on_every_port(file: Path) -> None:
+    file.write_text(f"[gpu01]:33022 ssh-ed25519 {BLOB}\n@revoked gpu01 ssh-ed25519 {BLOB}\n")
+    with pytest.raises(HostKeyError, match="is revoked"):
+        KnownHosts().check(shown("[gpu01]:33022", "gpu01"), [file])
+
+
+@settings(max_examples=200)
+@given(text=st.text(alphabet=st.sampled_from("gpu01*?![]:2222 ,|1\n\t#@revokedcert-authority=ssh-ed25519AA\x00\udcff")))
+def test_whatever_stands_in_a_file_a_key_is_known_unknown_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    file = tmp_path_factory.mktemp("known") / "known_hosts"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    known = KnownHosts()
+    names = ("[gpu01]:2222", "gpu01")
+    known.types([file], names)
+    known.only_by_authority([file], names)
+    try:
+        known.check(shown(*names), [file])
+    except HostKeyError as error:
+        assert "gpu01" in str(error)  # noqa: PT017 - any answer is right
 
 
 def test_a_revoked_key_is_refused_even_when_listed(file: Path) -> None:

@@ -14,6 +14,7 @@ from clusterddp.hosts.ssh.target import Target
 TARGET = Target(
     name="gpu01",
     host="10.0.0.1",
+    called="gpu01",
     port=2222,
     user="me",
     key_names=("[10.0.0.1]:2222", "10.0.0.1"),

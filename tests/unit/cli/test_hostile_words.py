@@ -1,0 +1,57 @@
+"""Words of hosts on the operator's terminal: one line each, and nothing in them is obeyed."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.checks.model import CheckResult
+from clusterddp.cli import output, tables
+from clusterddp.cli.progress import Progress
+from clusterddp.errors import HelperError, HostKeyError
+from clusterddp.runs.view import views
+from tests.unit.runs_told import Told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EVIL = "\x1b[2J\x1b]52;c;cm0=\x07\nclusterddp: run succeeded\r[red]x[/red]\x9b1A\u202e"
+
+
+def told() -> None:
+    node = Told(0, run=f"r{EVIL}", name=EVIL, operator=EVIL, script=EVIL, argv=[EVIL], world_size=1, started=1)
+    node.died(5, code=1, raised=f"ValueError: {EVIL}")
+    node.ended("failed", 6)
+    tables.print_status(views([node.node])[0])
+    tables.print_runs(views([node.node]))
+
+
+def doctored() -> None:
+    result = CheckResult(
+        name="gpus", category="gpus", verdict="fail", hosts=(EVIL,), message=EVIL, symptom=EVIL, fix=EVIL
+    )
+    tables.print_doctor([result], verbose=True)
+
+
+@pytest.mark.parametrize(
+    "show",
+    [
+        lambda: output.say(str(HelperError("gpu01", EVIL, remedy=EVIL))),
+        lambda: output.put(EVIL),
+        lambda: Progress().say(EVIL),
+        lambda: tables.print_keys([HostKeyError("gpu01", EVIL, fingerprint=EVIL)]),
+        told,
+        doctored,
+    ],
+)
+def test_they_stay_on_their_line_and_are_not_obeyed(
+    capsys: pytest.CaptureFixture[str], show: Callable[[], None]
+) -> None:
+    show()
+    said = "".join(capsys.readouterr())
+    assert "\\x1b[2J" in said
+    assert "[red]x[/red]" in said
+    assert all(line.isprintable() for line in said.split("\n"))
+    assert not re.search("^clusterddp: run succeeded", said, re.MULTILINE)

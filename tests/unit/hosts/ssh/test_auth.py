@@ -1,0 +1,92 @@
+"""What a server asks at a login is told as its question, on one line, and never as ours."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import paramiko
+import pytest
+from paramiko.server import InteractiveQuery
+
+from clusterddp.hosts.ssh.auth import MOST_PROMPT, MOST_PROMPTS, Login
+from clusterddp.hosts.ssh.target import Target
+
+TARGET = Target(
+    name="gpu01",
+    host="10.0.0.1",
+    called="gpu01.lan",
+    port=22,
+    user="me",
+    key_names=("10.0.0.1",),
+    key_files=(),
+    given_keys=0,
+    only_given_keys=False,
+    agent=False,
+    known_hosts=(),
+    system_hosts=(),
+    accept_new=False,
+    connect_timeout=7,
+)
+
+
+class Asking(paramiko.ServerInterface):
+    """A server that asks these, and takes any answers."""
+
+    def __init__(self, prompts: list[str]) -> None:
+        self.prompts = prompts
+        self.answers: list[str] = []
+
+    def get_allowed_auths(self, username: str) -> str:
+        del username
+        return "keyboard-interactive"
+
+    def check_auth_interactive(self, username: str, submethods: str) -> InteractiveQuery:
+        del username, submethods
+        return InteractiveQuery("\x1b[2Jtitle", "instructions", *self.prompts)
+
+    def check_auth_interactive_response(self, responses: list[str]) -> int:
+        self.answers = responses
+        return paramiko.AUTH_SUCCESSFUL  # type: ignore[attr-defined,no-any-return]
+
+
+def asked(prompts: list[str]) -> list[str]:
+    """What the user is asked when a server asks so."""
+    ours, theirs = socket.socketpair()
+    server, client = paramiko.Transport(theirs), paramiko.Transport(ours)
+    server.add_server_key(paramiko.ECDSAKey.generate())
+    interface = Asking(prompts)
+    found: list[str] = []
+
+    def ask(prompt: str) -> str:
+        found.append(prompt)
+        return "answer"
+
+    try:
+        server.start_server(threading.Event(), interface)
+        client.start_client(timeout=30)
+        Login(target=TARGET, ask=ask).authenticate(client)
+        assert interface.answers == ["answer"] * len(found)
+    finally:
+        client.close()
+        server.close()
+    return found
+
+
+def test_a_servers_question_says_whose_it_is() -> None:
+    assert asked(["Verification code: "]) == ["(me@gpu01.lan) Verification code: "]
+
+
+def test_nothing_in_it_is_obeyed_by_the_terminal() -> None:
+    (prompt,) = asked(["\x1b[2J\x1b[HPassphrase of /home/me/.ssh/id_ed25519:\n"])
+    assert prompt == r"(me@gpu01.lan) \x1b[2J\x1b[HPassphrase of /home/me/.ssh/id_ed25519:\n"
+
+
+def test_a_question_has_an_end() -> None:
+    (prompt,) = asked(["x" * 5000])
+    assert len(prompt) == len("(me@gpu01.lan) ") + MOST_PROMPT
+
+
+@pytest.mark.parametrize("count", [0, 2, MOST_PROMPTS])
+def test_several_questions_are_asked_one_after_the_other(count: int) -> None:
+    assert asked([f"{number}? " for number in range(count)]) == [f"(me@gpu01.lan) {n}? " for n in range(count)]
