@@ -30,7 +30,7 @@ from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import Outcome, each, values
 from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load
-from clusterddp.launch import join, prepare, ssh
+from clusterddp.launch import base, join, prepare
 from clusterddp.launch.options import RunOptions
 from clusterddp.probe import evidence as doctor
 from clusterddp.project import Project, find
@@ -42,7 +42,7 @@ from clusterddp.runs.run import GRACE, Run, current_spools
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from clusterddp.errors import HostKeyError
     from clusterddp.inventory import HostEntry
@@ -236,18 +236,15 @@ class Cluster:
 
     def start(self, options: RunOptions) -> Run:
         """``run`` with its options as one value."""
-        plan, hosts = self.plan(options)
-        secrets = prepare.secret_values(plan)
-        left = [entry.name for entry in self.inventory.nodes if entry.name not in {host.name for host in hosts}]
-        elastic = plan.options.elastic
-        left = left[: elastic[1] - len(plan.nodes)] if elastic else []
-        plan = replace(plan, record={**plan.record, "left_out": left})
-        self.progress("starting")
-        self.launched = Run(self, plan.run, plan.attempt, {host.name: "" for host in hosts}, dict(plan.record))
-        spools = ssh.launch(hosts, plan, secrets)
-        self.project.record_run({"run": plan.run, **plan.record})
-        taking = {node.host: spools[node.host] for node in plan.nodes}
-        return replace(self.launched, spools=taking)
+        return base.chosen(options.launcher, self.inventory.nodes).start(self, options)
+
+    def render(self, options: RunOptions) -> str:
+        """What ``start`` would do, as text: commands, or a script to submit; starts and syncs nothing."""
+        return base.chosen(options.launcher, self.inventory.nodes).render(self, options)
+
+    def carrier(self, record: Mapping[str, Any]) -> base.Launcher:
+        """The launcher of a run with this record."""
+        return base.of_record(record)
 
     def join(self, run: Run, names: Sequence[str] | None = None) -> list[str]:
         """Let nodes of the inventory join the run: these, or all that answer and are not in it; their names.
@@ -357,13 +354,8 @@ class Cluster:
         )
 
     def _runs(self, run: str, entries: Sequence[HostEntry]) -> list[Outcome[list[dict[str, Any]]]]:
-        """What each host knows of a run, or of all."""
-
-        def ask(entry: HostEntry) -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = self._open(entry).call("runs", {"run": run, "hosts": [entry.name]})
-            return found
-
-        return each(entries, ask)
+        """What each host knows of a run, or of all, by every launcher."""
+        return [outcome for one in base.launchers() for outcome in one.describe(self, run, entries)]
 
 
 def _with_own_python(inventory: Inventory) -> Inventory:

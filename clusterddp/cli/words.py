@@ -33,6 +33,16 @@ def secret(name: str) -> None:
         raise UsageError(f"{name} is not set in this environment", remedy=f"export {name} first")
 
 
+def launcher(name: str) -> None:
+    """A launcher's name; whether it is there yet is told when it is asked for."""
+    from clusterddp.inventory.variable_names import LAUNCHERS  # noqa: PLC0415 - start-up
+
+    if name not in LAUNCHERS:
+        raise UsageError(
+            f"{name!r} is not one of {', '.join(LAUNCHERS)}", remedy=f"leave it out: {LAUNCHERS[0]} serves"
+        )
+
+
 def run_name(text: str) -> None:
     """A run's name: something to print and to type."""
     if not text.strip() or not text.isprintable() or text.startswith("-"):

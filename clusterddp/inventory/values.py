@@ -78,7 +78,7 @@ class HostEntry:
     workdir: str | None = None
     state: str | None = None
     transport: Transport = "auto"
-    launcher: Literal["ssh", "slurm"] = "ssh"
+    launcher: str = "ssh"
     slurm: Mapping[str, Any] = field(default_factory=dict)
     where: str = ""
 

@@ -23,6 +23,7 @@ OURS = frozenset(
         *("slurm_partition", "slurm_account", "slurm_time", "slurm_extra"),
     )
 )
+LAUNCHERS = ("ssh", "slurm")  # the first is the default; each one is a module of launch/, where it is there
 RESERVED = frozenset(PREFIX + name for name in ("links", "sync", "requirements", "container"))
 PRIORITY = "ansible_group_priority"
 # Each with its aliases; where several are set, the last one wins, as in Ansible's ssh plugin.

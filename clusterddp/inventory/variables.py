@@ -96,7 +96,7 @@ def _job(reader: VariableReader) -> dict[str, Any]:
         "interface": _interface(reader),
         "ports": _ports(reader),
         "workdir": _folder(reader, "clusterddp_workdir"),
-        "launcher": reader.choice("clusterddp_launcher", ("ssh", "slurm")) or "ssh",
+        "launcher": reader.choice("clusterddp_launcher", variable_names.LAUNCHERS) or variable_names.LAUNCHERS[0],
     }
 
 

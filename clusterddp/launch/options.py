@@ -49,6 +49,7 @@ class RunOptions:
         no_sync: Use what is on the hosts.
         sync_limit: Bytes that a sync may hold; None is the default.
         log_limit: Bytes of output that each host keeps; beyond it the oldest go. None is the default.
+        launcher: What starts the run, by its name; None leaves it to the inventory.
         limit: The host pattern that chose the hosts, for the record.
     """
 
@@ -76,6 +77,7 @@ class RunOptions:
     no_sync: bool = False
     sync_limit: int | None = None
     log_limit: int | None = None
+    launcher: str | None = None
     limit: str | None = None
 
     def __post_init__(self) -> None:

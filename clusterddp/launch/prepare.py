@@ -115,11 +115,6 @@ def take(outcomes: Sequence[Outcome[Host]], options: RunOptions, notify: Callabl
     """
     failed = [outcome for outcome in outcomes if outcome.error]
     answering = [outcome.get() for outcome in outcomes if not outcome.error]
-    slurm = next(
-        (outcome.name for outcome in outcomes if outcome.value and outcome.value.entry.launcher == "slurm"), None
-    )
-    if slurm:
-        raise UsageError(f"{slurm}: clusterddp_launcher: slurm is not there yet", remedy="leave it out: ssh serves")
     if options.nnodes is None:
         if failed:
             raise _without(failed)

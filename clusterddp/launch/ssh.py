@@ -1,7 +1,7 @@
 """Carry out a launch plan over the connections: start every node's supervisor, or none.
 
 All supervisors come up at once and bind their ports; when the last is ready each hears of all ports, and only then
-the agents start. If one fails, those that have started are stopped again. Slurm is another rendering of the same plan.
+the agents start. If one fails, those that have started are stopped again.
 """
 
 from __future__ import annotations
@@ -9,21 +9,83 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets as random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError
-from clusterddp.hosts.fanout import each, values
+from clusterddp.hosts.fanout import Outcome, each, values
+from clusterddp.launch.prepare import secret_values
 from clusterddp.remote.shared.records import written
+from clusterddp.runs import proof
+from clusterddp.runs.proof import Proof
+from clusterddp.runs.run import Run, RunHosts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from clusterddp.hosts.client import Host
+    from clusterddp.inventory import HostEntry
+    from clusterddp.launch.base import Site
+    from clusterddp.launch.options import RunOptions
     from clusterddp.launch.plan import LaunchPlan
+    from clusterddp.remote.shared.frames import Frame
     from clusterddp.remote.shared.plan import NodePlan
 
 START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take most of it
+STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
 CLEANUP_REASON = "the start failed on another host"
+
+
+class Ssh:
+    """The launcher over SSH, or without it on this machine: every host is asked through its own helper."""
+
+    def render(self, site: Site, options: RunOptions) -> str:
+        """See ``Launcher``: commands that could be pasted, one block a host."""
+        plan, _ = site.plan(options, dry=True)
+        return plan.render()
+
+    def start(self, site: Site, options: RunOptions) -> Run:
+        """See ``Launcher``."""
+        plan, hosts = site.plan(options)
+        secrets = secret_values(plan)
+        left = [entry.name for entry in site.inventory.nodes if entry.name not in {host.name for host in hosts}]
+        elastic = plan.options.elastic
+        left = left[: elastic[1] - len(plan.nodes)] if elastic else []
+        plan = replace(plan, record={**plan.record, "left_out": left})
+        site.progress("starting")
+        run = Run(site, plan.run, plan.attempt, {host.name: "" for host in hosts}, dict(plan.record))
+        site.launched = run
+        spools = launch(hosts, plan, secrets)
+        site.project.record_run({"run": plan.run, **plan.record})
+        return replace(run, spools={node.host: spools[node.host] for node in plan.nodes})
+
+    def describe(self, site: Site, run: str, entries: Sequence[HostEntry]) -> list[Outcome[list[dict[str, Any]]]]:
+        """See ``Launcher``."""
+
+        def ask(entry: HostEntry) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = site.host(entry.name).call("runs", {"run": run, "hosts": [entry.name]})
+            return found
+
+        return each(entries, ask)
+
+    def stop(
+        self, cluster: RunHosts, run: str, entries: Sequence[HostEntry], *, grace: float, reason: str
+    ) -> list[Proof]:
+        """See ``Carrier``."""
+
+        def one(entry: HostEntry) -> Proof:
+            order = {"run": run, "hosts": [entry.name], "grace": grace, "reason": reason}
+            return proof.read(entry.name, cluster.host(entry.name).call("stop", order, timeout=grace + STOP_SLACK))
+
+        outcomes = each(entries, one)
+        return [outcome.value or Proof(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
+
+    def logs(self, cluster: RunHosts, host: str, args: Mapping[str, Any]) -> Generator[Frame, None, None]:
+        """See ``Carrier``."""
+        return cluster.host(host).stream("tail", args)
+
+
+LAUNCHER = Ssh()
 
 
 def launch(hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Survivor(NamedTuple):
@@ -63,3 +66,17 @@ class Proof:
         if not self.proved_empty:
             return line
         return f"{line}, {'' if self.gpus is None else 'no GPU held, '}proved empty"
+
+
+def read(host: str, answer: Mapping[str, Any]) -> Proof:
+    """The proof that a host gives: the answer of the operation ``stop``, all attempts together."""
+    nodes = answer["nodes"]
+    left = [process for node in nodes for process in node["survivors"]]
+    return Proof(
+        host=host,
+        found=sum(node["found"] for node in nodes),
+        killed=sum(node["killed"] for node in nodes),
+        survivors=tuple(Survivor(p["pid"], p["command"], p["state"], p["user"]) for p in left),
+        unknown=tuple(reason for node in nodes for reason in node["unknown"]),
+        gpus=nodes[0]["gpus"],
+    )

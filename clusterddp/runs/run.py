@@ -12,11 +12,11 @@ from clusterddp.errors import RunError, UnreachableError
 from clusterddp.hosts.fanout import Outcome, T, each, values
 from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, checked, lines
 from clusterddp.runs import signals, stacks
-from clusterddp.runs.proof import Proof, Survivor
+from clusterddp.runs.proof import Proof
 from clusterddp.runs.view import RunView, views
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry, Inventory
@@ -26,7 +26,22 @@ if TYPE_CHECKING:
     from clusterddp.runs.verdict import Verdict
 
 GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped
-STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
+
+
+class Carrier(Protocol):
+    """What a run's launcher does for it once it has started; what comes before is in launch/base.py."""
+
+    def stop(
+        self, cluster: RunHosts, run: str, entries: Sequence[HostEntry], *, grace: float, reason: str
+    ) -> list[Proof]:
+        """End the run on these hosts; what was found on each. A host that cannot be asked is a Proof with an error."""
+
+    def logs(self, cluster: RunHosts, host: str, args: Mapping[str, Any]) -> Generator[Frame, None, None]:
+        """The frames of one host's output; ``args`` as of the operation ``tail``.
+
+        Raises:
+            HostError: the host does not answer, or cannot read them.
+        """
 
 
 class RunHosts(Protocol):
@@ -37,6 +52,9 @@ class RunHosts(Protocol):
 
     def host(self, name: str) -> Host:
         """The open host of that name."""
+
+    def carrier(self, record: Mapping[str, Any]) -> Carrier:
+        """The launcher of a run with this record."""
 
     def gather(self, run: str, hosts: Container[str] | None = None) -> tuple[list[dict[str, Any]], list[str]]:
         """The run's nodes as the hosts tell them, and the hosts that do not answer."""
@@ -172,9 +190,9 @@ class Run:
         """What opens a host's stream of the selected lines at a position; a Merge calls it, again after a break."""
 
         def stream(host: str, at: Position) -> Iterator[Frame]:
-            opened = self.cluster.host(host)
             spool = self.spools[host] or self._find_spool(host)
-            frames = opened.stream("tail", selection.args(spool, selection.resume_position(host, at)))
+            args = selection.args(spool, selection.resume_position(host, at))
+            frames = self.cluster.carrier(self.record).logs(self.cluster, host, args)
             return checked(frames, host, self.id, self.attempt)
 
         return stream
@@ -201,25 +219,7 @@ class Run:
         left = (*self.record.get("spares", ()), *self.record.get("lost", ()))
         names = set(hosts) or {*self.spools, *earlier, *left}
         entries = [entry for entry in self.cluster.inventory.hosts if entry.name in names]
-        outcomes = each(entries, lambda entry: self._stop_on(entry.name, grace, reason))
+        proofs = self.cluster.carrier(self.record).stop(self.cluster, self.id, entries, grace=grace, reason=reason)
         missing = [Proof(host=name, error="not in the inventory") for name in names]
         missing = [proof for proof in missing if proof.host not in {entry.name for entry in entries}]
-        return [outcome.value or _unproved(outcome) for outcome in outcomes] + missing
-
-    def _stop_on(self, name: str, grace: float, reason: str) -> Proof:
-        order = {"run": self.id, "hosts": [name], "grace": grace, "reason": reason}
-        answer = self.cluster.host(name).call("stop", order, timeout=grace + STOP_SLACK)
-        nodes = answer["nodes"]
-        left = [process for node in nodes for process in node["survivors"]]
-        return Proof(
-            host=name,
-            found=sum(node["found"] for node in nodes),
-            killed=sum(node["killed"] for node in nodes),
-            survivors=tuple(Survivor(p["pid"], p["command"], p["state"], p["user"]) for p in left),
-            unknown=tuple(reason for node in nodes for reason in node["unknown"]),
-            gpus=nodes[0]["gpus"],
-        )
-
-
-def _unproved(outcome: Outcome[Proof]) -> Proof:
-    return Proof(host=outcome.name, error=str(outcome.error))
+        return proofs + missing

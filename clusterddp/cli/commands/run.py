@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from clusterddp.api import Cluster
     from clusterddp.launch.options import RunOptions
 
-_LATER = {
-    "launcher": "--launcher slurm is not there yet",
-}
-
 
 @click.command(
     "run",
@@ -59,7 +55,7 @@ _LATER = {
 @setting("--no-sync", is_flag=True, help="Use the code that is on the hosts.")
 @setting("--no-doctor", is_flag=True, help="Skip the quick checks before the start.")
 @click.option("--skip", metavar="CHECKS", help="Skip these checks, with commas.")
-@setting("--launcher", type=click.Choice(["ssh", "slurm"]), default="ssh", help="What starts torchrun (ssh).")
+@setting("--launcher", type=Checked(words.launcher), metavar="NAME", help="What starts torchrun (ssh).")
 @setting("--rdzv-backend", type=click.Choice(["auto", "c10d", "static"]), default="auto", help="torchrun's (auto).")
 @click.option(
     "--torchrun-arg",
@@ -92,8 +88,7 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
     with open_cluster(inventory, limit) as cluster:
         _notice_own_options(given["args"])
         if given["dry_run"]:
-            plan, _ = cluster.plan(options, dry=True)
-            click.echo(plan.render(), nl=False)
+            click.echo(cluster.render(options), nl=False)
             return 0
         from clusterddp.cli.attach import attach, heed_signals, stop_launched  # noqa: PLC0415 - start-up
         from clusterddp.cli.progress import Progress  # noqa: PLC0415
@@ -121,9 +116,6 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
     """
     from clusterddp.launch.options import RunOptions  # noqa: PLC0415 - start-up
 
-    for name, message in _LATER.items():
-        if given[name] != "ssh":
-            raise UsageError(message)
     if given["detach"] and given["on_disconnect"] == "stop":
         raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
     least, most = given["nnodes"] or (None, None)
@@ -152,6 +144,7 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
         no_sync=given["no_sync"],
         sync_limit=given["sync_limit"],
         log_limit=given["log_limit"],
+        launcher=given["launcher"],
         limit=limit,
     )
 

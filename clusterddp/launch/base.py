@@ -1,0 +1,112 @@
+"""What starts a run's torchrun on its machines, and asks after it: one interface, a module of this folder each.
+
+``launcher("ssh")`` is ``LAUNCHER`` of ``launch/ssh.py``; the names are the inventory's (``clusterddp_launcher``). What
+comes through a host's helper whatever has started the run (stacks, signals, the lease) is the same for all, and not
+here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any, Protocol
+
+from clusterddp.errors import UsageError
+from clusterddp.inventory.variable_names import LAUNCHERS
+from clusterddp.runs.run import Carrier, Run, RunHosts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.inventory import HostEntry
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.launch.plan import LaunchPlan
+    from clusterddp.project import Project
+
+DEFAULT = LAUNCHERS[0]
+
+
+class Site(RunHosts, Protocol):
+    """What a launcher needs of a Cluster."""
+
+    project: Project
+    progress: Callable[[str], None]
+    launched: Run | None  # the launcher sets it as soon as something may have started
+
+    def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
+        """Connect, ask for facts, sync and plan; a ``dry`` one syncs nothing."""
+
+
+class Launcher(Carrier, Protocol):
+    """One way to have runs: its own two methods, and those of a run that is there (``runs.run.Carrier``)."""
+
+    def render(self, site: Site, options: RunOptions) -> str:
+        """What ``start`` would do, as text that a person could use in its place; starts nothing.
+
+        Raises:
+            ClusterddpError: it could not be started.
+        """
+
+    def start(self, site: Site, options: RunOptions) -> Run:
+        """Start a run; returns when it is under way.
+
+        Raises:
+            ClusterddpError: it could not be started; nothing is left of it where we can look.
+        """
+
+    def describe(self, site: Site, run: str, entries: Sequence[HostEntry]) -> list[Outcome[list[dict[str, Any]]]]:
+        """A run's nodes, or with an empty ``run`` those of all, as each of the hosts (or who speaks for them) tells."""
+
+
+def launcher(name: str, *, said: str = "--launcher") -> Launcher:
+    """The launcher of a name.
+
+    Args:
+        name: One of the inventory's names.
+        said: Where it was said, for the error.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    if name not in LAUNCHERS or not _is_there(name):
+        raise UsageError(f"{said} {name} is not there yet", remedy=f"leave it out: {DEFAULT} serves")
+    found: Launcher = importlib.import_module(f"{__package__}.{name}").LAUNCHER
+    return found
+
+
+def launchers() -> list[Launcher]:
+    """All that are there."""
+    return [launcher(name) for name in LAUNCHERS if _is_there(name)]
+
+
+def chosen(wanted: str | None, entries: Iterable[HostEntry]) -> Launcher:
+    """The launcher that is asked for, else the one that the hosts' ``clusterddp_launcher`` names.
+
+    Raises:
+        UsageError: there is none of that name, or hosts name different ones.
+    """
+    if wanted:
+        return launcher(wanted)
+    first: dict[str, str] = {}  # name → the first host that names it
+    for entry in entries:
+        first.setdefault(entry.launcher, entry.name)
+    if len(first) > 1:
+        said = " and ".join(f"{name} ({host})" for name, host in first.items())
+        raise UsageError(f"clusterddp_launcher differs: {said}", remedy="choose one with --launcher")
+    name, host = next(iter(first.items()), (DEFAULT, ""))
+    return launcher(name, said=f"{host}: clusterddp_launcher:")
+
+
+def of_record(record: Mapping[str, Any]) -> Launcher:
+    """The launcher of a run that is there, by what it wrote down of itself.
+
+    Raises:
+        UsageError: this version has none of that name.
+    """
+    return launcher(str(record.get("launcher") or DEFAULT), said="the run's launcher")
+
+
+def _is_there(name: str) -> bool:
+    return importlib.util.find_spec(f"{__package__}.{name}") is not None
