@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
 from clusterddp.logs.lines import LogLine
+from clusterddp.remote.shared.fields import Fields
+from clusterddp.remote.shared.frames import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,11 +39,23 @@ def read_lines(path: Path, run: str) -> Iterator[LogLine]:
                 return
             whole = text[max(0, text.rfind(b'{"time":')) :]  # what was appended stands behind a line that was cut
             try:
-                value = json.loads(whole)
-                line = LogLine(**{name: value[name] for name in _NAMES & value.keys()})
-            except (ValueError, TypeError, AttributeError):
+                line = _decode(whole)
+            except (ValueError, TypeError):
                 message = f"--after {path}: line {number} is none of `logs --json`"
                 raise UsageError(message, remedy="name a file that it wrote") from None
             if line.run != run:
                 raise UsageError(f"--after {path}: line {number} is of run {line.run}, not {run}")
             yield line
+
+
+def _decode(text: bytes) -> LogLine:
+    """The line of one JSON object; raises ValueError or TypeError where it is none."""
+    value = parse_json(text)
+    checked = Fields(value)
+    for name in ("run", "host", "stream"):
+        checked.text(name)
+    for name in ("attempt", "offset", "next"):
+        checked.number(name)
+    for name in ("round", "rank", "local_rank"):
+        checked.maybe_number(name)
+    return LogLine(**{name: value[name] for name in _NAMES & value.keys()})

@@ -12,6 +12,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from clusterddp.remote.shared.frames import parse_json
 from clusterddp.remote.shared.manifest import Stats, as_text, hash_file, stats_of
 
 if TYPE_CHECKING:
@@ -28,11 +29,7 @@ class HashCache:
         self._started = time.time_ns()
         self._kept: dict[str, tuple[Stats, str]] = {}
         self.read = 0  # files hashed anew
-        try:
-            loaded = json.loads((folder / FILE_NAME).read_bytes())
-        except (OSError, ValueError):
-            loaded = {}
-        self._old: dict[str, tuple[Stats, str]] = {path: (stats, content) for path, (stats, content) in loaded.items()}
+        self._old = _load(folder / FILE_NAME)
 
     @property
     def changed(self) -> bool:
@@ -59,3 +56,17 @@ class HashCache:
         if max(info.st_mtime_ns, info.st_ctime_ns) < self._started - _FRESH:
             self._kept[path] = (stats, content)
         return size, content
+
+
+def _load(path: Path) -> dict[str, tuple[Stats, str]]:
+    """The hashes of a file; none where it is missing or damaged: then all is hashed anew."""
+    try:
+        loaded = parse_json(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    entries = loaded.items() if isinstance(loaded, dict) else ()
+    return {name: (entry[0], entry[1]) for name, entry in entries if _is_entry(entry)}
+
+
+def _is_entry(value: object) -> bool:
+    return isinstance(value, list) and list(map(type, value)) == [list, str]
