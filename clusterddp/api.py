@@ -23,8 +23,7 @@ from clusterddp.checks import engine
 from clusterddp.checks.model import Diagnosis
 from clusterddp.checks.needs import REHEARSAL, RUNS
 from clusterddp.crash import write_crash
-from clusterddp.doctor import bench_pairs as benches
-from clusterddp.doctor import rehearsal
+from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.errors import RunError, UnreachableError
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import Outcome, each, values
@@ -32,12 +31,12 @@ from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load
 from clusterddp.launch import base, join, prepare
 from clusterddp.launch.options import RunOptions
-from clusterddp.probe import evidence as doctor
+from clusterddp.probe.evidence import gather_evidence, with_runs
 from clusterddp.project import Project, find
 from clusterddp.runs import cleanup
-from clusterddp.runs import view as runs
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import GRACE, Run, current_spools
+from clusterddp.runs.view import Requester, RunView, choose_run, run_views
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 
@@ -181,17 +180,17 @@ class Cluster:
         # Who names torch wants it imported now; among all checks the rehearsal's workers import it.
         fresh = any(check.name == "torch" and only & {check.name, check.category} for check in chosen)
         workdir = self.project.workdir if self.project.known_id else ""
-        evidence = doctor.gather(self._reached, outcomes, needs, workdir=workdir, fresh=fresh)
+        evidence = gather_evidence(self._reached, outcomes, needs, workdir=workdir, fresh=fresh)
         if RUNS in needs:
             reached = [outcome.value.entry for outcome in outcomes if outcome.value]
-            evidence = doctor.with_runs(evidence, self._runs("", reached), cleanup.orphans(reached, self._open))
+            evidence = with_runs(evidence, self._runs("", reached), cleanup.orphans(reached, self._open))
         evidence = replace(evidence, share_gpus=share_gpus)
         if REHEARSAL in needs:
             parts = rehearsal.parts(evidence, outcomes, chosen)
             self.progress(f"rehearsing on {len(parts)} hosts")
             evidence = replace(evidence, rehearsal=rehearsal.rehearse(self, parts) if parts else None)
         if bench:
-            evidence = replace(evidence, bench=benches.measure(self, outcomes, evidence, chosen, self.progress))
+            evidence = replace(evidence, bench=bench_pairs.measure(self, outcomes, evidence, chosen, self.progress))
         return Diagnosis(evidence=evidence, results=tuple(engine.judge(evidence, chosen, self._crashed)))
 
     def _crashed(self, error: Exception, during: str) -> None:
@@ -266,10 +265,10 @@ class Cluster:
         guide = next(name for name, spool in run.spools.items() if spool)
         return list(join.join(self.host(guide), run.spools[guide], hosts, self.project))
 
-    def list_runs(self) -> list[runs.RunView]:
+    def list_runs(self) -> list[RunView]:
         """Every run the reachable hosts know of, oldest first."""
         nodes, silent = self.gather("")
-        return runs.views(nodes, silent)
+        return run_views(nodes, silent)
 
     def find(self, reference: str | None = None, *, reading: bool = True) -> Run:
         """The run of an id, a unique prefix of one, or a name; without: the live one, else (``reading``) the last.
@@ -279,30 +278,30 @@ class Cluster:
         """
         return self.attach(self.find_view(reference, reading=reading))
 
-    def find_view(self, reference: str | None = None, *, reading: bool = True) -> runs.RunView:
+    def find_view(self, reference: str | None = None, *, reading: bool = True) -> RunView:
         """``find``, as the hosts tell it now.
 
         Without a reference, runs of other projects on the same hosts count only if this project has none. To end one
-        (not ``reading``), another operator's run takes its full id (``runs.Owner``).
+        (not ``reading``), another operator's run takes its full id (``runs.view.Requester``).
         """
         found = self.list_runs()
         own = [view for view in found if self.owner.shares_project(view)]
-        return runs.choose(
+        return choose_run(
             own if own and reference is None else found, reference, to_end_by=None if reading else self.owner
         )
 
     @property
-    def owner(self) -> runs.Requester:
+    def owner(self) -> Requester:
         """Who we are, and in which project: whose runs are ours."""
-        return runs.Requester(operator=prepare.operator(), project=self.project.known_id)
+        return Requester(operator=prepare.operator(), project=self.project.known_id)
 
-    def attach(self, view: runs.RunView) -> Run:
+    def attach(self, view: RunView) -> Run:
         """The run that a view is of."""
         spools = current_spools(view, self.inventory)
         return Run(self, view.run, view.attempt, spools, dict(view.record), view.spools)
 
     def down(
-        self, views: Iterable[runs.RunView] | None = None, *, purge: bool = False, grace: float = GRACE
+        self, views: Iterable[RunView] | None = None, *, purge: bool = False, grace: float = GRACE
     ) -> tuple[dict[str, list[Proof]], list[cleanup.Cleaned]]:
         """Stop runs, and remove what is old from every host; the workdirs stay.
 

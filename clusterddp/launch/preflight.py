@@ -18,7 +18,7 @@ from clusterddp.checks.needs import ASKED, DIALLED, FACTS, HEALTH, NETWORK
 from clusterddp.crash import write_crash
 from clusterddp.errors import HostsError, PlanError
 from clusterddp.facts import assign_gpus
-from clusterddp.probe import evidence as doctor
+from clusterddp.probe.evidence import ask_hosts, survey_network
 from clusterddp.text.folding import collapsed
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def others_on_gpus(
     wanted = [check for check in checks if check.name == _GPUS and not options.share_gpus]
     seen = {host.name: as_taken(facts[host.name], devices[host.name]) for host in hosts}
     used = [host for host in hosts if wanted and any(gpu.processes for gpu in seen[host.name].gpus)]
-    told = {outcome.name: outcome for outcome in doctor.ask(HEALTH, used, seen)}
+    told = {outcome.name: outcome for outcome in ask_hosts(HEALTH, used, seen)}
     return judge(
         Evidence(
             hosts=tuple(
@@ -186,7 +186,7 @@ def fitting(
     fit = left(others_on_gpus([host for host in fit if host.name in devices], known, devices, options, checks))
     least = options.min_nodes or options.nnodes or 0
     if len(fit) > least:  # there is a choice
-        network = doctor.network(fit, {host.name: known[host.name] for host in fit}, measured=False)
+        network = survey_network(fit, {host.name: known[host.name] for host in fit}, measured=False)
         fit = fit if network.error else left(results_of(checks, fit, facts, options, network))
     if len(fit) < least:
         name, (words, helps) = next(iter(why.items()))

@@ -171,7 +171,9 @@ def prepare(
         hosts, facts, devices = _take_part(hosts, spares, told, options, checks, notify)
         tree = scanning.result()
         check_synced(wanted.script, options, project, tree)
-        networking = pool.submit(evidence.network, hosts, facts, growing=options.min_nodes is not None, measured=False)
+        networking = pool.submit(
+            evidence.survey_network, hosts, facts, growing=options.min_nodes is not None, measured=False
+        )
         progress("looking at the code there" if options.no_sync else "syncing")
         workdirs, code = _code(hosts, project, tree, options, notify, dry=dry)
         network = networking.result()

@@ -18,7 +18,7 @@ from clusterddp.facts import candidates, loopback, matrix, nearest
 from clusterddp.hosts.fanout import each
 from clusterddp.probe.network import probe, shared_folders, try_all
 from clusterddp.project import WORKDIRS
-from clusterddp.runs.view import views
+from clusterddp.runs.view import run_views
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def gather(
+def gather_evidence(
     entries: Sequence[HostEntry],
     outcomes: Sequence[Outcome[Host]],
     needs: Collection[Need[Any]],
@@ -57,14 +57,16 @@ def gather(
     beside = ThreadPoolExecutor(len(needs) + 1)
     try:
         asking = {
-            need.name: beside.submit(ask, need, hosts, facts, needs=needs, workdir=workdir)
+            need.name: beside.submit(ask_hosts, need, hosts, facts, needs=needs, workdir=workdir)
             for need in needs
             if need.operation
         }
         if SHARED in needs:
             asking[SHARED.name] = beside.submit(_shared, hosts)
         dialled = {NETWORK, DIALLED} & set(needs)
-        dialling = beside.submit(network, [host for host in hosts if host.name in facts], facts) if dialled else None
+        dialling = (
+            beside.submit(survey_network, [host for host in hosts if host.name in facts], facts) if dialled else None
+        )
         answers: dict[str, dict[str, Answer]] = {entry.name: {} for entry in entries}
         for name, asked in asking.items():
             for outcome in asked.result():
@@ -86,7 +88,7 @@ def gather(
     return Evidence(hosts=tuple(seen), network=dials)
 
 
-def ask(
+def ask_hosts(
     need: Need[T],
     hosts: Sequence[Host],
     facts: Mapping[str, Facts],
@@ -128,7 +130,7 @@ def _shared(hosts: Sequence[Host]) -> list[Outcome[dict[str, tuple[str, ...]]]]:
     return shared_folders(hosts, folders)
 
 
-def network(
+def survey_network(
     hosts: Sequence[Host], facts: Mapping[str, Facts], *, growing: bool = False, measured: bool = True
 ) -> NetworkSeen:
     """Dials between all pairs on every network that comes into question; what failed on the best.
@@ -165,7 +167,7 @@ def with_runs(
     told, left = list(told), list(left)
     both: list[Outcome[Any]] = [*told, *left]
     errors = {outcome.name: outcome.words for outcome in both if outcome.error}
-    known = views([node for outcome in told for node in outcome.value or ()])
+    known = run_views([node for outcome in told for node in outcome.value or ()])
     runs = runs_seen(known, [one for outcome in left for one in outcome.value or ()])
     hosts = tuple(
         replace(seen, answers={**seen.answers, RUNS.name: Answer(error=errors.get(seen.name, ""))})

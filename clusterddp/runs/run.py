@@ -13,7 +13,7 @@ from clusterddp.hosts.fanout import Outcome, T, each, values
 from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, checked, lines
 from clusterddp.runs import signals, stacks
 from clusterddp.runs.proof import Proof
-from clusterddp.runs.view import RunView, views
+from clusterddp.runs.view import RunView, run_views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
@@ -117,7 +117,7 @@ class Run:
             HostError, HostsError: none of its hosts answers.
         """
         nodes, silent = self.cluster.gather(self.id, hosts or self.hosts)
-        for view in views(nodes, silent):
+        for view in run_views(nodes, silent):
             if view.run == self.id:
                 return view
         raise RunError(f"run {self.id} is on no host that answers")

@@ -141,7 +141,7 @@ class RunView:
         return host
 
 
-def views(nodes: Iterable[Mapping[str, Any]], unreachable: Sequence[str] = ()) -> list[RunView]:
+def run_views(nodes: Iterable[Mapping[str, Any]], unreachable: Sequence[str] = ()) -> list[RunView]:
     """Every run, oldest first. ``unreachable``: hosts of the inventory that did not answer."""
     by_run: dict[str, Nodes] = {}
     for node in nodes:
@@ -186,7 +186,7 @@ class Requester:
         return self.project is not None and view.record.get("project") == self.project
 
 
-def choose(found: Sequence[RunView], reference: str | None, *, to_end_by: Requester | None = None) -> RunView:
+def choose_run(found: Sequence[RunView], reference: str | None, *, to_end_by: Requester | None = None) -> RunView:
     """The run that ``reference`` means: an id, a unique prefix of one, or a name (its newest).
 
     Without a reference: the only live run; else, for reading, the last one.

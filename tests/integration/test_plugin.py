@@ -20,7 +20,7 @@ from clusterddp.hosts.ssh import Connector
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.launch.ssh import launch
 from clusterddp.remote.spool.layout import Spool
-from clusterddp.runs.view import views
+from clusterddp.runs.view import run_views
 from tests.integration.real_helper import entry, wait_for
 from tests.integration.runs_started import Started, node, plan_of
 
@@ -125,7 +125,7 @@ def test_an_elastic_run_goes_on_without_a_node_though_nothing_fails(hosts: list[
         wait_for(lambda: sum(len(at.events("worker_started")) for at in (one, two, three)) == 7, "all workers")
         os.kill(two.event("agent_started")["pid"], signal.SIGKILL)
         records = [started.ended() for started in (one, two, three)]
-        (view,) = views([started.status() for started in (one, two, three)])
+        (view,) = run_views([started.status() for started in (one, two, three)])
         second = [[e["rank"] for e in at.events("worker_started") if e["round"] == 1] for at in (one, two, three)]
     assert [record["state"] for record in records] == ["succeeded", "failed", "succeeded"]
     assert [sorted(ranks) for ranks in second] == [[0, 1], [], [2, 3, 4, 5]]

@@ -23,7 +23,7 @@ from clusterddp.launch.prepare import new_run_id
 from clusterddp.launch.ssh import launch
 from clusterddp.remote.shared.failures import LEASE
 from clusterddp.remote.spool.layout import Spool, all_spools
-from clusterddp.runs.view import RunView, views
+from clusterddp.runs.view import RunView, run_views
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import Started, node, plan_of, with_constants
 
@@ -98,7 +98,7 @@ class Job:
 
     def view(self) -> RunView:
         told = [one for host in self.hosts for one in host.call("runs", {"run": self.run, "hosts": [host.name]})]
-        (view,) = views(told)
+        (view,) = run_views(told)
         return view
 
     def end(self) -> None:
@@ -178,7 +178,7 @@ class TestOrders:
         for one in job.nodes:
             knows_all(one)
         (told,) = job.hosts[1].call("runs", {"run": job.run, "hosts": ["two"]})
-        (view,) = views([told])
+        (view,) = run_views([told])
         hosts = {host["name"]: host for host in view.to_json()["hosts"]}
         assert (hosts["two"]["state"], hosts["one"]["told"]["state"]) == ("starting", "running")
         assert hosts["three"]["told"]["by"] == "two"

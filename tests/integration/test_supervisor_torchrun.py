@@ -19,7 +19,7 @@ from clusterddp.hosts.ssh import Connector
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.launch.ssh import launch
 from clusterddp.remote.spool.layout import Spool
-from clusterddp.runs.view import RunView, views
+from clusterddp.runs.view import RunView, run_views
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import Started, agent_plan, gone, modes, node, plan_of, start, with_constant
 from tests.lean import lean_python
@@ -72,7 +72,7 @@ def launched(hosts: list[Host], folder: Path, script: str) -> Iterator[tuple[Lau
 
 
 def told(started: list[Started]) -> RunView:
-    (view,) = views([one.status() for one in started])
+    (view,) = run_views([one.status() for one in started])
     return view
 
 

@@ -42,8 +42,8 @@ class Children:
         self.store: Optional[int] = None
         self.store_again = False  # it was started a second time, the plain way
         self.umask = umask
-        self.kin = NodeProcesses.of(spool, os.getpid())
-        self.roll = RosterWriter(spool)
+        self.processes = NodeProcesses.of(spool, os.getpid())
+        self.roster = RosterWriter(spool)
         self.killed: Set[Tuple[int, int]] = set()  # pid and start time of each that needed SIGKILL
 
     @property
@@ -143,7 +143,7 @@ class Children:
     def leftovers(self) -> List[terminate.Process]:
         """All processes of this node but the store, which other nodes still need."""
         self.reap()
-        return [terminate.describe(process) for process in self.kin.find() if process.pid != self.store]
+        return [terminate.describe(process) for process in self.processes.find() if process.pid != self.store]
 
     def kill(self) -> None:
         """SIGKILL to all processes of this node but the store."""
@@ -153,7 +153,7 @@ class Children:
     def end(self, grace: float) -> List[terminate.Process]:
         """End all processes of this node but the store; returns the survivors, which stay on the roster."""
         survivors = terminate.terminate_all(self.leftovers, grace, killed=self.killed)
-        self.roll.update()
+        self.roster.update()
         return survivors
 
     def unseen(self) -> List[int]:

@@ -94,7 +94,7 @@ class Supervisor:
         spool.event("supervisor_started", pid=os.getpid())
         self.loop.handlers = {
             "children": self.children.reap,
-            "roster": self.children.roll.poll,
+            "roster": self.children.roster.poll,
             "run control": self.control.turn,
             "membership": lambda: self.membership.turn(time.monotonic()),
             "fail fast": self._fail_fast,

@@ -11,7 +11,7 @@ from clusterddp.checks.model import CheckResult
 from clusterddp.cli import output, tables
 from clusterddp.cli.progress import Progress
 from clusterddp.errors import HelperError, HostKeyError
-from clusterddp.runs.view import views
+from clusterddp.runs.view import run_views
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ def told() -> None:
     node = Told(0, run=f"r{EVIL}", name=EVIL, operator=EVIL, script=EVIL, argv=[EVIL], world_size=1, started=1)
     node.died(5, code=1, raised=f"ValueError: {EVIL}")
     node.ended("failed", 6)
-    tables.print_status(views([node.node])[0])
-    tables.print_runs(views([node.node]))
+    tables.print_status(run_views([node.node])[0])
+    tables.print_runs(run_views([node.node]))
 
 
 def doctored() -> None:

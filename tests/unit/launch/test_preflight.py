@@ -14,7 +14,6 @@ from clusterddp.errors import HelperError, HostsError, PlanError, UsageError
 from clusterddp.hosts.fanout import Outcome
 from clusterddp.launch import preflight
 from clusterddp.launch.options import RunOptions
-from clusterddp.probe import evidence
 from tests.unit.evidence_made import address, failure, health, seen
 from tests.unit.facts_made import gpus, interface
 
@@ -104,7 +103,7 @@ def test_somebody_elses_process_on_a_gpu_that_the_run_takes_is_refused(monkeypat
         asked.extend(host.name for host in hosts)
         return [Outcome(name=host.name, value=told) for host in hosts]
 
-    monkeypatch.setattr(evidence, "ask", ask)
+    monkeypatch.setattr(preflight, "ask_hosts", ask)
     hosts, facts = hosts_of(MadeHost("gpu01", devices=2, gpus=tuple(used(1))), MadeHost("gpu02", devices=2))
     known = {name: outcome.get() for name, outcome in facts.items()}
 
@@ -125,7 +124,7 @@ def fitting(made: list[MadeHost], monkeypatch: pytest.MonkeyPatch, *failures: An
     said: list[str] = []
     where = {one.name: interface(address(one.name)) for one in made}
     network = NetworkSeen(label="x", where=where, failures=failures)
-    monkeypatch.setattr(evidence, "network", lambda *_, **__: network)
+    monkeypatch.setattr(preflight, "survey_network", lambda *_, **__: network)
     hosts, facts = hosts_of(*made)
     wanted = RunOptions(script="t.py", **options)
     found = preflight.fitting(hosts, facts, wanted, preflight.chosen(wanted), said.append)

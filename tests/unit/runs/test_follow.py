@@ -13,7 +13,7 @@ from clusterddp.logs import merge as merging
 from clusterddp.remote.shared.frames import Frame
 from clusterddp.runs import follow as following
 from clusterddp.runs.follow import Follower
-from clusterddp.runs.view import RunView, views
+from clusterddp.runs.view import RunView, run_views
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def succeeded(*hosts: int, silent: tuple[str, ...] = ()) -> RunView:
     known = [f"gpu{rank:02}" for rank in hosts] + list(silent)
-    (view,) = views([Told(rank, hosts=known).succeeded(5).node for rank in hosts], silent)
+    (view,) = run_views([Told(rank, hosts=known).succeeded(5).node for rank in hosts], silent)
     return view
 
 
@@ -137,8 +137,8 @@ def test_another_attempt_is_shown_when_all_its_hosts_have_begun() -> None:
     told = [Told(rank, hosts=["gpu00", "gpu01"]) for rank in (0, 1)]
     for one in told:
         one.node.update(attempt=2, spool=f"/spool/2/{one.host}")
-    ((begins,), (begun,)) = (views(one.node for one in nodes) for nodes in (told[:1], told))
-    ended = views(one.succeeded(5).node for one in told)[0]
+    ((begins,), (begun,)) = (run_views(one.node for one in nodes) for nodes in (told[:1], told))
+    ended = run_views(one.succeeded(5).node for one in told)[0]
     streams: dict[str, list[Stream]] = {"gpu00": [[line("a\n"), END]], "gpu01": [[line("b\n"), END]]}
     run = Scripted(streams, [begins, begins, begun, ended])
     verdict, shown = followed(run)

@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.errors import RunError
 from clusterddp.runs.notices import following_notices
-from clusterddp.runs.view import Requester, RunView, choose, views
+from clusterddp.runs.view import Requester, RunView, choose_run, run_views
 from tests.unit.runs_told import BEGAN, SECOND, Told
 
 ME = Requester(operator="alice@desk", project="p1")
@@ -23,7 +23,7 @@ def made(run: str, *, name: str | None = None, started: int = 0, **record: Any) 
 
 
 def seen(*told: Told, unreachable: tuple[str, ...] = ()) -> list[RunView]:
-    return views([one.node for one in told], unreachable)
+    return run_views([one.node for one in told], unreachable)
 
 
 def one(*told: Told, unreachable: tuple[str, ...] = ()) -> RunView:
@@ -148,27 +148,27 @@ class TestChoose:
         ("reference", "run"), [("abc1", "abc1"), ("abd", "abd2"), ("base", "abd2"), ("x", "xyz3"), (None, "xyz3")]
     )
     def test_an_id_a_prefix_a_name_or_the_live_one(self, reference: str | None, run: str) -> None:
-        assert choose(self.found, reference, to_end_by=ME).run == run
+        assert choose_run(self.found, reference, to_end_by=ME).run == run
 
     def test_for_reading_the_last_one_serves(self) -> None:
         ended = self.found[:2]
-        assert choose(ended, None).run == "abd2"
+        assert choose_run(ended, None).run == "abd2"
         with pytest.raises(RunError, match="no run is live"):
-            choose(ended, None, to_end_by=ME)
+            choose_run(ended, None, to_end_by=ME)
 
     def test_several_live_ones_are_listed(self) -> None:
         live = seen(*made("r1", name="one", started=1), *made("r2", started=2))
         with pytest.raises(RunError, match=r"several runs are live: r1 \(one\), r2; name one, or --all"):
-            choose(live, None, to_end_by=ME)
-        assert choose(live, None).run == "r2"
+            choose_run(live, None, to_end_by=ME)
+        assert choose_run(live, None).run == "r2"
 
     def test_a_prefix_of_several_and_an_unknown_one(self) -> None:
         with pytest.raises(RunError, match=r"'ab' is the beginning of several runs: abc1 \(base\), abd2 \(base\)"):
-            choose(self.found, "ab")
+            choose_run(self.found, "ab")
         with pytest.raises(RunError, match="no run 'nope' on these hosts"):
-            choose(self.found, "nope")
+            choose_run(self.found, "nope")
         with pytest.raises(RunError, match="no run on these hosts"):
-            choose([], None)
+            choose_run([], None)
 
 
 class TestOwner:
@@ -185,25 +185,25 @@ class TestOwner:
 
     def test_theirs_is_no_candidate(self) -> None:
         found = seen(*self.mine, *self.theirs)
-        assert choose(found, None, to_end_by=ME).run == "mine1"
-        assert choose(found, None).run == "bob1"
-        assert choose(found, "night").run == "bob1"
+        assert choose_run(found, None, to_end_by=ME).run == "mine1"
+        assert choose_run(found, None).run == "bob1"
+        assert choose_run(found, "night").run == "bob1"
 
     @pytest.mark.parametrize("word", ["night", "bob"])
     def test_a_name_or_a_prefix_does_not_reach_theirs_but_the_full_id_does(self, word: str) -> None:
         found = seen(*self.mine, *self.from_my_laptop, *self.theirs)
         with pytest.raises(RunError, match="bob1 is a run of bob@desk; its full id stops it all the same"):
-            choose(found, word, to_end_by=ME)
-        assert choose(found, "bob1", to_end_by=ME).run == "bob1"
-        assert choose(found, "base", to_end_by=ME).run == "lap1"
+            choose_run(found, word, to_end_by=ME)
+        assert choose_run(found, "bob1", to_end_by=ME).run == "bob1"
+        assert choose_run(found, "base", to_end_by=ME).run == "lap1"
 
     def test_a_name_that_both_have_is_mine(self) -> None:
         found = seen(*self.theirs, *made("mine2", name="night", started=0))
-        assert choose(found, "night", to_end_by=ME).run == "mine2"
+        assert choose_run(found, "night", to_end_by=ME).run == "mine2"
 
     def test_without_a_live_one_of_mine_theirs_are_named(self) -> None:
         with pytest.raises(RunError, match="no run of yours is live here, but bob1 of bob@desk; a full id stops it"):
-            choose(seen(*self.theirs), None, to_end_by=ME)
+            choose_run(seen(*self.theirs), None, to_end_by=ME)
 
 
 class TestNotices:
