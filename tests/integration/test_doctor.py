@@ -148,6 +148,18 @@ def taken_ports(host: LabHost) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def stray_rank(host: LabHost) -> Iterator[None]:
+    """What a torchrun by hand has left."""
+    worker = ["env", "RANK=1", "LOCAL_RANK=0", "WORLD_SIZE=4", "sh", "-c", "echo there; exec sleep 600"]
+    with subprocess.Popen(host.argv(worker), stdout=subprocess.PIPE, text=True) as left:
+        assert left.stdout
+        assert left.stdout.readline() == "there\n"
+        yield
+        left.kill()
+    wait_until("it is gone", lambda: not host.leftovers("sleep"))
+
+
+@contextlib.contextmanager
 def stale_login(host: LabHost) -> Iterator[None]:
     kept = host.read("/home/trainer/.bashrc")
     host.write(".bashrc", "export MASTER_ADDR=10.1.1.1\necho welcome\n")
@@ -198,6 +210,7 @@ FAULTS = [
         only="Network",
         said=(("ports", "fail", f"no free port in {ADDRESSES}"), ("ports-free", "fail", f"0 of the ports {ADDRESSES}")),
     ),
+    Fault(inject=stray_rank, only="stray-ranks", said=(("stray-ranks", "warn", "running: rank 1 of 4 (pid "),)),
     Fault(inject=full_disk, only="Storage", said=(("disk", "fail", f"workdir {WORKDIRS}: 0 MiB free"),)),
     Fault(inject=no_inodes, only="Storage", said=(("disk", "fail", "inodes free"),)),
     Fault(

@@ -34,6 +34,11 @@ _KNOWN = {
 }
 
 
+def _returned(function: Any) -> Any:
+    """The type of what a function returns."""
+    return typing.get_type_hints(function, {**_KNOWN, **vars(sys.modules[function.__module__])})["return"]
+
+
 class Anything:
     """Values drawn by a seed."""
 
@@ -90,7 +95,7 @@ class Anything:
     def answers(self) -> dict[str, gathered.Answer]:
         """An answer to every question of every check, or none."""
         asked = {need for check in TABLE for need in check.needs if need.operation}
-        kinds = {need.name: typing.get_type_hints(need.read, _KNOWN)["return"] for need in asked}
+        kinds = {need.name: _returned(need.read) for need in asked}
         kinds[needs.SHARED.name] = Mapping[str, tuple[str, ...]]
         told = {name: self.of(kind | None) for name, kind in sorted(kinds.items(), key=lambda pair: pair[0])}
         return {name: gathered.Answer(value=value, error="" if value else "no answer") for name, value in told.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.checks.catalog.machine import STRAY_RANKS
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RehearsalSeen, RunSeen, Seen
 from clusterddp.checks.needs import ELECTION, GPU_HEALTH, HEALTH, SHARED
@@ -88,7 +89,13 @@ def seen(name: str, *peers: str, entry: dict[str, Any] | None = None, devices: i
     told = gpu_health(*(gpu.uuid for gpu in facts.gpus), **gpu_changed)
     own_folders: dict[str, tuple[str, ...]] = dict.fromkeys(("state", "workdir", "home"), ())
     whole = health(name, *peers, **changed)
-    answers: dict[Need[Any], Any] = {HEALTH: whole, GPU_HEALTH: told, SHARED: own_folders, ELECTION: {}}
+    answers: dict[Need[Any], Any] = {
+        HEALTH: whole,
+        GPU_HEALTH: told,
+        SHARED: own_folders,
+        ELECTION: {},
+        STRAY_RANKS: (),
+    }
     return with_answers(Seen(entry=host, facts=facts), answers)
 
 

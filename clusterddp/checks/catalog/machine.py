@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from clusterddp.checks.model import Check, Finding, fail, for_each, for_facts, odd_ones, unknown, warn
+from clusterddp.checks.model import Check, Finding, Need, fail, for_each, for_facts, odd_ones, unknown, warn
 from clusterddp.checks.needs import FACTS, HEALTH, RUNS
 from clusterddp.facts import workers
+from clusterddp.facts.fields import facts_of, read_as
+from clusterddp.text.folding import few
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -159,6 +162,29 @@ def _leftovers(evidence: Evidence) -> Iterable[Finding]:
                 )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StrayRank:
+    """A worker of a torchrun that clusterddp did not start."""
+
+    pid: int
+    rank: int
+    world_size: int
+
+
+def _read_ranks(host: str, data: Any) -> tuple[StrayRank, ...]:
+    return facts_of(host, data).each("ranks", lambda one: read_as(StrayRank, one))
+
+
+STRAY_RANKS: Need[tuple[StrayRank, ...]] = Need(
+    name="stray-ranks", operation="stray_ranks", read=_read_ranks, timeout=30.0, without_facts=True
+)
+
+
+def _stray_ranks(entry: HostEntry, ranks: tuple[StrayRank, ...]) -> Finding | None:
+    listed = few([f"rank {one.rank} of {one.world_size} (pid {one.pid})" for one in ranks], 8)
+    return warn(entry.name, f"workers of a job by hand are running: {listed}") if ranks else None
+
+
 CHECKS = (
     Check(
         name="same-machine",
@@ -268,5 +294,14 @@ CHECKS = (
         judge=_leftovers,
         needs=(RUNS,),
         symptom="CUDA out of memory, or Address already in use",
+    ),
+    Check(
+        name="stray-ranks",
+        category=CATEGORY,
+        title="no worker of a job by hand is running",
+        judge=for_each(STRAY_RANKS, _stray_ranks),
+        needs=(STRAY_RANKS,),
+        symptom="two jobs at half the speed each, CUDA out of memory, or Address already in use",
+        fix="nothing, if it is meant; what a torchrun has left is ended with `kill`",
     ),
 )

@@ -14,6 +14,7 @@ TABLE = {
     "listen": "probes.reachability:listen",
     "dial": "probes.reachability:dial",
     "election": "probes.rdzv_host:election",
+    "stray_ranks": "probes.stray_ranks:stray_ranks",
     "drain": "probes.bandwidth:drain",
     "pour": "probes.bandwidth:pour",
     "workdir_state": "sync.apply:workdir_state",

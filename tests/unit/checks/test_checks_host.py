@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from clusterddp.checks.catalog.machine import STRAY_RANKS, StrayRank
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer, Evidence, RunSeen
 from clusterddp.checks.needs import RUNS, SHARED
+from clusterddp.errors import HelperError
 from clusterddp.facts import Cgroup, Login, TorchFacts, Write
 from tests.unit.evidence_made import cluster, folder, said, seen, with_answers, wrong
 from tests.unit.facts_made import interface
@@ -184,6 +186,20 @@ def test_a_disk_that_is_full_is_not_told_as_one_that_cannot_be_written() -> None
     folders = {**{key: folder(f"/{key}") for key in ("state", "tmp")}, "workdir": folder("/work", free_bytes=0)}
     full = {"workdir": Write(error="No space left on device")}
     assert said(unhealthy(folders=folders, writes=full)) == [("disk", "fail", ("gpu02",))]
+
+
+def test_workers_of_a_job_by_hand_are_named_with_their_host() -> None:
+    left = tuple(StrayRank(pid=100 + rank, rank=rank, world_size=16) for rank in range(10))
+    (result,) = wrong(cluster(with_answers(seen("gpu02", *NAMES), {STRAY_RANKS: left})))
+    assert (result.name, result.verdict, result.hosts) == ("stray-ranks", "warn", ("gpu02",))
+    assert result.message.startswith("workers of a job by hand are running: rank 0 of 16 (pid 100), rank 1 of 16")
+    assert result.message.endswith(" and 2 more")
+
+
+@pytest.mark.parametrize("data", [None, {}, {"ranks": [{"pid": 1, "rank": "0", "world_size": 1}]}, {"ranks": [7]}])
+def test_damaged_ranks_are_the_hosts_error(data: Any) -> None:
+    with pytest.raises(HelperError, match="gpu02: its facts are damaged"):
+        STRAY_RANKS.read("gpu02", data)
 
 
 def test_a_host_that_does_not_tell_its_runs_is_unknown_alone() -> None:

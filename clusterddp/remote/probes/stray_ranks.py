@@ -1,0 +1,39 @@
+"""The operation ``stray_ranks``: workers of a torchrun that clusterddp did not start, such as a job by hand has left.
+
+Only this user's processes can be told: the kernel shows nobody another user's environment.
+"""
+
+from typing import Any, Dict, List
+
+from ..helper.request import Request
+from ..system.procfs import ProcStat, snapshot
+
+MOST = 64  # that are told
+
+
+def stray_ranks(_request: Request) -> Dict[str, Any]:
+    """``{ranks: [{pid, rank, world_size}]}``: workers by their environment; what they have started is left out."""
+    table = snapshot()
+    variables = {pid: _variables(process) for pid, process in table.items()}
+    workers = {pid for pid, own in variables.items() if _is_stray(own)}
+    tops = sorted(pid for pid in workers if table[pid].parent not in workers)
+    return {"ranks": [dict(_told(variables[pid]), pid=pid) for pid in tops[:MOST]]}
+
+
+def _is_stray(own: Dict[str, str]) -> bool:
+    numbers = [own.get(name, "") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")]
+    return all(number.isdecimal() and len(number) < 10 for number in numbers) and "CLUSTERDDP_RUN_ID" not in own
+
+
+def _told(own: Dict[str, str]) -> Dict[str, int]:
+    return {"rank": int(own["RANK"]), "world_size": int(own["WORLD_SIZE"])}
+
+
+def _variables(process: ProcStat) -> Dict[str, str]:
+    """The environment that a process was started with; empty where it cannot be read."""
+    try:
+        with open(process.folder + "/environ", "rb") as stream:
+            entries: List[str] = stream.read().decode(errors="replace").split("\0")
+    except OSError:
+        return {}
+    return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
