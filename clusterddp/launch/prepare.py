@@ -187,7 +187,7 @@ def prepare(
         workdir = workdirs[host.name]
         cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
         place = (network.where[host.name].name, network.where[host.name].address)
-        _log.debug("%s: %d workers, %s (%s) between the hosts, workdir %s", host.name, count, *place, workdir)
+        _log.debug("%s: workers: %d; between the hosts: %s (%s); workdir %s", host.name, count, *place, workdir)
         nodes.append(node_of(host, facts[host.name], place, count, devices[host.name], workdir, cwd, run))
     wanted = replace(wanted, rdzv_backend=backend_for(options.rdzv_backend, hosts, facts, options.max_restarts))
     taking, waiting = nodes[: len(nodes) - len(spares)], nodes[len(nodes) - len(spares) :]
@@ -286,7 +286,8 @@ def backend_for(wanted: str, hosts: Sequence[Host], facts: Mapping[str, Facts], 
     versions = {name: torch.version if torch else "" for name, torch in torches.items()}
     backend = choose_backend(wanted, list(versions.values()), [str(host.hello["state"]) for host in hosts])
     check_restarts(max_restarts, backend, versions)
-    _log.debug("rendezvous %s (%s was asked for; torch %s)", backend, wanted, ", ".join(sorted({*versions.values()})))
+    why = "asked for" if wanted != "auto" else f"torch of the hosts: {', '.join(sorted(set(versions.values())))}"
+    _log.debug("rendezvous %s (%s)", backend, why)
     return backend
 
 

@@ -6,6 +6,7 @@ Not here: the judgements (checks/), the messages (known/), what is printed (cli/
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.view import RunView
 
 T = TypeVar("T")
+_log = logging.getLogger("clusterddp")
 
 
 def gather_evidence(
@@ -150,6 +152,11 @@ def survey_network(
     dialled, deaf = try_all(hosts, chosen, echoes=echoes) if len(hosts) > 1 else ([], [])
     failures = [failure for one in dialled if (failure := one.failure)]
     best, broken = nearest(chosen, failures)
+    others = ", ".join(f"{one.label} ({one.speed} Mbit/s)" for one in chosen if one is not best) or "none"
+    _log.debug(
+        "network %s (%d Mbit/s), the fastest with the fewest failed dials: %d of %d; besides it: %s",
+        *(best.label, best.speed, len(broken), len(dialled), others),
+    )
     return NetworkSeen(
         label=best.label,
         where=best.where,

@@ -123,3 +123,13 @@ def test_a_bug_here_is_one_line_and_a_crash_file(lab: Lab, user: User, words: li
     assert found
     assert done.notes[1].startswith("internal error: KeyError: 'provoked' (sitecustomize.py:4); ")
     assert "in list_runs\n" in (user.folder / found[1]).read_text()
+
+
+def test_verbose_tells_which_network_was_chosen_and_from_what(lab: Lab, user: User) -> None:
+    lab.write_inventory(user.folder / "inventory.yaml", hosts=["gpu00", "gpu01"])
+    done = user.run("doctor", "-v", "--only", "ports")
+    network = [line for line in told(done) if line.startswith("network ")]
+    assert len(network) == 1, done.err
+    assert re.fullmatch(
+        r"network \S+.* \(\d+ Mbit/s\), the fastest with the fewest failed dials: 0 of \d+; besides it: .+", network[0]
+    ), network

@@ -87,3 +87,15 @@ def test_behind_the_script_it_is_the_scripts(
         clusterddp(["run", "--detach", str(folder / "train.py"), "-v"])
     assert getattr(taken[0], "args", None) == ("-v",)
     assert not re.search(r"\d ms  ", capsys.readouterr().err)
+
+
+def test_doctors_own_v_lists_what_is_well_and_tells_the_way_too(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = {}
+    for words in (["--only", "helper"], ["--only", "helper", "-v"]):
+        with pytest.raises(SystemExit):
+            clusterddp(["doctor", *words])
+        seen[words[-1]] = capsys.readouterr()
+    assert "our helper starts on every host" not in seen["helper"].out
+    assert "our helper starts on every host" in seen["-v"].out
+    assert " ms  " not in seen["helper"].err
+    assert re.search(r" ms  local1: the helper runs: Python 3", seen["-v"].err)
