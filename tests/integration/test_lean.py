@@ -47,7 +47,7 @@ def interpreter(which: str) -> str:
 
 def spool_of(folder: Path, which: str) -> ShimSpool:
     (folder / which).mkdir()
-    return make_spool(folder / which)
+    return make_spool(folder / which, elastic=True)
 
 
 def test_it_imports_no_tensors_and_says_the_same_of_itself() -> None:

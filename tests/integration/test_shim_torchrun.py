@@ -23,7 +23,7 @@ VARYING = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE")
 @pytest.fixture
 def spool(tmp_path: Path) -> ShimSpool:
     """A spool whose workers run where torch is."""
-    return make_spool(tmp_path)
+    return make_spool(tmp_path, elastic=True)
 
 
 def torchrun(
