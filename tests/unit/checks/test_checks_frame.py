@@ -17,6 +17,7 @@ from clusterddp.checks.model import Check, Finding, Need, fail, for_each, worst
 from clusterddp.checks.needs import HEALTH
 from clusterddp.doctor.explain import explain
 from clusterddp.errors import HelperError, UnreachableError, UsageError
+from clusterddp.remote.helper.operations import TABLE as OPERATIONS
 from clusterddp.runs.known_messages import TABLE as MESSAGES
 from clusterddp.text.folding import collapsed
 from tests.unit.anything import HOSTS, Anything
@@ -39,6 +40,12 @@ def test_names_are_unique_and_causes_stand_above() -> None:
         assert not check.needs or place >= NAMES.index("setup"), check.name
         assert check.title
         assert "\n" not in check.title + check.symptom + check.fix
+
+
+def test_every_need_has_a_name_of_its_own_and_what_is_asked_is_an_operation() -> None:
+    needed = {need for check in TABLE for need in check.needs}
+    assert len({need.name for need in needed}) == len(needed)
+    assert {need.operation for need in needed if need.operation} <= set(OPERATIONS)
 
 
 def test_the_page_shows_the_table() -> None:
