@@ -99,12 +99,12 @@ def _follow(run: Run, progress: Progress, shown: tuple[int, ...] | None) -> Verd
     speaking: set[str] = set()  # hosts whose workers have printed something
     with writer(renderer) as write:
 
-        def show(events: list[Event]) -> None:
+        def write_unless_drowned(events: list[Event]) -> None:
             if any(not isinstance(event, FrameArrived) or event.frame.body for event in events):
                 progress.end()
             write([event for event in events if not _drowns(event, speaking)])
 
-        return Follower(run, selection_for(renderer, shown), show, progress.say).follow()
+        return Follower(run, selection_for(renderer, shown), write_unless_drowned, progress.say).follow()
 
 
 def _drowns(event: Event, speaking: set[str]) -> bool:

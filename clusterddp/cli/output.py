@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def writer(renderer: Renderer) -> Iterator[Callable[[list[Event]], None]]:
-    """What draws batches of events on stdout; what is half drawn is cleared at the end."""
-    from clusterddp import logs  # noqa: PLC0415 - start-up
-
+    """A function that writes batches of log events to stdout; a half drawn line is cleared at the end."""
     output = sys.stdout.buffer
 
-    def show(events: list[Event]) -> None:
-        logs.show(events, renderer, output, say)
+    def write(events: list[Event]) -> None:
+        output.write(renderer.draw(events))
+        output.flush()
+        while renderer.notices:
+            say(renderer.notices.pop(0))
 
     try:
-        yield show
+        yield write
     except BaseException:
         if takes_more(output):  # else Ctrl-C would wait for a reader who has paused
             output.write(renderer.hide())

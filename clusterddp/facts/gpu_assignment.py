@@ -1,6 +1,6 @@
 """Which GPUs each node takes: ``--gpus``, ``clusterddp_gpus``, and nodes that share one machine.
 
-Pure over inventory entries and facts. Not here: what is wrong with a host's GPUs (gpus.py).
+Pure over inventory entries and facts. Not here: what is wrong with a host's GPUs (checks/catalog/gpus.py).
 """
 
 from __future__ import annotations
@@ -13,16 +13,10 @@ from clusterddp.errors import PlanError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterddp.facts.host import Facts
+    from clusterddp.facts.host import Facts, Gpu
     from clusterddp.inventory import HostEntry
 
     Nodes = Sequence[tuple[HostEntry, Facts]]
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from clusterddp.facts.host import Facts, Gpu
-    from clusterddp.inventory import HostEntry
 
 FREE_MIB = 500  # used memory of a GPU that nobody uses: the driver and a display take a little
 

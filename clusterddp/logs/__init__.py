@@ -21,7 +21,7 @@ from clusterddp.logs.screen import TerminalRenderer
 from clusterddp.logs.selection import Position, Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from typing import IO
 
 __all__ = [
@@ -42,13 +42,11 @@ __all__ = [
     "TextRenderer",
     "backoff",
     "brief_backoff",
-    "broken_line",
     "checked",
     "lines",
     "places_after",
     "read_lines",
     "renderer_for",
-    "show",
 ]
 
 
@@ -71,24 +69,6 @@ def renderer_for(
     )
 
 
-def show(events: Iterable[Event], renderer: Renderer, output: IO[bytes], say: Callable[[str], None]) -> None:
-    """Write what a batch of events adds to the output, and flush; ``say`` gets notices, one line each."""
-    pieces = []
-    for event in events:
-        if isinstance(event, FrameArrived):
-            pieces.append(renderer.feed(event.host, event.frame))
-        elif isinstance(event, StreamEnded) or event.retry is None:
-            pieces.append(renderer.end(event.host))
-        if isinstance(event, StreamBroken):
-            renderer.notices.append(broken_line(event))
-    if renderer.notices:
-        pieces.append(renderer.hide())
-    output.write(b"".join(pieces))
-    output.flush()
-    while renderer.notices:
-        say(renderer.notices.pop(0))
-
-
 def lines(merge: Merge, reader: LineReader | None = None) -> Iterator[LogLine]:
     """Every line of a merge, until all hosts have ended.
 
@@ -103,10 +83,3 @@ def lines(merge: Merge, reader: LineReader | None = None) -> Iterator[LogLine]:
             yield from reader.end(event.host)
         elif event.retry is None:
             raise event.error
-
-
-def broken_line(event: StreamBroken) -> str:
-    """The notice of a broken stream."""
-    if event.retry is None:
-        return f"no more logs of {event.host}: {event.error}"
-    return f"logs of {event.host} are interrupted: {event.error.message}; trying again"

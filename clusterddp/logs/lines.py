@@ -25,7 +25,7 @@ _END = 2  # bytes a line end may have
 TextLine = tuple[int, int, bytes]  # offset, offset after it, text
 
 
-class Segment(NamedTuple):
+class Span(NamedTuple):
     """Contiguous bytes of whole lines and redraws; where a file ends the last line end may be missing."""
 
     offset: int
@@ -77,43 +77,43 @@ class LineSplitter:
         self._start = 0  # its offset
         self._time: int | None = None  # of its last bytes
         self._next: int | None = None
-        self._redraw: Segment | None = None  # the latest one's text, not shown yet
+        self._redraw: Span | None = None  # the latest one's text, not shown yet
         self._shown_at: int | None = None
 
-    def feed(self, body: bytes, offset: int, time: int | None) -> list[Segment]:
+    def feed(self, body: bytes, offset: int, time: int | None) -> list[Span]:
         """Take the bytes at ``offset``; returns the units that are whole now. A gap ends an unfinished line."""
-        segments = [] if self._next in (None, offset) else self.close()
+        spans = [] if self._next in (None, offset) else self.close()
         self._next = offset + len(body)
         if self._carry[-1:] == b"\r" and body[:1] not in (b"", b"\n"):
-            segments.append(self._cut(len(self._carry)))  # it stood alone, and has its own time
+            spans.append(self._cut(len(self._carry)))  # it stood alone, and has its own time
         self._time = time
         if not self._carry:
             self._start = offset
             if body[-1:] == b"\n":
-                segments.append(Segment(offset, body, time))
-                return segments
-        return segments + self._gather(body)
+                spans.append(Span(offset, body, time))
+                return spans
+        return spans + self._gather(body)
 
-    def _gather(self, body: bytes) -> list[Segment]:
-        segments = []
+    def _gather(self, body: bytes) -> list[Span]:
+        spans = []
         seen = max(0, len(self._carry) - 1)
         self._carry += body
         if len(self._carry) > LONGEST_LINE + _END:
-            segments = self._overlong()
+            spans = self._overlong()
             seen = 0
         cut = _last_unit(self._carry, seen)
         if cut:
-            segments.append(self._cut(cut))
-        return segments
+            spans.append(self._cut(cut))
+        return spans
 
-    def close(self) -> list[Segment]:
+    def close(self) -> list[Span]:
         """The unfinished line, or else the last redraw that was not shown."""
-        segment = self._cut(len(self._carry))
-        segment = segment._replace(data=segment.data.rstrip(b"\r"))
-        if self._redraw and not segment.data.strip():
-            segment = self._redraw
+        span = self._cut(len(self._carry))
+        span = span._replace(data=span.data.rstrip(b"\r"))
+        if self._redraw and not span.data.strip():
+            span = self._redraw
         self._redraw = None
-        return [segment] if segment.data else []
+        return [span] if span.data else []
 
     def unfinished(self) -> bytes:
         """The text of the unfinished line, or of the latest redraw, for a terminal's last row."""
@@ -124,17 +124,17 @@ class LineSplitter:
         """Forget the latest redraw: a line that ended with a newline was shown after it."""
         self._redraw = None
 
-    def lines_of(self, segment: Segment, step: int | None = REDRAW_STEP) -> Iterator[TextLine]:
-        """The lines of a segment to show; of its redraws one every ``step`` ns, with None none."""
-        offset = segment.offset
-        for unit in segment.data.splitlines(keepends=True):
+    def lines_of(self, span: Span, step: int | None = REDRAW_STEP) -> Iterator[TextLine]:
+        """The lines of a span to show; of its redraws one every ``step`` ns, with None none."""
+        offset = span.offset
+        for unit in span.data.splitlines(keepends=True):
             start, offset = offset, offset + len(unit)
             text = unit.rstrip(b"\r\n")
-            if unit[-1:] != b"\r" or (text.strip() and self._due(segment.time or 0, step)):
+            if unit[-1:] != b"\r" or (text.strip() and self._due(span.time or 0, step)):
                 self._redraw = None
                 yield start, offset, text
             elif text.strip():
-                self._redraw = Segment(start, text, segment.time)
+                self._redraw = Span(start, text, span.time)
 
     def _due(self, time: int, step: int | None) -> bool:
         if step is None or (self._shown_at is not None and time - self._shown_at < step):
@@ -142,18 +142,18 @@ class LineSplitter:
         self._shown_at = time
         return True
 
-    def _cut(self, size: int) -> Segment:
-        segment = Segment(self._start, bytes(self._carry[:size]), self._time)
+    def _cut(self, size: int) -> Span:
+        span = Span(self._start, bytes(self._carry[:size]), self._time)
         del self._carry[:size]
         self._start += size
-        return segment
+        return span
 
-    def _overlong(self) -> list[Segment]:
+    def _overlong(self) -> list[Span]:
         """Pieces of CAP bytes off the first unit, while it is longer."""
-        segments = []
+        spans = []
         while (_first_unit(self._carry) or len(self._carry)) > LONGEST_LINE + _END:
-            segments.append(self._cut(LONGEST_LINE))
-        return segments
+            spans.append(self._cut(LONGEST_LINE))
+        return spans
 
 
 def _first_unit(data: bytearray) -> int:

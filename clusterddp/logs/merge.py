@@ -56,6 +56,13 @@ class StreamBroken:
     error: ClusterddpError
     retry: float | None
 
+    @property
+    def notice(self) -> str:
+        """One line for the user."""
+        if self.retry is None:
+            return f"no more logs of {self.host}: {self.error}"
+        return f"logs of {self.host} are interrupted: {self.error.message}; trying again"
+
 
 Event = FrameArrived | StreamEnded | StreamBroken
 

@@ -15,11 +15,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from clusterddp.logs.clean import clean
-from clusterddp.logs.lines import LineSplitter, LogLine, Segment
+from clusterddp.logs.lines import LineSplitter, LogLine, Span
+from clusterddp.logs.merge import FrameArrived, StreamBroken, StreamEnded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from clusterddp.logs.merge import Event
     from clusterddp.remote.shared.frames import Frame, Header
 
 T = TypeVar("T")
@@ -52,7 +54,7 @@ class FileView:
 
 
 class FrameReader(ABC, Generic[T]):
-    """Base class: splits frames into segments by file; a subclass renders a segment.
+    """Base class: splits frames into spans by file; a subclass renders a span.
 
     Attributes:
         notices: Messages for the user; who shows them removes them.
@@ -64,11 +66,11 @@ class FrameReader(ABC, Generic[T]):
         self.hellos: dict[str, Mapping[str, Any]] = {}  # host → its hello
 
     @abstractmethod
-    def render(self, view: FileView, segment: Segment) -> T:
-        """Render one segment."""
+    def render(self, view: FileView, span: Span) -> T:
+        """Render one span."""
 
-    def segments(self, host: str, frame: Frame) -> Iterable[tuple[FileView, Segment]]:
-        """The whole lines that a frame brings, as segments."""
+    def spans(self, host: str, frame: Frame) -> Iterable[tuple[FileView, Span]]:
+        """The whole lines that a frame brings, as spans."""
         header = frame.header
         if "file" not in header:
             if header.get("hello"):
@@ -84,14 +86,14 @@ class FrameReader(ABC, Generic[T]):
         dropped = int(header.get("dropped") or 0)
         if dropped:
             self.notices.append(f"{view.label.decode()}dropped: {dropped} bytes, the log limit was reached")
-            found.append(Segment(header["offset"] - dropped, b"", header.get("time"), dropped))
-        return [(view, segment) for segment in found]
+            found.append(Span(header["offset"] - dropped, b"", header.get("time"), dropped))
+        return [(view, span) for span in found]
 
-    def unfinished_segments(self, host: str) -> Iterator[tuple[FileView, Segment]]:
+    def unfinished_spans(self, host: str) -> Iterator[tuple[FileView, Span]]:
         """The unfinished lines of a host that sends no more."""
         for view in [view for view in self.views.values() if view.host == host]:
-            for segment in view.splitter.close():
-                yield view, segment
+            for span in view.splitter.close():
+                yield view, span
 
 
 class Renderer(FrameReader[bytes]):
@@ -100,13 +102,27 @@ class Renderer(FrameReader[bytes]):
     partials = False  # whether it can show unfinished lines
     timed = False  # whether it needs the lines' times
 
+    def draw(self, events: Iterable[Event]) -> bytes:
+        """What a batch of events adds to the output; what the user must know besides is added to ``notices``."""
+        pieces = []
+        for event in events:
+            if isinstance(event, FrameArrived):
+                pieces.append(self.feed(event.host, event.frame))
+            elif isinstance(event, StreamEnded) or event.retry is None:
+                pieces.append(self.end(event.host))
+            if isinstance(event, StreamBroken):
+                self.notices.append(event.notice)
+        if self.notices:
+            pieces.append(self.hide())
+        return b"".join(pieces)
+
     def feed(self, host: str, frame: Frame) -> bytes:
         """What a frame adds."""
-        return b"".join([self.render(view, segment) for view, segment in self.segments(host, frame)])
+        return b"".join([self.render(view, span) for view, span in self.spans(host, frame)])
 
     def end(self, host: str) -> bytes:
         """What is left of a host that sends no more; a last line without a newline gets one."""
-        return b"".join([self.render(view, segment) for view, segment in self.unfinished_segments(host)])
+        return b"".join([self.render(view, span) for view, span in self.unfinished_spans(host)])
 
     def hide(self) -> bytes:
         """Clear what is not to stay, before something else is written to the terminal."""
@@ -130,23 +146,23 @@ class TextRenderer(Renderer):
         """What stands before a line."""
         return timestamp(time).encode() + b" " + view.label if self.timed else view.label
 
-    def render(self, view: FileView, segment: Segment) -> bytes:
-        """One segment, labelled."""
-        text = segment.data
+    def render(self, view: FileView, span: Span) -> bytes:
+        """One span, labelled."""
+        text = span.data
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n")
         if b"\r" in text:
-            lines = self.lines(view, segment)
+            lines = self.lines(view, span)
             text = b"".join([line + b"\n" for line in lines])
         else:
             view.splitter.drop_redraw()
         if not text:
             return b""
-        return self.labelled(self.prefix(view, segment.time), text if text[-1:] == b"\n" else text + b"\n")
+        return self.labelled(self.prefix(view, span.time), text if text[-1:] == b"\n" else text + b"\n")
 
-    def lines(self, view: FileView, segment: Segment) -> list[bytes]:
-        """The lines of a segment that has redraws."""
-        return [text for _, _, text in view.splitter.lines_of(segment)]
+    def lines(self, view: FileView, span: Span) -> list[bytes]:
+        """The lines of a span that has redraws."""
+        return [text for _, _, text in view.splitter.lines_of(span)]
 
     def labelled(self, prefix: bytes, text: bytes) -> bytes:
         """The prefix before each line; terminal escapes but colour are removed from the text."""
@@ -160,19 +176,19 @@ class LineReader(FrameReader["list[LogLine]"]):
 
     def feed(self, host: str, frame: Frame) -> list[LogLine]:
         """The lines that a frame completes."""
-        return [line for view, segment in self.segments(host, frame) for line in self.render(view, segment)]
+        return [line for view, span in self.spans(host, frame) for line in self.render(view, span)]
 
     def end(self, host: str) -> list[LogLine]:
         """What is left of a host that sends no more."""
-        return [line for view, segment in self.unfinished_segments(host) for line in self.render(view, segment)]
+        return [line for view, span in self.unfinished_spans(host) for line in self.render(view, span)]
 
-    def render(self, view: FileView, segment: Segment) -> list[LogLine]:
-        """One segment as lines."""
+    def render(self, view: FileView, span: Span) -> list[LogLine]:
+        """One span as lines."""
         header, hello = view.header, self.hellos.get(view.host, {})
-        gap = [(segment.offset, segment.offset + segment.dropped, b"")] if segment.dropped else None
+        gap = [(span.offset, span.offset + span.dropped, b"")] if span.dropped else None
         return [
             LogLine(
-                time=None if segment.time is None else round(segment.time / 1e9, 6),
+                time=None if span.time is None else round(span.time / 1e9, 6),
                 time_error_ms=round(hello.get("clock_error_ns", 0) / 1e6 + INDEX_STEP_MS, 3),
                 run=str(hello.get("run", "")),
                 attempt=int(hello.get("attempt", 0)),
@@ -184,9 +200,9 @@ class LineReader(FrameReader["list[LogLine]"]):
                 offset=offset,
                 next=following,
                 text=text.decode(errors="replace"),
-                dropped=segment.dropped,
+                dropped=span.dropped,
             )
-            for offset, following, text in gap or view.splitter.lines_of(segment)
+            for offset, following, text in gap or view.splitter.lines_of(span)
         ]
 
 
@@ -200,9 +216,9 @@ class JsonRenderer(Renderer):
         self._lines = LineReader()
         self._lines.hellos = self.hellos
 
-    def render(self, view: FileView, segment: Segment) -> bytes:
-        """One segment as JSON lines."""
-        return "".join([_json(line) for line in self._lines.render(view, segment)]).encode()
+    def render(self, view: FileView, span: Span) -> bytes:
+        """One span as JSON lines."""
+        return "".join([_json(line) for line in self._lines.render(view, span)]).encode()
 
 
 _FIELDS = tuple(field.name for field in fields(LogLine) if field.name != "dropped")

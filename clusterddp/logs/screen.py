@@ -15,7 +15,7 @@ from clusterddp.logs.render import FileView, TextRenderer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterddp.logs.lines import Segment
+    from clusterddp.logs.lines import Span
     from clusterddp.remote.shared.frames import Frame
 
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)  # no red: that is for errors
@@ -67,9 +67,9 @@ class TerminalRenderer(TextRenderer):
         colour = _DIM if rank is None else _COLOURS[rank % len(_COLOURS)]
         return b"\x1b[%dm%s\x1b[0m " % (colour, plain[:-1])
 
-    def lines(self, view: FileView, segment: Segment) -> list[bytes]:
+    def lines(self, view: FileView, span: Span) -> list[bytes]:
         """The lines only: redraws show at the bottom."""
-        return [text for _, _, text in view.splitter.lines_of(segment, None)]
+        return [text for _, _, text in view.splitter.lines_of(span, None)]
 
     def _draw(self, lines: bytes) -> bytes:
         bottom = self._bottom_line()

@@ -1,4 +1,4 @@
-"""Follow a run: show its lines as they come, and say how it ended.
+"""Following a run: its log events as they come, then its verdict.
 
 Not here: merging and drawing lines (logs/), who failed first (runs/verdict.py), ending the other hosts when one has
 failed (the supervisors do that among themselves: remote/control/leader.py).
@@ -34,7 +34,7 @@ class Follower:
     Args:
         run: The run.
         selection: Which lines.
-        show: Takes each batch of events to draw.
+        on_events: Takes each batch of events.
         notify: Takes notices, a line each.
     """
 
@@ -42,10 +42,10 @@ class Follower:
         self,
         run: Run,
         selection: Selection,
-        show: Callable[[list[Event]], None],
+        on_events: Callable[[list[Event]], None],
         notify: Callable[[str], None] = lambda _line: None,
     ) -> None:
-        self.run, self.selection, self.show, self.notify = run, selection, show, notify
+        self.run, self.selection, self.on_events, self.notify = run, selection, on_events, notify
         self._merge: Merge | None = None
         self._alone_since: float | None = None
         self._wanted: set[str] = set()  # hosts
@@ -64,7 +64,7 @@ class Follower:
                 for events in self._merge:
                     if self._broken:
                         self._broken -= {event.host for event in events if isinstance(event, FrameArrived)}
-                    self.show(events)
+                    self.on_events(events)
             if not self.selection.follow:
                 return None
             view = self._wait_for_end()

@@ -61,8 +61,8 @@ def command(inventory: Path | None, limit: str | None, run: str | None, **given:
         if given["save"]:
             return reading.save(given["save"])
         places = places_after(read_lines(given["after"], found.id)) if given["after"] else {}
-        with writer(renderer) as show:
-            reading.read(show, places)
+        with writer(renderer) as write:
+            reading.read(write, places)
         return reading.code()
 
 
@@ -106,14 +106,14 @@ class Reading:
             if self.given_up:
                 say(f"lines are missing: {', '.join(sorted(self.given_up))}")
 
-    def read(self, show: Callable[[list[Event]], None], places: Offsets) -> None:
-        """Show every line from ``places`` on."""
+    def read(self, on_events: Callable[[list[Event]], None], places: Offsets) -> None:
+        """Pass the events of every line from ``places`` on to ``on_events``, in batches."""
         from clusterddp.logs import StreamBroken  # noqa: PLC0415
         from clusterddp.runs.follow import Follower  # noqa: PLC0415 - start-up
 
         def watch(events: list[Event]) -> None:
             self.given_up |= {event.host for event in events if isinstance(event, StreamBroken) and event.retry is None}
-            show(events)
+            on_events(events)
 
         for part in self.parts:
             follow = self.selection.follow and part is self.parts[-1]
@@ -122,18 +122,18 @@ class Reading:
 
     def save(self, folder: Path) -> int:
         """Write all of it to files, say how much, and give the command's code."""
-        from clusterddp.logs import Saver, StreamBroken, broken_line  # noqa: PLC0415 - start-up
+        from clusterddp.logs import Saver, StreamBroken  # noqa: PLC0415 - start-up
 
         saver = Saver(folder, self.run.id)
 
-        def show(events: list[Event]) -> None:
+        def write(events: list[Event]) -> None:
             saver.save(events)
             for event in events:
                 if isinstance(event, StreamBroken):
-                    say(broken_line(event))
+                    say(event.notice)
 
         try:
-            self.read(show, saver.offsets())
+            self.read(write, saver.offsets())
         finally:
             say(f"run {self.run.id}: {saver.summary()}")
         return self.code()

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.logs.clean import clean
-from clusterddp.logs.lines import LineSplitter, Segment, TextLine
+from clusterddp.logs.lines import LineSplitter, Span, TextLine
 from clusterddp.remote.shared.frames import LONGEST_LINE as LONGEST
 
 SECOND = 10**9
@@ -20,7 +20,7 @@ raw = st.lists(
 
 def fed(pieces: list[bytes], *, step: int | None = 0) -> list[TextLine]:
     tape, offset, found = LineSplitter(), 0, []
-    runs: list[Segment] = []
+    runs: list[Span] = []
     for piece in pieces:
         runs += tape.feed(piece, offset, 0)
         offset += len(piece)
@@ -91,7 +91,7 @@ def test_a_line_over_the_cap_goes_on_as_another() -> None:
 def test_a_gap_ends_what_was_begun() -> None:
     tape = LineSplitter()
     assert tape.feed(b"begun", 0, 1) == []
-    assert tape.feed(b"after\n", 90, 2) == [Segment(0, b"begun", 1), Segment(90, b"after\n", 2)]
+    assert tape.feed(b"after\n", 90, 2) == [Span(0, b"begun", 1), Span(90, b"after\n", 2)]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from clusterddp.logs import (
     TerminalRenderer,
     TextRenderer,
     renderer_for,
-    show,
 )
 from clusterddp.remote.shared.frames import Frame
 from tests.unit.spool_writer import Tail, Writer, read
@@ -138,13 +137,11 @@ def test_escapes_are_stripped_in_files_too() -> None:
 
 
 def test_dropped_bytes_are_a_notice_and_no_line() -> None:
-    renderer, source, said = TextRenderer(), Source(), list[str]()
-    out = io.BytesIO()
+    renderer, source = TextRenderer(), Source()
     source.offset = 4096
     frames = [source.frame(b"", dropped=4096), source.frame(b"a\n")]
-    show([FrameArrived(host="gpu01", frame=frame) for frame in frames], renderer, out, said.append)
-    assert out.getvalue() == b"[3 gpu01:1] a\n"
-    assert said == ["[3 gpu01:1] dropped: 4096 bytes, the log limit was reached"]
+    assert renderer.draw([FrameArrived(host="gpu01", frame=frame) for frame in frames]) == b"[3 gpu01:1] a\n"
+    assert renderer.notices == ["[3 gpu01:1] dropped: 4096 bytes, the log limit was reached"]
 
 
 def test_dropped_bytes_are_a_record_of_their_own_in_json() -> None:
@@ -161,20 +158,22 @@ def test_dropped_bytes_are_a_record_of_their_own_in_json() -> None:
 
 
 def test_breaks_are_said_and_a_host_given_up_shows_what_it_had() -> None:
-    renderer, source, said, out = TextRenderer(), Source(), list[str](), io.BytesIO()
+    renderer, source = TextRenderer(), Source()
     error = UnreachableError("gpu01", "the connection was lost")
-    show(
+    drawn = renderer.draw(
         [
             FrameArrived(host="gpu01", frame=source.frame(b"half")),
             StreamBroken(host="gpu01", error=error, retry=1.0),
             FrameArrived(host="gpu01", frame=source.frame(b" more")),
             StreamBroken(host="gpu01", error=error, retry=None),
             StreamEnded(host="gpu02", ended=None),
-        ],
-        renderer, out, said.append,
-    )  # fmt: skip
-    assert out.getvalue() == b"[3 gpu01:1] half more\n"
-    assert [line.partition(":")[0] for line in said] == ["logs of gpu01 are interrupted", "no more logs of gpu01"]
+        ]
+    )
+    assert drawn == b"[3 gpu01:1] half more\n"
+    assert [line.partition(":")[0] for line in renderer.notices] == [
+        "logs of gpu01 are interrupted",
+        "no more logs of gpu01",
+    ]
 
 
 def test_a_rank_keeps_its_colour_and_another_has_its_own() -> None:
