@@ -33,9 +33,10 @@ from clusterddp.launch import base, join, prepare
 from clusterddp.launch.options import RunOptions
 from clusterddp.probe.evidence import gather_evidence, with_runs
 from clusterddp.project import Project, find
+from clusterddp.remote.shared.node_env import GRACE
 from clusterddp.runs import cleanup
 from clusterddp.runs.proof import Proof
-from clusterddp.runs.run import GRACE, Run, current_spools
+from clusterddp.runs.run import Run, current_spools
 from clusterddp.runs.view import Requester, RunView, choose_run, run_views
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]

@@ -19,7 +19,7 @@ from clusterddp.hosts.client import Host
 from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry
 from clusterddp.probe.network import probe
-from clusterddp.runs.run import GRACE
+from clusterddp.remote.shared.node_env import GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError, UsageError
+from clusterddp.remote.shared.node_env import GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +45,7 @@ class RunOptions:
         torchrun_args: More options for torchrun.
         pass_local_rank: The script gets ``--local-rank=N`` too, as from ``torch.distributed.launch``.
         debug_comm: Let NCCL and torch tell what they do.
+        grace: Seconds between SIGTERM and SIGKILL for the workers, when the run is stopped or a round starts again.
         no_doctor: Refuse no host by the doctor's quick checks.
         skip: Names of those checks, or of categories, that are left out.
         no_sync: Use what is on the hosts.
@@ -72,6 +74,7 @@ class RunOptions:
     torchrun_args: tuple[str, ...] = ()
     pass_local_rank: bool = False
     debug_comm: bool = False
+    grace: float = GRACE
     no_doctor: bool = False
     skip: tuple[str, ...] = ()
     no_sync: bool = False

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import PlanError, UsageError
 from clusterddp.remote.shared.node_env import (
+    GRACE,
     KEEP_ALIVE,
     STATIC,
     TIGHT_KEEP_ALIVE,
@@ -54,6 +55,7 @@ class LaunchOptions:
     torchrun_args: tuple[str, ...] = ()
     pass_local_rank: bool = False
     debug_comm: bool = False
+    grace: float = GRACE
     time_limit: float | None = None
     log_limit: int | None = None
     elastic: tuple[int, int] | None = None  # MIN, MAX; None: a fixed size
@@ -143,6 +145,7 @@ class LaunchPlan:
             run=self.run,
             env=dict(self.options.env),
             debug_comm=self.options.debug_comm,
+            grace=self.options.grace,
             elastic=self.options.elastic is not None,
             tight=clock_spread(self.all_nodes)[0] < TIGHT_KEEP_ALIVE / 3,
         )

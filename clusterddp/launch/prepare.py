@@ -210,6 +210,7 @@ def _launch_options(options: RunOptions, project: Project, count: int) -> Launch
         torchrun_args=options.torchrun_args,
         pass_local_rank=options.pass_local_rank,
         debug_comm=options.debug_comm,
+        grace=options.grace,
         time_limit=options.time_limit,
         relaunch=options.relaunch,
         lease=LEASE_TIME if options.on_disconnect == "stop" else None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from clusterddp.errors import RunError, UnreachableError
 from clusterddp.hosts.fanout import Outcome, T, each, values
 from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, checked, lines
+from clusterddp.remote.shared.node_env import GRACE
 from clusterddp.runs import signals, stacks
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.view import RunView, run_views
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from clusterddp.runs.signals import Signalled
     from clusterddp.runs.stacks import WorkerStack
     from clusterddp.runs.verdict import Verdict
-
-GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped
 
 
 class Carrier(Protocol):

@@ -28,6 +28,7 @@ from tests.integration.shim_spool import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 # Starts a child in its own group, and reports every signal that either gets.
@@ -62,9 +63,9 @@ def lines(spool: ShimSpool) -> list[str]:
     return (spool.folder / "logs" / "0.0.out").read_text().splitlines()
 
 
-def started(spool: ShimSpool, text: str = LISTENER) -> subprocess.Popen[bytes]:
+def started(spool: ShimSpool, text: str = LISTENER, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
     """The shim of a script that has said that it is ready."""
-    process = spool.popen("-u", script(spool, text))
+    process = spool.popen("-u", script(spool, text), env=env)
     wait_for(lambda: spool.events("worker_started") and any("ready" in line for line in lines(spool)), "the script")
     return process
 
@@ -174,6 +175,19 @@ def test_a_term_that_comes_before_the_worker_exists_is_not_lost(spool: ShimSpool
         process.terminate()
         assert process.wait(10) == -signal.SIGTERM
     assert spool.event("worker_exited")["signal"] == signal.SIGTERM
+
+
+def test_a_worker_that_goes_on_after_its_term_is_killed_when_the_grace_is_over(spool: ShimSpool) -> None:
+    process = started(spool, env=environment(PET_SHUTDOWN_TIMEOUT="1"))
+    child = int(next(line for line in lines(spool) if "ready" in line).split()[1])
+    process.terminate()
+    assert process.wait(20) == -signal.SIGKILL  # torchrun itself waits for 30 s before a restart
+    wait_for(lambda: not alive(child), "its child's end")
+    ended = spool.event("worker_exited")
+    assert (ended["signal"], [number for number, _ in ended["told"]]) == (
+        signal.SIGKILL,
+        [signal.SIGTERM, signal.SIGKILL],
+    )
 
 
 def test_dispositions_are_those_of_a_login_whatever_the_agent_ignores(spool: ShimSpool) -> None:

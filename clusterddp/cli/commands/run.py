@@ -11,7 +11,7 @@ from clusterddp.cli import words
 from clusterddp.cli.options import DURATION, NODES, RANKS, SIZE, Checked, Duration, Number, cluster_options, setting
 from clusterddp.cli.output import say
 from clusterddp.errors import UsageError
-from clusterddp.runs.run import GRACE
+from clusterddp.remote.shared.node_env import GRACE
 
 if TYPE_CHECKING:
     from clusterddp.api import Cluster
@@ -139,6 +139,7 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
         torchrun_args=given["torchrun_args"],
         pass_local_rank=given["pass_local_rank"],
         debug_comm=given["debug_comm"],
+        grace=given["grace"],
         no_doctor=given["no_doctor"],
         skip=_checks(given["skip"]),
         no_sync=given["no_sync"],

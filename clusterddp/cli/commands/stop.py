@@ -9,7 +9,7 @@ import click
 from clusterddp.cli.options import DURATION, cluster_options, setting
 from clusterddp.cli.output import report
 from clusterddp.errors import RunError
-from clusterddp.runs.run import GRACE
+from clusterddp.remote.shared.node_env import GRACE
 
 if TYPE_CHECKING:
     from pathlib import Path

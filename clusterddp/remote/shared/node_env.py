@@ -4,6 +4,7 @@ The operator calls it for SSH; a Slurm node calls the same function for itself. 
 from ``PET_*``, so the argv stays identical on every host and everything particular stands here.
 """
 
+import math
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 # Left over from another launcher or torchrun on this host, these would steer ours.
@@ -13,6 +14,7 @@ STALE = {
 }  # fmt: skip
 STALE_PREFIXES = ("PET_", "TORCHELASTIC_", "CLUSTERDDP_")
 
+GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped, by default
 STATIC = "static"  # a rendezvous backend: rank 0's agent has the store, ranks are told, nobody starts again
 JOIN_TIMEOUT = 300  # seconds an agent waits for the other nodes
 READ_TIMEOUT = 60  # seconds an agent waits for the store to answer
@@ -32,6 +34,7 @@ class Policy(NamedTuple):
     run: str
     env: Mapping[str, str]  # the user's, for all hosts
     debug_comm: bool = False
+    grace: float = GRACE  # seconds between SIGTERM and SIGKILL when torchrun ends its workers
     elastic: bool = False
     tight: bool = False  # the hosts' clocks agree so well that a dead one may be told from a live one sooner
     more: Mapping[str, Any] = {}
@@ -82,6 +85,7 @@ def node_environment(policy: Policy, node: Node) -> Dict[str, str]:
         PET_NPROC_PER_NODE=str(node.nproc),
         # Left to guess, torchrun compares host names; a 127.0.1.1 line in /etc/hosts then costs minutes and the run.
         PET_RDZV_CONF=rendezvous_conf(elastic=policy.elastic, tight=policy.tight),
+        PET_SHUTDOWN_TIMEOUT=str(math.ceil(policy.grace)),  # torch 2.13; older ones have 30 s
         PET_MONITOR_INTERVAL="0.1",  # torch 2.3 and older: 5 s
         CLUSTERDDP_RUN_ID=policy.run,
         CLUSTERDDP_RUN_DIR=node.run_dir,

@@ -97,6 +97,7 @@ _POLICY: Readers = {
     "debug_comm": Fields.flag,
     "elastic": Fields.flag,
     "tight": Fields.flag,
+    "grace": Fields.real,
 }
 _PEER: Readers = {"host": Fields.filename, "address": Fields.text, "nproc": Fields.number}
 _PLAN: Readers = {

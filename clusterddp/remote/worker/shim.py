@@ -29,9 +29,11 @@ TO_GROUP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal
 TO_WORKER = (signal.SIGUSR1, signal.SIGUSR2)
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL)
 AGENT_DIED = signal.SIGRTMIN + 8  # from the kernel: the group is killed, and that is still recorded
-OURS = (*TO_GROUP, *TO_WORKER, AGENT_DIED)
+GRACE_OVER = signal.SIGALRM
+OURS = (*TO_GROUP, *TO_WORKER, AGENT_DIED, GRACE_OVER)
 
 OOM_SCORE = 500  # the kernel takes a worker before the agent, the supervisor and sshd
+DEFAULT_GRACE = 30  # seconds, torchrun's own
 CANNOT_EXEC = 127
 NOT_THE_SCRIPT = 125
 ERR_ROOM = 16 << 10  # bytes that a worker can write on stderr when the disk is full: a traceback or two
@@ -167,7 +169,7 @@ def run(worker: Worker, out: int, err: int) -> int:
         _child(worker, parent, released, out, err)
     os.setpgid(pid, pid)
     received: List[Tuple[int, int]] = []
-    _forward_to(pid, received)
+    _forward_to(pid, received, float(os.environ.get("PET_SHUTDOWN_TIMEOUT", DEFAULT_GRACE)))
     worker.event("worker_started", pid=pid, **worker.record)
     for fd in (released, release, out, err):
         os.close(fd)
@@ -207,22 +209,26 @@ def _default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _forward_to(pid: int, received: List[Tuple[int, int]]) -> None:
+def _forward_to(pid: int, received: List[Tuple[int, int]], grace: float) -> None:
     """Forward signals to the worker; ignore the terminal's stop signals.
 
+    ``grace`` seconds after a SIGTERM the worker's group is killed: torchrun gives it the run's own only when it ends
+    itself, and a fixed 30 s before a restart.
     Signals that tell it to end while it lives are appended to ``received`` as (signal, ns): evidence for the verdict.
     """
 
     def to_group(number: int, _frame: Optional[FrameType]) -> None:
-        deadly = signal.SIGKILL if number == AGENT_DIED else number
+        deadly = signal.SIGKILL if number in (AGENT_DIED, GRACE_OVER) else number
         if deadly in ENDING and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
             received.append((int(deadly), time.time_ns()))
         _quietly(os.killpg, pid, deadly)
+        if number == signal.SIGTERM and not any(signal.getitimer(signal.ITIMER_REAL)):
+            signal.setitimer(signal.ITIMER_REAL, max(grace, 0.001))
 
     def to_worker(number: int, _frame: Optional[FrameType]) -> None:
         _quietly(os.kill, pid, number)
 
-    for number in (*TO_GROUP, AGENT_DIED):
+    for number in (*TO_GROUP, AGENT_DIED, GRACE_OVER):
         signal.signal(number, to_group)
     for number in TO_WORKER:
         signal.signal(number, to_worker)
