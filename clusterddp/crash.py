@@ -69,7 +69,7 @@ def write_crash(
 
 
 def crash_of_host(error: HostError) -> str:
-    """Write down a bug that a host told of: where, for its error's line. Empty where none was told, or none written.
+    """Write down a bug that a host told of; the remedy for its error's line, empty where none was told.
 
     The same traceback of many hosts is written once.
     """
@@ -81,7 +81,7 @@ def crash_of_host(error: HostError) -> str:
             path = write_crash(error)
         if path:
             _written[error.trace] = path
-    return f"please report it with {typed(path)}" if path else ""
+    return f"please report it with {typed(path)}" if path else "with -v the host's traceback is shown"
 
 
 def crash_text(error: BaseException, *, during: str = "", argv: Sequence[str] | None = None) -> str:

@@ -93,6 +93,33 @@ def test_where_no_crash_file_can_be_written_there_is_none(project: Project) -> N
     assert crash.write_crash(ValueError("x"), project=project) is None
 
 
+def test_a_bug_of_a_host_is_written_once_for_all_hosts_and_again_where_its_file_is_gone(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project.root)
+    folder = project.folder / "crashes"
+
+    def told(host: str, trace: str) -> str:
+        return crash.crash_of_host(HelperError(host, "KeyError: 'x'", trace=trace))
+
+    first = told("gpu01", "Traceback of all")
+    (path,) = folder.iterdir()
+    assert first == f"please report it with .clusterddp/crashes/{path.name}" == told("gpu02", "Traceback of all")
+    path.unlink()
+    assert told("gpu01", "Traceback of all") != first
+    assert len(list(folder.iterdir())) == 1
+    assert told("gpu01", "") == ""
+
+
+def test_where_a_bug_of_a_host_cannot_be_written_its_remedy_is_v(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project.root)
+    project.folder.write_text("a file where the folder belongs")
+    remedy = crash.crash_of_host(HelperError("gpu01", "KeyError: 'x'", trace="Traceback of nobody"))
+    assert remedy == "with -v the host's traceback is shown"
+
+
 def test_an_error_that_cannot_be_shown_still_leaves_a_crash_file(project: Project) -> None:
     class UnshowableError(Exception):
         def __str__(self) -> str:
