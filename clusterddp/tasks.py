@@ -20,6 +20,7 @@ from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry
 from clusterddp.probe.network import probe
 from clusterddp.remote.shared.node_env import GRACE
+from clusterddp.runs.nodes import nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,8 +64,7 @@ def facts(connection: Connection, **variables: Any) -> Facts:
 def runs(connection: Connection, **variables: Any) -> list[dict[str, Any]]:
     """Every node of every run that the host knows under this name, as its spools tell it."""
     with host(connection, **variables) as opened:
-        found: list[dict[str, Any]] = opened.call("runs", {"run": "", "hosts": [opened.name]})
-        return found
+        return nodes_of(opened, "")
 
 
 def stop(connection: Connection, run: str, *, grace: float = GRACE, **variables: Any) -> dict[str, Any]:

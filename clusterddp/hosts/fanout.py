@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from clusterddp.errors import ClusterddpError, HostsError
+from clusterddp.errors import ClusterddpError, HelperError, HostsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 T = TypeVar("T")
 POOL = 48  # hosts worked on at once
@@ -33,6 +34,19 @@ class Outcome(Generic[T]):
     def words(self) -> str:
         """The error without its host's name, for who tells that beside it; empty where there is none."""
         return str(self.error).removeprefix(f"{self.name}: ") if self.error else ""
+
+
+@contextlib.contextmanager
+def reading_answer(host: str) -> Iterator[None]:
+    """While the block takes a host's answer apart: what is missing or of another type there is that host's error.
+
+    Raises:
+        HelperError: the answer is not what was asked for.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise HelperError(host, f"its answer is damaged: {error!r}"[:300]) from error
 
 
 def each(items: Iterable[Any], work: Callable[[Any], T]) -> list[Outcome[T]]:

@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError
-from clusterddp.hosts.fanout import Outcome, each, values
+from clusterddp.hosts.fanout import Outcome, each, reading_answer, values
 from clusterddp.launch.prepare import secret_values
 from clusterddp.remote.shared.records import written
 from clusterddp.runs import proof
+from clusterddp.runs.nodes import nodes_of
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, RunHosts
 
@@ -61,12 +62,7 @@ class Ssh:
 
     def describe(self, site: Site, run: str, entries: Sequence[HostEntry]) -> list[Outcome[list[dict[str, Any]]]]:
         """See ``Launcher``."""
-
-        def ask(entry: HostEntry) -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = site.host(entry.name).call("runs", {"run": run, "hosts": [entry.name]})
-            return found
-
-        return each(entries, ask)
+        return each(entries, lambda entry: nodes_of(site.host(entry.name), run))
 
     def stop(
         self, cluster: RunHosts, run: str, entries: Sequence[HostEntry], *, grace: float, reason: str
@@ -75,7 +71,9 @@ class Ssh:
 
         def one(entry: HostEntry) -> Proof:
             order = {"run": run, "hosts": [entry.name], "grace": grace, "reason": reason}
-            return proof.read(entry.name, cluster.host(entry.name).call("stop", order, timeout=grace + STOP_SLACK))
+            answer = cluster.host(entry.name).call("stop", order, timeout=grace + STOP_SLACK)
+            with reading_answer(entry.name):
+                return proof.read(entry.name, answer)
 
         outcomes = each(entries, one)
         return [outcome.value or Proof(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
@@ -133,8 +131,9 @@ def start_node(host: Host, plan: NodePlan, secrets: Mapping[str, str], key: str)
     """
     mine = {name: secrets[name] for name in plan.secrets}
     message = json.dumps({"plan": written(plan), "secrets": mine, "key": key}).encode()
-    answer: dict[str, Any] = host.upload("start", {}, [message], timeout=START_TIMEOUT)
-    return answer
+    answer = host.upload("start", {}, [message], timeout=START_TIMEOUT)
+    with reading_answer(host.name):
+        return {name: answer[name] for name in ("started", "spool", "store", "control")}
 
 
 def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Mapping[str, Any]) -> None:
@@ -145,8 +144,9 @@ def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Mapping[str
     """
     outcomes = each(hosts, lambda host: host.call("commit", {"spool": spools[host.name], **ready}, timeout=30))
     for host, answer in zip(hosts, values(outcomes), strict=True):
-        if not answer["alive"]:
-            reason = (answer["exit"] or {}).get("reason") or "it left no record"
+        with reading_answer(host.name):
+            alive, reason = answer["alive"], (answer["exit"] or {}).get("reason") or "it left no record"
+        if not alive:
             raise HelperError(host.name, f"its supervisor ended before the start: {reason}")
 
 

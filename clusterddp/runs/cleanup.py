@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp.hosts.fanout import each
+from clusterddp.hosts.fanout import each, reading_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,9 +65,10 @@ def clean(
     def one(entry: HostEntry) -> Cleaned:
         args = {"hosts": [entry.name], "project": project, "purge": purge}
         told = host(entry).call("clean", args, timeout=LIMIT)
-        told["kept"] = tuple(told["kept"])
-        told["workdirs"] = tuple((str(path), int(days)) for path, days in told["workdirs"])
-        return Cleaned(host=entry.name, **told)
+        with reading_answer(entry.name):
+            told["kept"] = tuple(map(str, told["kept"]))
+            told["workdirs"] = tuple((str(path), int(days)) for path, days in told["workdirs"])
+            return Cleaned(host=entry.name, **told)
 
     outcomes = each(entries, one)
     return [outcome.value or Cleaned(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
@@ -78,14 +79,15 @@ def orphans(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> 
 
     def one(entry: HostEntry) -> list[Orphans]:
         told = host(entry).call("orphans", {"hosts": [entry.name]})
-        return [
-            Orphans(
-                host=entry.name,
-                run=found["run"],
-                known=found["known"],
-                processes=tuple((left["pid"], left["command"]) for left in found["processes"]),
-            )
-            for found in told
-        ]
+        with reading_answer(entry.name):
+            return [
+                Orphans(
+                    host=entry.name,
+                    run=str(found["run"]),
+                    known=bool(found["known"]),
+                    processes=tuple((int(left["pid"]), str(left["command"])) for left in found["processes"]),
+                )
+                for found in told
+            ]
 
     return each(entries, one)

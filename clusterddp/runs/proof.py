@@ -72,11 +72,12 @@ def read(host: str, answer: Mapping[str, Any]) -> Proof:
     """The proof that a host gives: the answer of the operation ``stop``, all attempts together."""
     nodes = answer["nodes"]
     left = [process for node in nodes for process in node["survivors"]]
+    gpus = nodes[0]["gpus"]
     return Proof(
         host=host,
-        found=sum(node["found"] for node in nodes),
-        killed=sum(node["killed"] for node in nodes),
-        survivors=tuple(Survivor(p["pid"], p["command"], p["state"], p["user"]) for p in left),
-        unknown=tuple(reason for node in nodes for reason in node["unknown"]),
-        gpus=nodes[0]["gpus"],
+        found=sum(int(node["found"]) for node in nodes),
+        killed=sum(int(node["killed"]) for node in nodes),
+        survivors=tuple(Survivor(int(p["pid"]), str(p["command"]), str(p["state"]), str(p["user"])) for p in left),
+        unknown=tuple(str(reason) for node in nodes for reason in node["unknown"]),
+        gpus=None if gpus is None else int(gpus),
     )

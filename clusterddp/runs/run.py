@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.errors import RunError, UnreachableError
-from clusterddp.hosts.fanout import Outcome, T, each, values
+from clusterddp.hosts.fanout import Outcome, T, each, reading_answer, values
 from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, checked, lines
 from clusterddp.remote.shared.node_env import GRACE
 from clusterddp.runs import signals, stacks
@@ -133,7 +133,8 @@ class Run:
 
         def ask(entry: HostEntry) -> list[WorkerStack]:
             told = self.cluster.host(entry.name).call("stacks", {"spool": self.spools[entry.name]})
-            return stacks.parse_stacks(entry.name, told)
+            with reading_answer(entry.name):
+                return stacks.parse_stacks(entry.name, told)
 
         outcomes = self._each_spool(ask)
         for outcome in outcomes:
@@ -155,7 +156,9 @@ class Run:
 
         def send(entry: HostEntry) -> list[Signalled]:
             order = {"spool": self.spools[entry.name], "signal": number}
-            return signals.read(entry.name, self.cluster.host(entry.name).call("signal", order))
+            told = self.cluster.host(entry.name).call("signal", order)
+            with reading_answer(entry.name):
+                return signals.read(entry.name, told)
 
         told = values(self._each_spool(send))
         return sorted((worker for workers in told for worker in workers), key=lambda worker: worker.rank)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,8 +13,11 @@ from clusterddp.errors import HelperError, HostError, UnreachableError
 from clusterddp.hosts import client
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import each
-from clusterddp.inventory import HostEntry
+from clusterddp.inventory import HostEntry, Inventory
+from clusterddp.launch.ssh import LAUNCHER, Ssh
 from clusterddp.remote.shared.frames import CREDIT, MAX_BODY, encode
+from clusterddp.runs.nodes import nodes_of
+from clusterddp.runs.run import Run
 from tests.integration.hostile_helper import HELLO, READY, Hostile, hostile
 
 
@@ -133,3 +136,46 @@ def test_one_bad_host_costs_the_others_nothing() -> None:
     assert isinstance(gone.error, UnreachableError)
     assert isinstance(bad.error, HostError)
     assert good.get() == {"nodes": []}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [5, {}, {"nodes": []}, {"nodes": [{"found": "x"}]}, {"nodes": {"a": 1}}, [], None, {"nodes": [{"survivors": [1]}]}],
+    ids=repr,
+)
+def test_a_stop_whose_proof_is_damaged_is_not_proved_there_and_goes_on_elsewhere(answer: Any) -> None:
+    good = {"found": 2, "killed": 0, "survivors": [], "unknown": [], "gpus": None}
+    answers = {"bad": answer, "good": {"nodes": [good]}}
+
+    class Both:
+        inventory = Inventory(path=None, hosts=tuple(HostEntry(name=name, address=name) for name in answers), groups={})
+
+        def carrier(self, record: object) -> Ssh:
+            del record
+            return LAUNCHER
+
+        def host(self, name: str) -> Host:
+            said = encode({"id": 1, "kind": "end"}, json.dumps(answers[name]).encode())
+            return Host.open(HostEntry(name=name, address=name), Hostile(said))
+
+    run = Run(cluster=cast("Any", Both()), id="abcdefghjk", attempt=1, spools=dict.fromkeys(answers, "/s"), record={})
+    proofs = {proof.host: proof for proof in run.stop()}
+    assert not proofs["bad"].proved_empty
+    assert "bad: its answer is damaged" in proofs["bad"].error
+    assert proofs["good"].proved_empty
+    assert proofs["good"].found == 2
+
+
+@pytest.mark.parametrize("host", ["bad", "gpu01"])
+def test_a_host_tells_of_its_own_nodes_alone(host: str) -> None:
+    node = {
+        "run": "abcdefghjk", "attempt": 1, "host": host, "node_rank": 0, "spool": "/s", "state": "running",
+        "record": {"hosts": []}, "exit": None, "events": [], "clock_offset_ns": 0, "clock_error_ns": 0, "pids": [],
+    }  # fmt: skip
+    answer = encode({"id": 1, "kind": "end"}, json.dumps([node]).encode())
+    with hostile(answer) as opened:
+        if host == "bad":
+            assert nodes_of(opened, "abc")[0]["state"] == "running"
+            return
+        with pytest.raises(HelperError, match=r"bad: what it tells of runs .* on gpu01"):
+            nodes_of(opened, "abc")

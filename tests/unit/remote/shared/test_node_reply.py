@@ -1,0 +1,110 @@
+"""What hosts tell of runs: each of itself alone; whatever it is, it can be judged, or is that host's error."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterddp.remote.shared.node_reply import read_nodes
+from clusterddp.runs.view import run_views
+from tests.unit.json_values import VALUES
+from tests.unit.runs_told import Told
+
+
+def node() -> dict[str, Any]:
+    told = Told(0, run="abcdefghjk", hosts=["gpu00", "gpu01"], world_size=2, name="x", started=5, argv=[])
+    told.died(5, code=1, raised="ValueError: no").ended("failed", 6)
+    return {**told.node, "spool": "/s/runs/abcdefghjk/1/0-gpu00", "last_output": None, "peers": None}
+
+
+def judged(answer: Any) -> None:
+    for view in run_views(read_nodes(answer, "gpu00", "abc")):
+        json.dumps([view.to_json(), view.spools, view.current, view.last_output_ns])
+
+
+def test_what_a_host_rightly_tells_is_taken_as_it_is() -> None:
+    told = node()
+    (read,) = read_nodes([told], "gpu00", "abc")
+    assert read == {**told, "errors": read["errors"]}
+    assert read["errors"]["0.0.json"]["exc_message"] == "no"
+    judged([told])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"host": "gpu01"},
+        {"host": None},
+        {"run": "zzzzzzzzzz"},
+        {"run": "abc/../../x"},
+        {"run": "abc\x1b[2J"},
+        {"attempt": "1"},
+        {"attempt": -1},
+        {"node_rank": None},
+        {"spool": "runs/x"},
+        {"spool": "/s\n"},
+        {"state": 5},
+        {"clock_offset_ns": "0"},
+        {"pids": [None]},
+        {"record": []},
+        {"record": {"hosts": "gpu01", "world_size": 1}},
+        {"record": {"hosts": [], "world_size": 1, "argv": [5]}},
+        {"exit": {"state": "failed"}},
+        {"exit": []},
+        {"events": {}},
+        {"stderr": {"agent": 5}},
+    ],
+    ids=repr,
+)
+def test_a_host_that_speaks_of_another_or_does_not_say_who_it_is_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=" "):
+        read_nodes([node(), {**node(), **changed}], "gpu00", "abc")
+
+
+@pytest.mark.parametrize("answer", [None, {}, "x", [None], [[]], [{}]])
+def test_an_answer_that_is_no_list_of_nodes_is_refused(answer: Any) -> None:
+    with pytest.raises(ValueError, match=" "):
+        read_nodes(answer, "gpu00", "")
+
+
+@pytest.mark.parametrize("event", [5, {}, {"event": "worker_started", "time": 1}, {"event": "stopping", "time": "now"}])
+def test_an_event_that_is_none_is_left_out(event: Any) -> None:
+    told = node()
+    (read,) = read_nodes([{**told, "events": [event, *told["events"], event]}], "gpu00", "")
+    assert read["events"] == told["events"]
+
+
+def places(value: Any) -> list[tuple[Any, ...]]:
+    """The way to every part of a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [(), *((key, *way) for key, inner in items for way in places(inner))]
+
+
+def put(value: Any, way: tuple[Any, ...], other: Any) -> Any:
+    if not way:
+        return other
+    value[way[0]] = put(value[way[0]], way[1:], other)
+    return value
+
+
+WAYS = st.sampled_from(places(node()))
+
+
+@given(changes=st.lists(st.tuples(WAYS, VALUES), min_size=1, max_size=3))
+def test_whatever_a_host_tells_can_be_judged_or_is_its_error(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
+    told: Any = deepcopy(node())
+    for way, other in changes:
+        try:
+            told = put(told, way, other)
+        except (TypeError, KeyError, IndexError):
+            continue  # an earlier change took that part away
+    try:
+        read_nodes([told], "gpu00", "abc")
+    except ValueError:
+        return
+    judged([told])
