@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
 
 COMMAND = "exec cat"
-SIZES = (64, 500, 1000, 1200, 1300, 1350, 1400, 2000, 4000, 8000, 32000)  # bytes; ssh, TCP and IP add about 100
-PATIENCE = 5.0  # seconds for one message to come back; two that were lost by chance are made good within it
+SIZES = (64, 500, 1000, 1200, 1300, 1350, 1400, 2000, 4000, 8000, 16000)  # bytes; ssh, TCP and IP add about 100
+START = 15.0  # seconds for the first to come back: a login shell may read long files before
+PATIENCE = 5.0  # seconds for each other; two packets that were lost by chance are made good within it
 _LONGEST_NOISE = 64 * 1024  # bytes a login shell may print
 
 
@@ -46,7 +47,7 @@ def late_helper(entry: HostEntry, opener: _Opener, seconds: float) -> Unreachabl
 def lost_above(entry: HostEntry, opener: _Opener) -> tuple[int, int] | None:
     """The largest size in bytes that came back, and the next, which did not; None where that is not what is wrong.
 
-    Takes what a connection takes, and ``PATIENCE`` at most for the message that is lost.
+    Takes what a connection takes, and ``PATIENCE`` for the message that is lost, ``START`` for a host that is silent.
     """
     try:
         pipe = opener.open(entry, COMMAND)
@@ -55,7 +56,7 @@ def lost_above(entry: HostEntry, opener: _Opener) -> tuple[int, int] | None:
     passed = 0
     try:
         for size in SIZES:
-            if not _comes_back(pipe, size):
+            if not _comes_back(pipe, size, PATIENCE if passed else START):
                 return (passed, size) if passed else None
             passed = size
     finally:
@@ -63,10 +64,10 @@ def lost_above(entry: HostEntry, opener: _Opener) -> tuple[int, int] | None:
     return None
 
 
-def _comes_back(pipe: BytePipe, size: int) -> bool:
+def _comes_back(pipe: BytePipe, size: int, patience: float) -> bool:
     """Whether a message does in time; the pipe is closed if not."""
     message = secrets.token_hex(size // 2).encode() + b"\n"  # random: nothing on the way can compress it much
-    watchdog = threading.Timer(PATIENCE, pipe.close)
+    watchdog = threading.Timer(patience, pipe.close)
     watchdog.daemon = True
     watchdog.start()
     received = b""

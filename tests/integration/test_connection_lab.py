@@ -10,7 +10,7 @@ import pytest
 
 from clusterddp import inventory
 from clusterddp.errors import UnreachableError
-from clusterddp.hosts import client
+from clusterddp.hosts import client, large_packets
 from clusterddp.hosts.ssh import Connector
 from tests.integration.throwaway_sshd import home
 from tests.lab import network
@@ -59,7 +59,7 @@ def test_a_way_that_swallows_large_packets_is_told_with_their_size(
         began = time.monotonic()
         with pytest.raises(UnreachableError) as caught:
             client.Host.open(entries[0], connector)
-        assert time.monotonic() - began < 4.0 + 5.0 + 5.0
+        assert time.monotonic() - began < 4.0 + large_packets.START + large_packets.PATIENCE
         client.Host.open(entries[1], connector).close()
         lab.hosts[0].heal()
         client.Host.open(entries[0], connector).close()
@@ -76,6 +76,7 @@ def test_a_host_that_answers_nothing_is_not_said_to_lose_packets(
     make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "HANDSHAKE", 2.0)
+    monkeypatch.setattr(large_packets, "START", 1.0)
     lab = make_lab(1)
     lab.hosts[0].write(".profile", "sleep 600\n")
     (entry,) = inventory.load(lab.write_inventory()).hosts
