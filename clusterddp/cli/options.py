@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from datetime import datetime
@@ -14,8 +15,6 @@ from clusterddp.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Duration(click.ParamType[Any]):
@@ -30,10 +29,12 @@ class Duration(click.ParamType[Any]):
         """The seconds."""
         if isinstance(value, int | float):
             return float(value)
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value).strip())
-        if not found:
+        from clusterddp.text.units import parse_duration  # noqa: PLC0415 - start-up
+
+        try:
+            seconds = parse_duration(str(value))
+        except UsageError:
             self.fail(f"{value!r} is no duration; write 90, 90s, 5m, 2h or 3d", param, ctx)
-        seconds = float(found[1]) * _UNITS[found[2]]
         if self.positive and not seconds:
             self.fail(f"{value!r} is no time at all; leave it out for no limit", param, ctx)
         return seconds
@@ -48,9 +49,11 @@ class Moment(click.ParamType[Any]):
         """The time in ns by the operator's clock."""
         if isinstance(value, int):
             return value
+        from clusterddp.text.units import parse_duration  # noqa: PLC0415 - start-up
+
         text = str(value).strip()
-        if re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", text):
-            return time.time_ns() - int(Duration().convert(text, param, ctx) * 1e9)
+        with contextlib.suppress(UsageError):
+            return time.time_ns() - int(parse_duration(text) * 1e9)
         try:
             return int(datetime.fromisoformat(text).timestamp() * 1e9)
         except ValueError:

@@ -1,4 +1,4 @@
-"""What the bench's workers have told (remote/builtin/bench.py), as frozen values, and who of them is slow. Pure.
+"""Results of the bench's workers (remote/builtin/bench.py) as frozen values, and which of them are slow. Pure.
 
 The columns of an all-reduce are those of nccl-tests. ``busbw`` is what a link carries: algbw · 2(n - 1)/n.
 """
@@ -94,7 +94,7 @@ class AllReduce:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lateness:
-    """How long a rank worked before it met the others, and how long it waited for them: ns, a number a block."""
+    """A rank's compute and waiting time before each barrier: ns, one number a block."""
 
     host: str
     rank: int
@@ -114,7 +114,7 @@ class Lateness:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """All that the workers of one run have told."""
+    """All results of the workers of one run."""
 
     gemms: tuple[Gemm, ...] = ()
     reduces: tuple[AllReduce, ...] = ()
@@ -168,7 +168,7 @@ def _allreduce(fields: Fields) -> AllReduce:
 
 
 def late_ranks(lateness: Sequence[Lateness]) -> list[tuple[Lateness, float]]:
-    """Ranks that need LATE times as long as the others for equal work, in the middle of all blocks; and how often.
+    """Ranks whose median time for equal work is ``LATE`` times that of the others; and in how many blocks.
 
     Each block is compared with the median of the other ranks in the same block, so that what slows all down is none's.
     """
@@ -194,7 +194,7 @@ def slow_gpus(gemms: Sequence[Gemm]) -> list[tuple[Gemm, float]]:
 
 
 def odd_sums(gemms: Sequence[Gemm]) -> list[Gemm]:
-    """GPUs whose product is another than that of most of their model."""
+    """GPUs whose matrix product differs from that of most GPUs of their model."""
     found: list[Gemm] = []
     for alike in _by_device(gemms).values():
         sums = [one.sum for one in alike]

@@ -1,4 +1,4 @@
-"""Who is measured with whom, and when: rounds of pairs in which no host is twice, so that no card is shared.
+"""The bench's schedule: rounds of pairs in which no host is twice, so that no network card is shared.
 
 Pure. The circle method: one host stays, the others go round; every pair meets exactly once.
 
@@ -42,7 +42,7 @@ def first_rounds(hosts: Sequence[str]) -> list[Round]:
 
 
 def rows_of(hosts: Sequence[str], suspects: Collection[str], measured: Collection[Pair]) -> list[Round]:
-    """The rounds that are left to measure the suspects with everybody."""
+    """The remaining rounds, to measure the suspects with every other host."""
     known = {frozenset(pair) for pair in measured}
     left = [
         tuple(pair for pair in one if set(pair) & set(suspects) and frozenset(pair) not in known)
@@ -63,7 +63,7 @@ def neighbours(hosts: Sequence[str]) -> list[Group]:
 
 
 def second_round(first: Sequence[Group], bad: Collection[Group]) -> list[Group]:
-    """Groups that tell which host of a bad group is at fault: each of its hosts with one that is known to be good.
+    """Groups that isolate the faulty host of a slow group: each of its hosts with one of a fast group.
 
     A good host is taken again where there are too few of them. Empty where nothing is bad, or no group was good:
     then nothing can be told apart.
@@ -74,7 +74,7 @@ def second_round(first: Sequence[Group], bad: Collection[Group]) -> list[Group]:
 
 
 def always_bad(groups: Sequence[Group], bad: Collection[Group]) -> list[str]:
-    """The hosts at fault: those in two groups or more, all of them bad, while some other group was good."""
+    """The faulty hosts: those in two groups or more that were all bad, while some other group was good."""
     if all(group in bad for group in groups):
         return []
     counts: dict[str, list[bool]] = {}
@@ -85,7 +85,7 @@ def always_bad(groups: Sequence[Group], bad: Collection[Group]) -> list[str]:
 
 
 def at_once(groups: Sequence[Group]) -> list[list[Group]]:
-    """Groups in turns, so that no host is in two groups of one turn."""
+    """Groups divided into turns, so that no host is in two groups of one turn."""
     turns: list[list[Group]] = []
     for group in groups:
         free = (turn for turn in turns if not any(set(group) & set(other) for other in turn))

@@ -1,4 +1,4 @@
-"""What the dials between two hosts came to: a row and a column of the matrix that the doctor draws.
+"""Results of TCP dials between pairs of hosts, and the matrix the doctor draws of them.
 
 Pure. Not here: dialling (remote/probes/reachability.py, clusterddp/probe/network.py), judging (clusterddp/checks),
 drawing (cli/tables.py).
@@ -24,7 +24,7 @@ LOSSY = 0.05  # share of them; of few packets, a busy machine alone has some sen
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dialled:
-    """One dial and what was measured on its connection.
+    """One TCP dial from ``source`` to an address of ``target``, and what was measured on the connection.
 
     Attributes:
         word: ``ok``, or why it did not come through.
@@ -58,7 +58,7 @@ class Dialled:
 
     @property
     def failure(self) -> DialFailure | None:
-        """What did not come through; None where all did."""
+        """The failed connection or message; None where all came through."""
         if self.word == OK:
             return None
         return DialFailure(
@@ -73,7 +73,7 @@ class Dialled:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """One way between two hosts, ``source`` → ``target``, on the network that serves best.
+    """One direction between two hosts, ``source`` → ``target``, on the chosen network.
 
     Attributes:
         verdict: ``pass``; ``warn``: it loses packets; ``fail``: a dial did not come through; ``unknown``: not dialled.

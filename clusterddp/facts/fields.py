@@ -1,4 +1,4 @@
-"""Checked reading of what a host answered: its damage is that host's error.
+"""Checked reading of hosts' JSON answers: a damaged one is a HelperError that names the host.
 
 A dataclass is its own schema: ``read_as`` reads each field by its annotation, so that a new fact is one line. What an
 annotation cannot say is read by a function beside it: ``uuid: Annotated[str, read_uuid]``.

@@ -23,7 +23,7 @@ FREE_MIB = 500  # used memory of a GPU that nobody uses: the driver and a displa
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuPolicy:
-    """``--gpus`` taken apart; ``given`` is False where the inventory decides."""
+    """``--gpus`` parsed; ``given`` is False where the inventory decides."""
 
     given: bool = False
     free: bool = False
@@ -52,7 +52,7 @@ class GpuPolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Device:
-    """A GPU: ``key`` tells it apart on all machines, ``word`` names it in CUDA_VISIBLE_DEVICES."""
+    """A GPU: ``key`` identifies it among all machines, ``word`` names it in CUDA_VISIBLE_DEVICES."""
 
     key: str
     word: str
@@ -62,7 +62,7 @@ class _Device:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Choice:
-    """What a node sees, and which of it it may take: all of ``pool`` (fixed), a count, or an even part."""
+    """The GPUs a node sees, and which it may take: all of ``pool`` (``fixed``), ``count`` of it, or an even part."""
 
     name: str
     visible: tuple[_Device, ...]
@@ -71,7 +71,7 @@ class _Choice:
     count: int | None
 
     def words(self, taken: Sequence[_Device]) -> tuple[str, ...] | None:
-        """CUDA_VISIBLE_DEVICES for what it took; None where that is all it sees."""
+        """CUDA_VISIBLE_DEVICES for the taken GPUs; None where these are all that are visible."""
         return None if tuple(taken) == self.visible else tuple(device.word for device in taken)
 
 
@@ -126,7 +126,7 @@ def _choice(entry: HostEntry, facts: Facts, wanted: GpuPolicy) -> _Choice:
 
 
 def _visible(facts: Facts) -> tuple[_Device, ...]:
-    """What a process in the host's environment sees, in that environment's words where it has some."""
+    """The GPUs visible in the host's environment: those of its CUDA_VISIBLE_DEVICES if set, else all."""
     if facts.visible_devices is not None:
         words = [word.strip() for word in facts.visible_devices.split(",")]
         return tuple(_named(word, facts) for word in words if word and word != "-1")
@@ -161,7 +161,7 @@ def _find(host: str, visible: Sequence[_Device], word: str, where: str) -> _Devi
 
 
 def _machines(choices: Sequence[_Choice]) -> list[list[_Choice]]:
-    """The nodes in groups that see a GPU in common."""
+    """The nodes grouped by machine: those that see a common GPU."""
     groups: list[tuple[set[str], list[_Choice]]] = []
     for choice in choices:
         keys = {device.key for device in (*choice.visible, *choice.pool)}
@@ -175,7 +175,7 @@ def _machines(choices: Sequence[_Choice]) -> list[list[_Choice]]:
 
 
 def _divide(group: Sequence[_Choice], *, free: bool) -> dict[str, tuple[_Device, ...]]:
-    """What each node of one machine takes: named GPUs first, then counts, then the rest in even parts."""
+    """The GPUs of each node of one machine: named ones first, then counts, then the rest in even parts."""
     taken: dict[str, tuple[_Device, ...]] = {}
     owner: dict[str, str] = {}
     even = sum(1 for choice in group if not choice.fixed and choice.count is None)

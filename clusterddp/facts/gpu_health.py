@@ -1,4 +1,4 @@
-"""What a host tells of its NVIDIA GPUs' health, as frozen values; every field is checked as those of facts are.
+"""The health of a host's NVIDIA GPUs as frozen values, checked field by field when read.
 
 Not here: asking (remote/probes/gpu_health.py), judging (clusterddp/checks).
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
-    """One GPU as ``nvidia-smi -q`` describes it; None, and False, where its driver does not tell."""
+    """One GPU as ``nvidia-smi -q`` describes it; None or False for what its driver does not report."""
 
     index: int
     uuid: str
@@ -70,7 +70,7 @@ class Peers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """Torch's GPUs tried; ``peers`` is None where fewer than two start. With an ``error`` nothing else is meant."""
+    """Torch's GPUs tried; ``peers`` is None where fewer than two start. With an ``error`` nothing else is valid."""
 
     error: str | None = None
     starts: tuple[Start, ...] = ()
@@ -79,7 +79,7 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuHealth:
-    """A host's NVIDIA GPUs; ``reason``: why they were not asked about, then nothing else is meant."""
+    """A host's NVIDIA GPUs; ``reason``: why they were not asked about, then no other field is valid."""
 
     reason: str = ""
     cards: tuple[Card, ...] = ()

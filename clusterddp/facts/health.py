@@ -1,4 +1,4 @@
-"""What the doctor asks of a host beyond its facts, as frozen values; every field is checked as those of facts are.
+"""The health of a host beyond its facts, as frozen values, checked field by field when read.
 
 Not here: asking (remote/probes/health.py), judging (clusterddp/checks).
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Folder:
-    """The file system below a folder; with an ``error`` nothing but the path is meant."""
+    """The file system that holds a folder; with an ``error`` only the path is valid."""
 
     path: str
     filesystem: str = ""
@@ -31,7 +31,7 @@ class Folder:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lookup:
-    """What a host takes a name for."""
+    """Result of ``getaddrinfo(name)`` on one host: unique addresses, or the resolver's error text."""
 
     addresses: tuple[str, ...] = ()
     error: str | None = None
@@ -39,7 +39,7 @@ class Lookup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """Whose a process is."""
+    """The owner and the command of a process."""
 
     user: str
     command: str
@@ -47,7 +47,7 @@ class Owner:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Write:
-    """A small file really written: until it was on disk, in ms; None where it could not be, with the ``error``."""
+    """Time to write and fsync a small file, in ms; None with an ``error`` where that failed."""
 
     ms: int | None = None
     error: str | None = None
@@ -64,7 +64,7 @@ class Login:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cgroup:
-    """The tightest limits of the control groups we are in, and what is left of the memory; None: there is none."""
+    """The tightest limits of the helper's control groups, and the memory left; None for no limit."""
 
     memory_bytes: int | None = None
     memory_left: int | None = None

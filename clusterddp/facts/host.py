@@ -41,12 +41,12 @@ class Interface:
 
     @property
     def loopback(self) -> bool:
-        """Whether it only reaches its own machine."""
+        """Whether it is a loopback address."""
         return ipaddress.ip_address(self.address).is_loopback
 
     @property
     def link_local(self) -> bool:
-        """Whether it is an address of the card's own making, for its own cable alone."""
+        """Whether it is a link-local address (169.254.0.0/16, fe80::/10)."""
         return ipaddress.ip_address(self.address).is_link_local
 
 
@@ -66,7 +66,7 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TorchFacts:
-    """What torch says of itself. With an ``import_error`` nothing else is meant."""
+    """What the installed torch reports. With an ``import_error`` no other field is valid."""
 
     version: str = ""
     cuda: str | None = None

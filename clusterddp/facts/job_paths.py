@@ -1,4 +1,4 @@
-"""Which paths a host's part of a job is told of by its environment.
+"""The paths that a job's environment names on a host.
 
 Not here: whether they are there (remote/probes/health.py), judging it (clusterddp/checks).
 """

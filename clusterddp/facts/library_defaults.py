@@ -1,4 +1,4 @@
-"""What NCCL, gloo and torchrun would choose by themselves, when nobody tells them: pure.
+"""The network cards and endpoints that NCCL, gloo and torchrun would choose without any setting. Pure.
 
 A run of clusterddp tells them all of it; a job started by hand on the same hosts meets what is said here.
 NCCL's order (its socket.cc): the cards that NCCL_SOCKET_IFNAME names; else those called ``ib…``; else those in the
@@ -28,7 +28,7 @@ _FAMILIES = {"AF_INET": 4, "AF_INET6": 6}
 
 
 def fits(card: str, wanted: str, *, exact: bool = False) -> bool:
-    """Whether a library takes a card: gloo by whole names, NCCL by beginnings, ``=`` whole names, ``^`` all but."""
+    """Whether NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME matches a card: gloo names, NCCL prefixes, ``=``, ``^``."""
     if exact:
         return card in wanted.split(",")
     if wanted.startswith("^"):
@@ -39,7 +39,7 @@ def fits(card: str, wanted: str, *, exact: bool = False) -> bool:
 
 
 def nccl_cards(facts: Facts) -> tuple[str, ...]:
-    """The cards that NCCL would take, the first of them for its bootstrap; empty where it would find none."""
+    """The cards NCCL would use, its bootstrap's first; empty where it would find none."""
     family = _FAMILIES.get(facts.environment.get("NCCL_SOCKET_FAMILY", ""))
     usable = [one for one in facts.addresses if one.up and family in (None, one.family)]
     wanted = facts.environment.get(NCCL)
@@ -62,7 +62,7 @@ def gloo_cards(facts: Facts, own_name: Lookup | None) -> tuple[str, ...]:
 
 
 def elected(host: str, data: Any) -> Mapping[str, bool]:
-    """Which endpoints a host takes for itself, from its ``election`` operation.
+    """The endpoints that torchrun on a host would take for its own, from its ``election`` operation.
 
     Raises:
         HelperError: it could not be asked, or its answer is damaged.

@@ -1,4 +1,4 @@
-"""The data plane: on which addresses the nodes of a run meet.
+"""The data plane: choosing the addresses at which the nodes of a run connect to each other.
 
 Pure: which networks come into question, what has to be dialled to prove them, and which one it is after the dials.
 A candidate gives every node one address. They are: each network in which all nodes have an address; the addresses
@@ -54,13 +54,13 @@ class Candidate:
 
     @property
     def speed(self) -> int:
-        """Mbit/s of its slowest link, as far as they tell."""
+        """Speed of its slowest interface in Mbit/s; UNKNOWN_SPEED for those that do not report one."""
         return min(UNKNOWN_SPEED if one.speed_mbit is None else one.speed_mbit for one in self.where.values())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DialFailure:
-    """A dial that did not come through."""
+    """A failed TCP dial between two hosts."""
 
     source: str
     target: str
@@ -71,7 +71,7 @@ class DialFailure:
 
     @property
     def meaning(self) -> str:
-        """The word in plain words."""
+        """The dial's error as the user reads it."""
         return _WORDS.get(self.word, self.word)
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ def loopback(nodes: Nodes, *, growing: bool = False) -> dict[str, Interface] | N
 
 
 def candidates(nodes: Nodes) -> list[Candidate]:
-    """The candidates worth a dial, in no order of merit.
+    """The candidate networks to dial, unordered.
 
     Raises:
         PlanError: ``clusterddp_address`` or ``clusterddp_interface`` is not on its host; or nothing comes into
@@ -117,7 +117,7 @@ def candidates(nodes: Nodes) -> list[Candidate]:
 def dials(
     chosen: Sequence[Candidate], ports: Mapping[str, tuple[int, int]], nonces: Mapping[str, str], source: str
 ) -> list[tuple[str, str, int, str]]:
-    """What one node dials to prove the candidates: ``(target, address, port, nonce)``, each once."""
+    """The dials of one node on all candidates: ``(target, address, port, nonce)``, each once."""
     wanted = {
         (target, one.address, port, nonces[target]): None
         for candidate in chosen
@@ -205,7 +205,7 @@ def _outward(one: Interface) -> bool:
 
 
 def _tagged(nodes: Nodes, allowed: Mapping[str, list[Interface]]) -> dict[str, dict[str, Interface]]:
-    """Addresses by what they have in common, one a node: the best of those that fit."""
+    """Addresses by what they have in common (network, interface name), the best one of each node."""
     tags: dict[str, dict[str, Interface]] = {}
     for entry, facts in nodes:
         named = bool(entry.data_address or entry.interface)
@@ -224,7 +224,7 @@ def _rank(one: Interface, ssh_address: str | None) -> tuple[bool, int]:
 
 
 def _clashes(nodes: Nodes, where: Mapping[str, Interface]) -> bool:
-    """Whether two machines have the same address: a bridge of containers, not a way between them."""
+    """Whether two machines have the same address, as a container bridge has: then it does not connect them."""
     holders: dict[str, str] = {}
     return any(holders.setdefault(where[entry.name].address, facts.boot) != facts.boot for entry, facts in nodes)
 

@@ -1,4 +1,4 @@
-"""What the measured speeds of pairs mean: which host is slow, or which way between two. Pure.
+"""Which hosts, or directions between two hosts, are slow by the measured speeds of pairs. Pure.
 
 The measure is what a healthy host reaches with its best partner, the median of that over the hosts: so one slow
 host, which is part of most pairs of a small cluster, does not make slowness the rule. Among MANY healthy ways one
@@ -28,7 +28,7 @@ MOST_OF_A_ROW = 0.75  # of a host's partners on low ways: then the host is slow,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
-    """What flowed one way between two hosts, or why nothing did."""
+    """The TCP throughput in one direction between two hosts, or why it could not be measured."""
 
     source: str
     target: str
@@ -61,7 +61,7 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlowHost:
-    """A host that is slow with most of its partners: in what it ``sends``, what it ``receives``, or both."""
+    """A host that is slow with most others when it ``sends``, when it ``receives``, or both."""
 
     name: str
     sends: bool
@@ -71,7 +71,7 @@ class SlowHost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slowness:
-    """Slow hosts, slow ways between other hosts, and what is usual."""
+    """Slow hosts, slow directions between other hosts, and the usual speed."""
 
     usual: float  # Mbit/s
     hosts: tuple[SlowHost, ...] = ()
@@ -79,7 +79,7 @@ class Slowness:
 
 
 def median(values: Iterable[float]) -> float:
-    """The middle of them; 0 of none."""
+    """The median; 0 for no values."""
     ranked = sorted(values)
     half = len(ranked) // 2
     if not ranked:
@@ -88,7 +88,7 @@ def median(values: Iterable[float]) -> float:
 
 
 def slowness(speeds: Sequence[Speed]) -> Slowness:
-    """Which hosts are slow, and which ways that no slow host explains."""
+    """The slow hosts, and the slow directions that no slow host explains."""
     measured = [one for one in speeds if not one.error]
     usual = _usual(measured)
     low = {(one.source, one.target) for one in measured if one.mbit < _limit(measured, usual)}
@@ -101,7 +101,7 @@ def slowness(speeds: Sequence[Speed]) -> Slowness:
 
 
 def slow_pairs(speeds: Sequence[Speed]) -> list[tuple[str, str]]:
-    """All low ways, those of slow hosts too."""
+    """All slow directions, those of slow hosts too."""
     measured = [one for one in speeds if not one.error]
     limit = _limit(measured, _usual(measured))
     return [(one.source, one.target) for one in measured if one.mbit < limit]
@@ -116,7 +116,7 @@ def _usual(measured: Sequence[Speed]) -> float:
 
 
 def _limit(measured: Sequence[Speed], usual: float) -> float:
-    """What is lower is low."""
+    """The speed in Mbit/s below which a direction counts as slow."""
     healthy = [one.mbit for one in measured if one.mbit >= LOW * usual]
     middle = median(healthy)
     deviation = MAD * median(abs(value - middle) for value in healthy)
@@ -125,7 +125,7 @@ def _limit(measured: Sequence[Speed], usual: float) -> float:
 
 
 def _worst(measured: Sequence[Speed], low: set[tuple[str, str]]) -> SlowHost | None:
-    """The host with the most low ways among those with whom most are low, in one direction at least."""
+    """The host with the most slow directions, among those with most of their sends or receives slow."""
     found: list[tuple[int, SlowHost]] = []
     for name in dict.fromkeys(host for one in measured for host in (one.source, one.target)):
         sent = [one for one in measured if one.source == name]
@@ -140,5 +140,5 @@ def _worst(measured: Sequence[Speed], low: set[tuple[str, str]]) -> SlowHost | N
 
 
 def _mostly(ways: Sequence[Speed], low: set[tuple[str, str]]) -> bool:
-    """Whether most of a row or column is low; one way alone tells no host."""
+    """Whether most directions of a host are slow; a single one does not count."""
     return len(ways) > 1 and sum((one.source, one.target) in low for one in ways) >= MOST_OF_A_ROW * len(ways)

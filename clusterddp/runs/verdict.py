@@ -1,4 +1,4 @@
-"""Which worker failed first, and how a run ended: pure over what the hosts' spools tell.
+"""Which worker failed first, and how a run ended, from the nodes' records. Pure.
 
 Class first, time within a class: (1) a failure of its own, (2) a lost peer, (3) ended by us or by the agent.
 A killed rank's victims raise before anybody sees the death, so time alone would blame them.

@@ -1,4 +1,4 @@
-"""Sizes in bytes as people write them."""
+"""Sizes in bytes and durations in seconds, as people write them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 
 from clusterddp.errors import UsageError
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_size(text: str) -> int:
@@ -18,7 +19,19 @@ def parse_size(text: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", text, re.IGNORECASE)
     if not match or float(match[1]) == 0:
         raise UsageError(f"{text!r} is not a size", remedy="write it as 500MB or 2G")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    return int(float(match[1]) * _BYTES[match[2].upper()])
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from ``90``, ``90s``, ``5m``, ``2h``, ``1.5d``.
+
+    Raises:
+        UsageError: it is no duration.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)([smhd]?)\s*", text)
+    if not match:
+        raise UsageError(f"{text!r} is not a duration", remedy="write it as 90s, 5m or 2h")
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def human_size(size: int) -> str:

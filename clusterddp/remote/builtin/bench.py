@@ -1,4 +1,4 @@
-"""The bench's worker: matrix products, all-reduces of growing size, who comes late; a line of JSON for each result.
+"""The bench's worker: matrix products, all-reduces of growing size, lateness; a line of JSON for each result.
 
 One of the programs of ours that a run starts in place of a script (``LaunchOptions.program``). Its one argument is a
 JSON object: ``backend``, ``timeout`` (seconds for each step), ``parts`` (of ``gemm``, ``allreduce``, ``late``),
@@ -54,7 +54,7 @@ class BenchWorker:
         return [int(one.elapsed_time(other) * 1e6) for one, other in zip(events[:-1], events[1:])]  # noqa: B905, RUF007 - Python 3.8
 
     def agreed(self, number: int) -> int:
-        """The largest of all ranks' numbers."""
+        """The maximum over all ranks (all-reduce)."""
         held = self.torch.tensor([number], dtype=self.torch.int64, device=self.device)
         self.dist.all_reduce(held, op=self.dist.ReduceOp.MAX)
         return int(held)
@@ -105,7 +105,7 @@ class BenchWorker:
             per_byte = once / size if size >= 1 << 20 else 0.0
 
     def checked(self, held: Any) -> int:
-        """How many elements of one more sum are not what they should be, on all ranks together."""
+        """How many elements of one more all-reduce are wrong, summed over all ranks."""
         torch = self.torch
         pattern = torch.arange(held.numel(), dtype=torch.float32, device=self.device).remainder_(7)
         held.copy_(pattern).add_(self.rank)
@@ -116,7 +116,7 @@ class BenchWorker:
         return int(wrong)
 
     def late(self) -> None:
-        """Equal work, then a meeting, again and again: how long this rank worked, and how long it waited."""
+        """Equal work, then a barrier, repeatedly: the time this rank worked and the time it waited."""
         torch = self.torch
         threads = torch.get_num_threads()
         if not self.cuda:
@@ -145,7 +145,7 @@ class BenchWorker:
         self.tell("late", rank=self.rank, worked=worked, waited=waited)
 
     def meet(self, flag: Any) -> None:
-        """Until every rank has come."""
+        """Wait for all ranks: a barrier."""
         self.dist.all_reduce(flag)
         if self.cuda:
             self.torch.cuda.synchronize()

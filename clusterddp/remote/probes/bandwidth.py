@@ -1,4 +1,4 @@
-"""How fast TCP flows between two hosts: ``drain`` on one, ``pour`` from the other, one stream at a time.
+"""TCP throughput between two hosts: ``drain`` receives on one, ``pour`` sends from the other, one stream at a time.
 
 The receiving end measures, for what a sender has written may still lie in its own buffers: it leaves the beginning
 out (slow start, buckets of shapers), counts for a while, and tells the sender over the same connection. So a
@@ -29,7 +29,7 @@ MOST_ANSWER = 200  # bytes
 
 
 def drain(request: Request) -> Dict[str, Any]:
-    """Take what callers pour and tell each what came, until cancelled or for ``seconds``.
+    """Operation: receive from callers and answer each with the bytes counted, until cancelled or for ``seconds``.
 
     Args of the request: ``ports`` (first and last of the range), ``nonce``, ``seconds``. One data frame with ``port``
     comes as soon as it listens.
@@ -53,7 +53,7 @@ def drain(request: Request) -> Dict[str, Any]:
 
 
 def pour(request: Request) -> Dict[str, Any]:
-    """Send to another host's ``drain`` until it has counted enough.
+    """Operation: send to another host's ``drain`` until it has counted enough.
 
     Args of the request: ``address``, ``port``, ``nonce``.
 
@@ -86,7 +86,7 @@ def _serve(connection: socket.socket, nonce: bytes) -> None:
 
 
 def _count(connection: socket.socket) -> Dict[str, int]:
-    """What comes in after the warm-up, in bytes, and in how many ns."""
+    """The bytes received after the warm-up, and the time in ns."""
     # The kernel throws away what has come: nothing is copied, and a busy host disturbs less.
     space = bytearray(PIECE)
     if not connection.recv_into(space, 1):
@@ -112,7 +112,7 @@ def _count(connection: socket.socket) -> Dict[str, int]:
 
 
 def _until_it_leaves(connection: socket.socket) -> None:
-    """Closing first, with bytes unread, would reset the connection and take the answer with it."""
+    """Read until the sender closes: closing with bytes unread would reset the connection and lose the answer."""
     deadline = time.monotonic() + PATIENCE
     space = bytearray(PIECE)
     while time.monotonic() < deadline and connection.recv_into(space, PIECE, socket.MSG_TRUNC):
@@ -120,7 +120,7 @@ def _until_it_leaves(connection: socket.socket) -> None:
 
 
 def _pour(address: str, port: int, nonce: bytes) -> Any:
-    """What the other end counted; None where somebody else answers there.
+    """The receiver's count; None where another program answers at that port.
 
     Raises:
         OSError: the connection broke, or no answer came.

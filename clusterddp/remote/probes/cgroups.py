@@ -1,4 +1,4 @@
-"""What the control groups of this process, and all above them, let it use; of version 1 and 2 alike.
+"""Memory and CPU limits of this process's control groups and their ancestors, version 1 and 2.
 
 Not here: the machine itself (probes/host.py), what a killed job's group tells (worker/oom.py).
 """
@@ -26,7 +26,7 @@ def memory_limits(membership: str = MEMBERSHIP, root: str = ROOT) -> List[int]:
 
 
 def _memory(membership: str, root: str) -> Iterator[Tuple[int, int]]:
-    """Limit, and what of it is left when the page cache has given way."""
+    """The limit, and the bytes left of it with the page cache counted as free."""
     for folder, old in _folders("memory", membership, root):
         limit = _number(folder + ("/memory.limit_in_bytes" if old else "/memory.max"))
         if limit is None or limit >= _NONE:

@@ -1,4 +1,4 @@
-"""One dial of probes/reachability.py: connect, know by the nonce who answers, then measure on the same connection.
+"""One dial of probes/reachability.py: connect, check the listener's nonce, then measure on the same connection.
 
 What is said after the nonce are messages: a length in four bytes, then so many bytes. The other side answers with
 the length as soon as it has them all. Small messages measure losses and round trips; a large one shows whether
@@ -29,7 +29,7 @@ _NO_RTT = 0xFFFFFFFF
 
 
 class Target(NamedTuple):
-    """Who is dialled, what it must say, and what is said to it then: so many small messages, one of so many bytes."""
+    """The address to dial, the nonce expected, and how many small messages and one of which size to send."""
 
     address: str
     port: int
@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
 
 class TcpInfo(NamedTuple):
-    """What the kernel knows of a connection; zeros where it is too old to tell."""
+    """Fields of the kernel's ``tcp_info``; zeros where the kernel is too old to report them."""
 
     unacked: int = 0  # segments under way
     acked: int = 0  # bytes of which the other side's kernel has said that they came
@@ -65,7 +65,7 @@ class Call:
         self._large, self._acked = False, 0  # the large message is under way; bytes that had arrived before
 
     def start(self) -> Optional[str]:
-        """Begin to connect; a word where it fails at once."""
+        """Begin to connect; returns a result word where it fails at once."""
         self.socket.close()
         address = self._target.address
         try:
@@ -76,7 +76,7 @@ class Call:
             return str(error)
 
     def step(self, selector: selectors.BaseSelector) -> Optional[str]:
-        """Take what the socket has; a word once it is known."""
+        """Handle what the socket is ready for; returns the result word once it is known."""
         try:
             word = self._step(selector)
         except BlockingIOError:
@@ -88,7 +88,7 @@ class Call:
         return word
 
     def give_up(self) -> str:
-        """The word of a call whose time is over."""
+        """The result word of a dial that timed out."""
         if not self._proven:
             return TIMEOUT
         info = tcp_info(self.socket)
@@ -183,7 +183,7 @@ def _u32(data: bytes, offset: int) -> int:
 
 
 def _word(number: int) -> Optional[str]:
-    """Our word for an errno; None while the connection is made."""
+    """The result word of an errno; None while the connection is in progress."""
     if number in (0, errno.EINPROGRESS):
         return None
     if number in _REFUSED:

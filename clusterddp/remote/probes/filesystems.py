@@ -1,4 +1,4 @@
-"""What lies below a folder of this host: its file system, whether a file can really be written there, stale locks.
+"""File systems below folders of this host: type and free space, a write test, stale locks of torch's extensions.
 
 Every function may hang with its file server: the caller asks in a thread that it can give up (probes/health.py).
 Not here: which folders are asked about, judging what is found (clusterddp/checks).
@@ -36,14 +36,14 @@ def folder(path: str) -> Dict[str, Any]:
 
 
 def no_folder(path: str, error: str) -> Dict[str, Any]:
-    """A folder that could not be looked at."""
+    """The answer for a folder that could not be inspected."""
     told: Dict[str, Any] = dict.fromkeys(("total_bytes", "free_bytes", "inodes", "free_inodes"), 0)
     told.update(path=path, filesystem="", network=False, writable=False, error=error)
     return told
 
 
 def standing(path: str) -> str:
-    """A folder, or the first of its parents that is there."""
+    """The folder itself, or its nearest parent that exists."""
     while not os.path.isdir(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     return path

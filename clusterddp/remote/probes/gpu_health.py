@@ -1,4 +1,4 @@
-"""The operation ``gpu_health``: what the driver, the kernel and torch tell of each NVIDIA GPU; only the doctor asks.
+"""The operation ``gpu_health``: each NVIDIA GPU by the driver, the kernel log and torch, for the doctor.
 
 Everything runs side by side, each with its own time: a hanging ``nvidia-smi`` is told, not waited for.
 Not here: the texts taken apart (probes/nvidia_smi_xml.py, probes/xids.py), the GPUs a run has to know of
@@ -66,7 +66,7 @@ def _cards(asked: Optional[Child]) -> Dict[str, Any]:
 
 
 def _links(asked: Optional[Child]) -> Dict[str, Any]:
-    """What is known of links; nothing where nvidia-smi says no: cards without NVLink do, in many words."""
+    """NVLink states; none where nvidia-smi fails, as it does for cards without NVLink."""
     if asked is None:
         return {"links": {}, "links_error": None}
     answer = asked.answer()
@@ -82,7 +82,7 @@ def _fabric_manager(env: Dict[str, str]) -> Optional[Child]:
 
 
 def _state(asked: Optional[Child]) -> Optional[str]:
-    """The word of systemd for the service, such as ``active``; None where there is no systemd to ask."""
+    """The systemd state of a service, such as ``active``; None without systemd."""
     word = asked.answer().payload.decode("utf-8", "replace").strip() if asked else ""
     return word[:40] or None
 

@@ -1,4 +1,4 @@
-"""The operation ``health``: what the doctor asks of a host beyond its facts; nothing that it does here stays.
+"""The operation ``health``: limits, folders, names, ports, login and control groups, for the doctor.
 
 Whatever may hang (a dead name server, a dead file server) is asked in a thread of its own and given up after its
 time: then the answer says so, and the rest is there all the same.
@@ -82,7 +82,7 @@ def health(request: Request) -> Dict[str, Any]:
 
 
 def ask_all(questions: Dict[str, Callable[[], Any]], patience: float) -> Dict[str, Any]:
-    """The answers that came within ``patience`` seconds; who hangs is left behind."""
+    """The answers that came within ``patience`` seconds; calls that hang are abandoned."""
     answers: Dict[str, Any] = {}
     done = threading.Semaphore(0)
 
@@ -101,7 +101,7 @@ def ask_all(questions: Dict[str, Callable[[], Any]], patience: float) -> Dict[st
 
 
 def addresses(name: str) -> Dict[str, Any]:
-    """``{addresses, error}``: what this host takes a name for."""
+    """``{addresses, error}``: result of ``getaddrinfo(name)``."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -110,7 +110,7 @@ def addresses(name: str) -> Dict[str, Any]:
 
 
 def limits() -> Dict[str, List[Optional[int]]]:
-    """Soft and hard limit by name; None where there is none. What a run is started with."""
+    """Soft and hard resource limit by name, None for unlimited: those a run is started with."""
     found: Dict[str, List[Optional[int]]] = {}
     for name in LIMITS:
         pair = resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper()))
@@ -119,7 +119,7 @@ def limits() -> Dict[str, List[Optional[int]]]:
 
 
 def available_bytes(path: str = "/proc/meminfo") -> Optional[int]:
-    """Memory that could be had now without swapping, by the kernel's own reckoning."""
+    """The kernel's ``MemAvailable`` in bytes."""
     try:
         with open(path, encoding="ascii") as lines:
             return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
@@ -128,7 +128,7 @@ def available_bytes(path: str = "/proc/meminfo") -> Optional[int]:
 
 
 def owner(pid: int) -> Optional[Dict[str, str]]:
-    """Whose a process is, and what it is called; None where it cannot be seen."""
+    """The user and command of a process; None where it is not visible."""
     try:
         uid = os.stat("/proc/%d" % pid).st_uid
         with open("/proc/%d/comm" % pid, encoding="utf-8", errors="replace") as file:

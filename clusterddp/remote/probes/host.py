@@ -1,4 +1,4 @@
-"""What this machine is: its name, kernel, cores, memory, user, and what ends a user's processes behind their back.
+"""This machine: name, kernel, cores, memory, user, and logind settings that end a user's processes.
 
 Everything is read from files and the kernel, nothing is looked up in a name service: a dead one costs minutes.
 Not here: network (shared/interfaces.py), GPUs (system/nvidia_smi.py), Python and torch (probes/torch.py).

@@ -1,4 +1,4 @@
-"""Which Python a login on this host finds: what a user tries by hand, where a job may find another.
+"""Which Python a login shell on this host finds; a job may find another.
 
 Only what the login's own files set counts: a session of ours, or of a job, is told nothing of here.
 """
@@ -17,7 +17,7 @@ _SCRIPT = "echo %s; command -v python; command -v python3; true" % _MARK
 
 
 class LoginShell:
-    """The question, under way from its making on: a child must be started before the process has threads."""
+    """A login shell asked for its Python; it is started by the constructor, before the process has threads."""
 
     def __init__(self, shell: Optional[str] = None) -> None:
         shell = shell or login_shell()

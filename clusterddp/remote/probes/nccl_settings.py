@@ -1,4 +1,4 @@
-"""What steers a job from outside its environment's NCCL_* and GLOO_*: NCCL's files, proxies, folders of caches.
+"""Settings of a job outside NCCL_* and GLOO_* variables: NCCL's files, proxies, cache folders.
 
 Not here: the environment itself (system/setup_env.py), comparing hosts (clusterddp/checks).
 """

@@ -1,4 +1,4 @@
-"""What ``nvidia-smi -q -x`` and ``nvidia-smi nvlink -s`` say of the health of GPUs: text in, values out.
+"""Parsing the output of ``nvidia-smi -q -x`` and ``nvidia-smi nvlink -s``. Pure.
 
 The XML form is read because an element that a driver does not know is only missing there; asked for by name
 (``--query-gpu``), one unknown field loses all the others. Renamed elements are looked for under both names.
@@ -86,7 +86,7 @@ def _card(index: int, gpu: ET.Element) -> Dict[str, Any]:
 
 
 def _uncorrectable(gpu: ET.Element) -> Optional[int]:
-    """Uncorrectable memory errors since the driver was loaded; null where nobody counts them."""
+    """Uncorrectable memory errors since the driver was loaded; None where they are not counted."""
     found = list(_counts(gpu))
     return sum(found) if found else None
 

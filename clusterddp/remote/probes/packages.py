@@ -1,4 +1,4 @@
-"""The packages that an interpreter finds, by the folders that say so; nothing is imported and nobody is asked.
+"""The packages that an interpreter finds, by the ``.dist-info`` folders on its path; nothing is imported or run.
 
 Not here: torch itself (probes/torch.py), comparing hosts (clusterddp/checks).
 """

@@ -1,4 +1,4 @@
-"""The operation ``election``: would this host take itself for the one that an endpoint names?
+"""The operation ``election``: whether torchrun on this host would take an endpoint for its own.
 
 A torchrun started by hand asks itself just that on every host, and the one that says yes holds the store. torch's own
 function answers (probes/scripts/rdzv_host.py). The answer hangs on names, so it is never kept.
@@ -22,7 +22,7 @@ _SILENT: Dict[str, Any] = {"matches": {}, "error": "no answer within %d s" % PAT
 
 
 def election(request: Request) -> Dict[str, Any]:
-    """Torch's word on some endpoints.
+    """Operation: torch's answer for some endpoints.
 
     Args of the request: ``python`` (the training interpreter), ``torch`` (its torch's folder, or null), ``setup``,
     ``env``, ``endpoints`` (names, addresses).

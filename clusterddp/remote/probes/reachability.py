@@ -25,7 +25,7 @@ TICK = 0.1  # seconds between two looks for calls whose time is over
 
 
 def listen(request: Request) -> Dict[str, Any]:
-    """Answer every caller with the nonce, and each of its messages, until cancelled or for ``seconds``.
+    """Operation: send every caller the nonce and answer its messages, until cancelled or for ``seconds``.
 
     Args of the request: ``ports`` (first and last of the range), ``nonce``, ``seconds``. One data frame with
     ``ports: [of the range, chosen by the kernel]`` comes as soon as both listen.
@@ -42,7 +42,7 @@ def listen(request: Request) -> Dict[str, Any]:
 
 
 def dial(request: Request) -> List[Dict[str, Any]]:
-    """Dial every target at once and say how each went, in order.
+    """Operation: dial every target at once; the results in order.
 
     Args of the request: ``targets`` (list of ``[address, port, nonce, small messages, bytes of a large one]``),
     ``timeout`` (seconds for all together, and again for what is measured once they are connected).
@@ -76,7 +76,7 @@ def bind_range(first: int, last: int) -> socket.socket:
 
 
 def dial_all(targets: List[Target], timeout: float) -> List[Dict[str, Any]]:
-    """How each target answered, in order; none has more than ``timeout`` seconds to connect and as many to measure."""
+    """The result of each target, in order; each has ``timeout`` seconds to connect and as many to measure."""
     calls = [Call(place, target, timeout) for place, target in enumerate(targets)]
     words: List[Optional[str]] = [call.start() for call in calls]
     with selectors.DefaultSelector() as selector:
@@ -142,7 +142,7 @@ class _Caller:
         self._socket.send(nonce)  # a fresh connection always takes so few bytes
 
     def hear(self) -> bool:
-        """Take what it says; False where it has left, or says what is no message."""
+        """Read and answer a message; False where the caller has closed or sent none of ours."""
         try:
             data = memoryview(self._socket.recv(1 << 16))
             return bool(data) and self._take(data)

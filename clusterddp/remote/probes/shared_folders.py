@@ -38,7 +38,7 @@ def unmark(request: Request) -> None:
 
 
 def _everywhere(request: Request, act: Callable[..., Any], *words: str) -> Dict[str, Any]:
-    """What came of it in each folder, or in the first of its parents that is there; left out where it hangs."""
+    """The results by folder (or its nearest parent that exists); folders that hang are left out."""
 
     def acting(path: str) -> Callable[[], Any]:
         return lambda: act(standing(os.path.expanduser(path)), *words)

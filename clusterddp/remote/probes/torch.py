@@ -1,4 +1,4 @@
-"""The training interpreter of this host, and what its torch says, kept so that it is asked once.
+"""The training interpreter of this host and the facts of its torch, cached between runs.
 
 ``import torch`` takes seconds, minutes on a cold network file system, so its answer is cached under everything it
 depends on: the interpreter, torch's installation, the setup, the environment, the visible GPUs. A failure never is.
@@ -100,7 +100,7 @@ def installations(path: Sequence[str]) -> List[str]:
 
 
 def torch_folder(path: Sequence[str]) -> Optional[str]:
-    """Where the torch lies that would be imported; None without one, or where it is in no folder."""
+    """The folder of the torch that would be imported; None where there is none."""
     folders = (os.path.join(folder or "/", "torch") for folder in path)
     return next((folder for folder in folders if os.path.isdir(folder)), None)
 

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver has reported in the kernel log since this boot: Xid messages.
+"""Xid messages of NVIDIA's driver in the kernel log since this boot.
 
 The journal reaches back to the boot; where it may not be read, the kernel's own ring of recent messages may be
 (``kernel.dmesg_restrict`` 0). Where neither may, the answer says so: no message seen is no proof that there is none.
@@ -20,7 +20,7 @@ _JOURNAL = ("journalctl", "-k", "-b", "-q", "--no-pager")
 
 
 class KernelLog:
-    """Two questions to the journal under way: whether it may be read at all, and its Xids."""
+    """Two running ``journalctl``: whether the journal may be read, and its Xid messages."""
 
     def __init__(self, env: Dict[str, str]) -> None:
         self._readable = _ask([*_JOURNAL, "-n", "1", "-o", "cat"], env)

@@ -1,4 +1,4 @@
-"""What torch wants of a rendezvous: a handler over our rounds. Loaded by torch itself, in the agent alone.
+"""The ``RendezvousHandler`` that torch loads in the agent, over the rounds of rounds.py.
 
 It stands on torch's public classes only, which are the same from torch 2.6 on: ``RendezvousHandler``, ``TCPStore``.
 
@@ -42,7 +42,7 @@ def create_handler(params: Any) -> "Handler":
 
 
 class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
-    """One agent's way to the rounds.
+    """One agent's ``RendezvousHandler``.
 
     Args:
         params: torch's RendezvousParameters.
@@ -68,12 +68,12 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         atexit.register(self.shutdown)  # torch does not call it when a signal ends the agent
 
     def connect(self) -> Any:
-        """A connection to the run's store, in a room of the attempt's own."""
+        """A connection to the run's store, with a key prefix of the attempt's own."""
         host, port = parse_rendezvous_endpoint(self.endpoint, default_port=-1)
         return PrefixStore("clusterddp/" + self.run, TCPStore(host, port, is_master=False, timeout=self.timeout))
 
     def asked(self, ask: Callable[[], T]) -> T:
-        """What the store answers, with errors as torchrun knows them."""
+        """Call the store; its errors become torch's rendezvous errors."""
         try:
             return ask()
         except NoRound as error:
@@ -124,7 +124,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
 
 
 class Beats:
-    """Says in the store that this agent lives, over a connection that nothing else waits on."""
+    """Heartbeats of this agent in the store, over a connection of their own."""
 
     def __init__(self, store: Any, node: int) -> None:
         self.store, self.key = store, "beat/%d" % node
@@ -187,13 +187,13 @@ class Port:
         return 0
 
     def keep(self, wanted: bool) -> None:
-        """Let go of the port unless it is still wanted."""
+        """Release the port unless it is ``wanted``."""
         if self.held and not wanted:
             self.held.close()
             self.held = None
 
 
 def tell(line: str) -> None:
-    """A line of the agent's output, which users see."""
+    """Print a line to the agent's output, which users see."""
     sys.stderr.write("clusterddp: %s\n" % line)
     sys.stderr.flush()

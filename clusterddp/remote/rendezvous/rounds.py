@@ -91,7 +91,7 @@ class World(NamedTuple):
 
 
 class Watch:
-    """Who is gone, by beats seen at different times.
+    """Detects dead nodes by heartbeats that have not changed.
 
     Args:
         store: Has the beats.
@@ -243,7 +243,7 @@ class Rounds:
 
 
 class Forming:
-    """A round that is not decided yet, as one who has come to it sees it."""
+    """A round that is not decided yet, as one of its nodes sees it."""
 
     def __init__(self, rounds: Rounds, number: int, index: int) -> None:
         self.rounds, self.store, self.job = rounds, rounds.store, rounds.job
@@ -273,13 +273,13 @@ class Forming:
         return self.before == self.index
 
     def record(self, index: int) -> Optional[List[Any]]:
-        """Who came as the ``index``-th; None while it has not said so."""
+        """The node that joined as the ``index``-th; None while it has not written its record."""
         key = "%d/came/%d" % (self.number, index)
         found: Optional[List[Any]] = json.loads(self.store.get(key)) if self.store.check([key]) else None
         return found
 
     def look(self) -> None:
-        """Note who has come since the last look."""
+        """Read the records of nodes that have joined since the last call."""
         for index in range(1, self.store.add("%d/came" % self.number, 0) + 1):
             record = None if index in self.read else self.record(index)
             if record:
@@ -288,7 +288,7 @@ class Forming:
                 self.last = self.rounds.now()
 
     def decide(self, deadline: float) -> bool:
-        """Decide if it can be decided now; True once the decision stands."""
+        """Decide the round if that is possible now; True once it is decided."""
         self.look()
         missing = [node for node in self.expected if node not in self.came]
         gone = self.rounds.watch.gone([*missing, *self.came]) if self.job.elastic else set()
@@ -301,7 +301,7 @@ class Forming:
         return True
 
     def complete(self, here: Sequence[int], missing: Sequence[int]) -> bool:
-        """Whether there is nobody left to wait for."""
+        """Whether all expected nodes have joined."""
         if len(here) == self.job.most or (not missing and len(here) >= self.job.least):
             return True
         patience = self.job.slow if self.number else self.job.last_call
@@ -320,7 +320,7 @@ class Forming:
         return ""
 
     def publish(self, here: Sequence[int], error: str) -> None:
-        """Say who takes part; what another has said before stands."""
+        """Write the decision to the store, unless another node has written one before."""
         address, port = ("", 0) if error else self.came[here[0]]
         if not error and not port:
             error = "%s has no free port for MASTER_PORT in its range" % self.rounds.named(here[:1])

@@ -159,7 +159,7 @@ def receive_helper(stream: BinaryIO, magic: str) -> None:
             if hashlib.sha256(code).hexdigest() != wanted["digest"]:
                 raise Refused("the helper came through the connection damaged")
             write_private(path, code)
-        os.utime(path)  # the sweep removes helpers by age of last use
+        os.utime(path)  # cleanup/uninstall.py removes helpers by age of last use
     except (Refused, OSError) as error:
         if isinstance(error, Refused):
             message, remedy = error.message, error.remedy

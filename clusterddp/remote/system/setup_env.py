@@ -69,7 +69,7 @@ def setup_environment(
 
 
 def environment_digest(env: Mapping[str, str]) -> str:
-    """A digest of what of ``env`` bears on torch; equal for two sessions of one setup."""
+    """A digest of the variables that affect torch; equal for two sessions of one setup."""
     digest = hashlib.sha256()
     for name in sorted(env):
         if name in _BEARING or name.startswith(_BEARING_PREFIXES):
@@ -90,7 +90,7 @@ def _run(lines: Sequence[str], env: Dict[str, str], cwd: str, timeout: float) ->
 
 
 def _failure(lines: Sequence[str], answer: Answer) -> str:
-    """One line on why the lines did not reach their end."""
+    """Why the setup lines failed, in one line."""
     said = answer.last_line()
     tail = ": " + said if said else ""
     if answer.payload[:1] != b"F":
