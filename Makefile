@@ -24,6 +24,8 @@ system-packages:
 
 # Tests of the lab wait about half of their time, so twice as many files as CPUs at once; what is measured runs alone.
 JOBS ?= 4
+# Every process compiles all tests anew where the environment forbids to keep what is compiled.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest
 SIDE_BY_SIDE := --dist=loadfile --no-loadscope-reorder
 

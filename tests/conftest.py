@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from tests import login, order
+from tests.chaos.rounds import SEED
 from tests.lab import Lab, why_not
 from tests.own_lab import own_lab
 
@@ -26,13 +27,16 @@ def pytest_configure() -> None:
     login.begin()
 
 
+def pytest_report_header() -> str:
+    """How the chaos suite's chances are repeated."""
+    return f"chaos: CLUSTERDDP_CHAOS_SEED={SEED}"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test that uses a lab, so that `-m 'not lab'` runs the rest; and the chaos suite."""
+    """Mark every test that uses a lab, so that `-m 'not lab'` runs the rest."""
     if hasattr(config, "workerinput"):  # one of pytest-xdist's processes
         order.longest_first(items)
     for item in items:
-        if "chaos" in item.path.parts:
-            item.add_marker(pytest.mark.alone)
         if {"lab", "make_lab"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.lab)
 

@@ -81,8 +81,15 @@ def begin(
 
 
 @pytest.fixture(scope="package", autouse=True)
+def begun_early(request: pytest.FixtureRequest) -> None:
+    """What plays beside all others begins with the first of them; with pytest-xdist in the process that asks for it."""
+    if not hasattr(request.config, "workerinput"):
+        request.getfixturevalue("under_way")
+
+
+@pytest.fixture(scope="package")
 def under_way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[beside.UnderWay]:
-    """The scenarios that play beside all others; the first test of the suite starts them."""
+    """The scenarios that play beside all others."""
     wanted = [lost for item in request.session.items if (lost := _lost(item))]
     if not wanted:
         yield {}

@@ -11,7 +11,7 @@ import random
 import secrets
 
 ROUNDS = int(os.environ.get("CLUSTERDDP_CHAOS") or 1)
-SEED = os.environ.get("CLUSTERDDP_CHAOS_SEED") or secrets.token_hex(4)
+SEED = os.environ.setdefault("CLUSTERDDP_CHAOS_SEED", secrets.token_hex(4))  # the same for all of pytest-xdist's
 
 
 def dice(name: str, number: int) -> random.Random:

@@ -31,7 +31,7 @@ Named = tuple[str, str, tuple[str, ...], str]  # check, verdict, hosts, message
 @pytest.fixture(scope="module")
 def three() -> Iterator[Lab]:
     """Three hosts of our own, with two accounts."""
-    with own_lab(3, users=("trainer", "bob"), whole_torch=True) as lab:
+    with own_lab(3, users=("trainer", "bob")) as lab:
         yield lab
 
 

@@ -44,7 +44,7 @@ CPU = Path("/sys/fs/cgroup/cpu")
 @pytest.fixture(scope="module")
 def three() -> Iterator[Lab]:
     """Three hosts of our own, broken and healed again by every test."""
-    with own_lab(3, host={CROWDED: HostOptions(max_startups="1")}, whole_torch=True) as lab:
+    with own_lab(3, host={CROWDED: HostOptions(max_startups="1")}) as lab:
         yield lab
 
 
@@ -280,7 +280,7 @@ def test_a_login_that_finds_another_python_is_named(three: Lab, user: User) -> N
 def test_folders_that_hosts_have_in_common_are_named_with_all_of_them(tmp_path: Path, three: Lab, user: User) -> None:
     assert three.hosts
     assert named(user, "--only", "shared") == (0, [])
-    with Lab(2, shared_home=True, whole_torch=True) as lab:
+    with Lab(2, shared_home=True) as lab:
         both = User(tmp_path)
         path = lab.write_inventory(both.folder / "shared.yaml")
         code, found = named(both, "-i", str(path), "--only", "shared")

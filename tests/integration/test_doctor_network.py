@@ -39,7 +39,7 @@ with socket.create_server(("", int(sys.argv[1]))) as server:
 @pytest.fixture(scope="module")
 def three() -> Iterator[Lab]:
     """Three hosts of our own, broken and healed again by every test."""
-    with own_lab(3, whole_torch=True) as lab:
+    with own_lab(3) as lab:
         yield lab
 
 

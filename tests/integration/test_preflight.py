@@ -27,7 +27,7 @@ SICK = "gpu01"
 def three() -> Iterator[Lab]:
     """Three hosts of our own."""
     pytest.importorskip("torch")
-    with own_lab(3, whole_torch=True) as lab:
+    with own_lab(3) as lab:
         yield lab
 
 
