@@ -21,7 +21,16 @@ from clusterddp.hosts.exchange import Exchange
 from clusterddp.hosts.large_packets import late_helper
 from clusterddp.hosts.zipapp import COMMAND, Bundle, bundle
 from clusterddp.logs.clean import clean_text
-from clusterddp.remote.shared.frames import CREDIT, MAX_BODY, Decoder, Frame, ProtocolError, encode, parse_json
+from clusterddp.remote.shared.frames import (
+    CREDIT,
+    MAX_BODY,
+    Decoder,
+    Frame,
+    ProtocolError,
+    encode,
+    parse_json,
+    request_frames,
+)
 from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
@@ -221,7 +230,8 @@ class Host:
         began = time.monotonic()
         _log.debug("%s: %s begins", self.name, op)
         try:
-            exchange.sent += self._write({"id": exchange.ident, "kind": "req", "op": op, "args": dict(args or {})})
+            for frame in self._starting(exchange, op, args):
+                exchange.sent += self._write(frame.header, frame.body)
             yield exchange
         finally:
             del self._exchanges[exchange.ident]
@@ -231,6 +241,12 @@ class Host:
             how = "ended" if exchange.ended else "was left"
             took, sent, received = time.monotonic() - began, human_size(exchange.sent), human_size(exchange.received)
             _log.debug("%s: %s %s: %.0f ms, %s sent, %s received", self.name, op, how, took * 1000, sent, received)
+
+    def _starting(self, exchange: Exchange, op: str, args: Mapping[str, Any] | None) -> list[Frame]:
+        try:
+            return request_frames(exchange.ident, op, dict(args or {}))
+        except ProtocolError as error:
+            raise HelperError(self.name, f"the request is too large: {error}") from error
 
     def _grant(self, exchange: Exchange, frame: Frame) -> None:
         if frame.body and not exchange.ended:

@@ -20,7 +20,7 @@ from clusterddp.errors import HelperError, UnreachableError
 from clusterddp.hosts import client
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.zipapp import COMMAND, bundle
-from clusterddp.remote.shared.frames import CREDIT, MAX_BODY, PROTOCOL, Decoder, encode
+from clusterddp.remote.shared.frames import CREDIT, MAX_ARGS_PARTS, MAX_BODY, PROTOCOL, Decoder, encode
 from clusterddp.remote.system import procfs
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for, with_test_operations
 
@@ -179,6 +179,13 @@ class TestRequests:
         answer = host.call("echo", args)
         assert {name: answer["args"][name] for name in args} == args
 
+    def test_arguments_that_grow_with_2000_hosts_come_as_they_were(self, host: Host) -> None:
+        targets = [[f"fd00:0:0:0:0:0:0:{n:x}", 29400 + n % 100, f"{n:032x}", 10, 9000] for n in range(4000)]
+        nonces = {f"gpu{n:04}": f"{n:032x}" for n in range(2000)}
+        answer = host.call("echo", {"targets": targets, "nonces": nonces, "text": "x" * 500_000})
+        assert (answer["args"]["targets"], answer["args"]["nonces"]) == (targets, nonces)
+        assert len(answer["args"]["text"]) == 500_000
+
     def test_much_goes_up_and_much_comes_down(self, host: Host) -> None:
         pieces = [bytes([number]) * 1_000_003 for number in range(20)]
         answer = host.upload("echo", {}, iter(pieces), timeout=60)
@@ -223,8 +230,8 @@ class TestRequests:
         assert host.ping()
 
     def test_a_request_too_large_for_a_frame_is_refused_here(self, host: Host) -> None:
-        with pytest.raises(HelperError, match="here: the request is too large: frame of"):
-            host.call("echo", {"text": "x" * 70_000})
+        with pytest.raises(HelperError, match="here: the request is too large: args of"):
+            host.call("echo", {"text": "x" * (MAX_ARGS_PARTS * MAX_BODY)})
         assert host.call("echo", {"text": "x"})["args"]["text"] == "x"
 
     def test_stray_output_is_no_frame(self, host: Host) -> None:

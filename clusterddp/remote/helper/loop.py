@@ -14,7 +14,7 @@ import time
 from collections import deque
 from typing import Any, Deque, Dict, List
 
-from ..shared.frames import PROTOCOL, Decoder, Frame, ProtocolError, encode
+from ..shared.frames import PROTOCOL, Decoder, Frame, Header, ProtocolError, encode
 from ..system import prctl, procfs
 from ..system.bootstrap import Refused, home_folder, state_folder
 from ..system.wait_status import exit_code
@@ -129,11 +129,12 @@ class Helper:
             self._reply({"id": ident, "kind": "error", "message": "no such operation: %s" % name[:80]})
             return
         try:
-            self.jobs[ident] = self._fork(ident, operations.find(name), frame.header.get("args") or {})
+            self.jobs[ident] = self._fork(ident, operations.find(name), frame.header)
         except Exception as error:  # noqa: BLE001 - no process or descriptor left: the other operations go on
             self._reply(dict(unforeseen(error), id=ident, message="cannot start %s: %s" % (name, error)))
 
-    def _fork(self, ident: int, operation: Any, args: Dict[str, Any]) -> Job:
+    def _fork(self, ident: int, operation: Any, header: Header) -> Job:
+        args, parts = header.get("args") or {}, int(header.get("parts", 0))
         child_in, sink = os.pipe()
         source, child_out = os.pipe()
         parent = os.getpid()
@@ -144,7 +145,7 @@ class Helper:
                 os.close(handle)
             raise
         if not pid:
-            run_child(operation, Request(ident, args, child_in, child_out), self.state, parent)
+            run_child(operation, Request(ident, args, child_in, child_out, parts), self.state, parent)
         os.close(child_in)
         os.close(child_out)
         os.set_blocking(sink, False)
@@ -267,6 +268,7 @@ def run_child(operation: Any, request: Request, state: str, parent: int) -> None
         for handle in _open_handles():
             if handle not in keep:
                 _close(handle)
+        request.receive_args()
         request.args.setdefault("state", state)
         request.finish(operation(request))
         status = 0

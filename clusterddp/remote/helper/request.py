@@ -10,7 +10,7 @@ import os
 import traceback
 from typing import Any, Dict
 
-from ..shared.frames import CREDIT, MAX_BODY, Decoder, Frame, encode
+from ..shared.frames import CREDIT, MAX_BODY, Decoder, Frame, encode, parse_json
 
 TRACE = 4000  # characters of a traceback, the last
 
@@ -30,8 +30,10 @@ def unforeseen(error: BaseException) -> Dict[str, Any]:
 class Request:
     """What an operation function is given."""
 
-    def __init__(self, ident: int, args: Dict[str, Any], source: int, sink: int) -> None:
+    def __init__(self, ident: int, args: Dict[str, Any], source: int, sink: int, parts: int = 0) -> None:
         self.args = args
+        self._parts = parts  # frames with args that are still to come
+        self._text = b""  # of those that have come
         self._ident = ident
         self._source = source
         self._sink = sink
@@ -39,6 +41,18 @@ class Request:
         self._decoder = Decoder()
         self._waiting: "list[Frame]" = []
         self._ended = False
+
+    def receive_args(self) -> None:
+        """Take the args that did not fit the request's own frame.
+
+        Raises:
+            ValueError: they are no JSON object.
+        """
+        if not self._parts:
+            return
+        while self._parts:
+            self._receive()
+        self.args = dict(parse_json(self._text))
 
     def read(self) -> bytes:
         """The next piece of the operator's data; empty when it is complete. Grants the operator as much again."""
@@ -86,6 +100,9 @@ class Request:
             kind = frame.header["kind"]
             if kind == "credit":
                 self._credit += int(frame.header["n"])
+            elif kind == "args":
+                self._text += frame.body
+                self._parts -= 1
             elif kind == "data":
                 self._waiting.append(frame)
             elif kind == "end":

@@ -3,7 +3,8 @@
 A frame is a 4-byte big-endian length, then that many bytes: a JSON header on one line, and a binary body.
 A header holds ``id`` (request) and ``kind``:
 
-    req     operator → helper   op, args, credit: start an operation
+    req     operator → helper   op, args: start an operation; parts: so many frames with its args follow instead
+    args    operator → helper   a piece of the args' JSON, in the body
     data    both ways           a piece of the stream; the body's bytes are paid with credit
     end     both ways           the stream is complete; from the helper the body is the result's last piece
     error   helper → operator   message, remedy: the operation failed (id 0: the helper); killed: by a signal;
@@ -26,6 +27,7 @@ PROTOCOL = 1
 MAGIC = b"CLUSTERDDP/"
 MAX_FRAME = 64 * 1024
 MAX_BODY = 60 * 1024  # leaves the header room within MAX_FRAME
+MAX_ARGS_PARTS = 256  # frames that hold the args of one request
 LONGEST_LINE = 8 << 20  # bytes of a log line that are held as a whole; a longer one is taken as several
 CREDIT = 1024 * 1024  # body bytes in flight per stream before the reader has to grant more
 MAX_DEPTH = 32  # objects and lists within each other
@@ -57,6 +59,22 @@ def encode(header: Header, body: bytes = b"") -> bytes:
     if size > MAX_FRAME:
         raise ProtocolError("frame of %d bytes is over %d" % (size, MAX_FRAME))
     return b"".join((struct.pack(">I", size), head, b"\n", body))
+
+
+def request_frames(ident: int, op: str, args: Dict[str, Any]) -> List[Frame]:
+    """The frames that start an operation: one; where the args grow with the number of hosts, more.
+
+    Raises:
+        ProtocolError: the args are over what a helper takes.
+    """
+    text = json.dumps(args, separators=(",", ":")).encode()
+    if len(text) <= MAX_BODY:
+        return [Frame({"id": ident, "kind": "req", "op": op, "args": args}, b"")]
+    parts = [text[start : start + MAX_BODY] for start in range(0, len(text), MAX_BODY)]
+    if len(parts) > MAX_ARGS_PARTS:
+        raise ProtocolError("args of %d bytes are over %d" % (len(text), MAX_ARGS_PARTS * MAX_BODY))
+    head = Frame({"id": ident, "kind": "req", "op": op, "parts": len(parts)}, b"")
+    return [head, *(Frame({"id": ident, "kind": "args"}, part) for part in parts)]
 
 
 class Decoder:
