@@ -90,7 +90,9 @@ def plan_for(
     (folder / "work" / "train.py").write_text(textwrap.dedent(script))
     plan = plan_of(nodes, run, rdzv_backend=backend, **options)
     addresses = ("127.0.1.99", "127.0.1.100", "127.0.1.10")[: len(nodes)]  # as text the first node's comes last
-    return replace(plan, nodes=tuple(one._replace(address=at) for one, at in zip(plan.nodes, addresses, strict=True)))
+    spread = tuple(one._replace(address=at) for one, at in zip(plan.nodes, addresses, strict=True))
+    argv = tuple(word.replace(plan.nodes[0].address + ":", addresses[0] + ":") for word in plan.argv)  # the store's
+    return replace(plan, nodes=spread, argv=argv)
 
 
 @pytest.mark.parametrize("path", [None, "/of/the/user"])
@@ -172,5 +174,5 @@ def test_a_static_run_of_a_script_that_wants_its_local_rank(hosts: list[Host], t
         said = [one.said("0.0.out"), two.said("0.0.out"), two.said("0.1.out")]
         events = [event for started in (one, two) for event in started.events("worker_started")]
     assert said == [f"{rank} {local} 3 {list(given)}\n" for rank, local in enumerate((0, 0, 1))]
-    assert {event["master_addr"] for event in events} == {"127.0.1.100"}  # as in the endpoint
+    assert {event["master_addr"] for event in events} == {"127.0.1.99"}  # as in the endpoint
     assert {PORTS[0] <= event["master_port"] <= PORTS[1] for event in events} == {True}

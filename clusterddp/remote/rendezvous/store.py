@@ -21,10 +21,11 @@ def main(argv: List[str]) -> int:
     """
     handle = int(argv[0])
     listener = socket.socket(fileno=handle)
-    port = listener.getsockname()[1]
+    address, port = listener.getsockname()[:2]
     listener.detach()  # the store closes it
+    own = "localhost" if address in ("0.0.0.0", "::") else address  # noqa: S104 - where its own client finds it
     store_class = _quick_class() if argv[1:] == ["quick"] else _plain_class()
-    store = store_class("localhost", port, is_master=True, wait_for_workers=False, master_listen_fd=handle)
+    store = store_class(own, port, is_master=True, wait_for_workers=False, master_listen_fd=handle)
     sys.stdout.write("serving on port %d\n" % store.port)
     sys.stdout.flush()
     while True:

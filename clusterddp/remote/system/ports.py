@@ -1,24 +1,37 @@
 """Listening sockets on the first free ports of a range."""
 
+import errno
 import socket
 from typing import List, Optional, Sequence
 
 from .bootstrap import Refused
 
+ANY = {socket.AF_INET: "", socket.AF_INET6: "::"}
+
 
 def bind_ports(ports: Sequence[int], wanted: int, address: str) -> List[socket.socket]:
     """Listen on the first free ports of a range, so that nobody takes them between a test and their use.
+
+    A port is free when nobody has it on any address of this machine: several nodes may be on one, and the job's own
+    programs listen on all addresses. Ports with connections that have ended lately come last.
+
+    Args:
+        ports: The first and the last one.
+        wanted: How many.
+        address: The one to listen on, and no other. Where it is none of this machine's own (it is translated on the
+            way here) it is all of them.
 
     Raises:
         Refused: the range has too few free ports.
     """
     first, last = ports
     bound: List[socket.socket] = []
-    for port in range(first, last + 1):
-        if len(bound) == wanted:
-            return bound
-        listener = _listen(port, ipv6=":" in address)
-        bound += [listener] if listener else []
+    for strict in (True, False):
+        for port in range(first, last + 1):
+            if len(bound) == wanted:
+                return bound
+            listener = _listen(port, address, strict=strict)
+            bound += [listener] if listener else []
     if len(bound) == wanted:
         return bound
     for listener in bound:
@@ -29,13 +42,28 @@ def bind_ports(ports: Sequence[int], wanted: int, address: str) -> List[socket.s
     )
 
 
-def _listen(port: int, *, ipv6: bool) -> Optional[socket.socket]:
-    listener = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_STREAM)
+def _listen(port: int, address: str, *, strict: bool) -> Optional[socket.socket]:
+    """Listen on a port if it is free; ``strict``: also of connections that have ended lately."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(("::" if ipv6 else "", port))
-        listener.listen(1024)
-    except OSError:  # taken
-        listener.close()
-        return None
+    with socket.socket(family, socket.SOCK_STREAM) as claim:  # on all addresses, until we listen on one
+        try:
+            claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0 if strict else 1)
+            claim.bind((ANY[family], port))
+            claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _bind(listener, address, port)
+            listener.listen(1024)
+        except OSError:  # taken
+            listener.close()
+            return None
     return listener
+
+
+def _bind(listener: socket.socket, address: str, port: int) -> None:
+    try:
+        listener.bind((address, port))
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        listener.bind((ANY[listener.family], port))
