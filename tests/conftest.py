@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
+from hypothesis import settings
 
 from tests import login, order
 from tests.chaos.rounds import SEED
@@ -25,6 +26,8 @@ class MakeLab(Protocol):
 def pytest_configure() -> None:
     """The tests' own process, and each of pytest-xdist's, begins as at a login."""
     login.begin()
+    settings.register_profile("patient", deadline=None)  # a busy machine is no failure
+    settings.load_profile("patient")
 
 
 def pytest_report_header() -> str:

@@ -32,10 +32,10 @@ made = zipapp.Bundle(code=buffer.getvalue(), digest=hashlib.sha256(buffer.getval
 zipapp.bundle = lambda: made
 """
 BUG_HERE = """
-import clusterddp.runs.view as view
-def views(nodes, silent):
+from clusterddp.api import Cluster
+def list_runs(cluster):
     raise KeyError("provoked")
-view.views = views
+Cluster.list_runs = list_runs
 """
 TIMED = re.compile(r" *\d+ ms  (.*)")
 CRASH = re.compile(r"please report it with (\.clusterddp/crashes/\S+\.txt)$")
@@ -122,7 +122,7 @@ def test_a_bug_here_is_one_line_and_a_crash_file(lab: Lab, user: User, words: li
     found = CRASH.search(done.notes[1])
     assert found
     assert done.notes[1].startswith("internal error: KeyError: 'provoked' (sitecustomize.py:4); ")
-    assert "in list_runs\n" in (user.folder / found[1]).read_text()
+    assert "in find_view\n" in (user.folder / found[1]).read_text()
 
 
 def test_verbose_tells_which_network_was_chosen_and_from_what(lab: Lab, user: User) -> None:
