@@ -100,7 +100,9 @@ class Started:
     def ended(self) -> dict[str, Any]:
         """The exit record, once the supervisor is gone."""
         wait_for(lambda: self.spool.exit_record() and not self.spool.alive(), "the exit record")
-        return self.spool.exit_record() or {}
+        record = self.spool.exit_record()
+        assert record
+        return written(record)
 
     def stop(self, grace: float = 0.0, reason: str = "by a test") -> dict[str, Any]:
         order = {"run": self.run, "hosts": [self.host.name], "grace": grace, "reason": reason}

@@ -235,7 +235,7 @@ class TestRelaunch:
         assert [one.word("attempt") for one in again] == ["2"] * 3
         assert {one.word("umask") for one in again} == {one.word("umask") for one in job.nodes} != {"0o77"}
         first = job.nodes[1].ended()
-        assert (first["state"], first["final"], "pending" in first) == ("failed", "attempt 2", False)
+        assert (first["state"], first["final"], first["pending"]) == ("failed", "attempt 2", False)
         view = job.view()
         assert (view.attempt, view.state(), sorted(view.spools)) == (2, "succeeded", [1, 2])
         assert not any(alive(one.supervisor) for one in again)
@@ -287,7 +287,7 @@ class TestRelaunch:
         os.kill(job.nodes[2].supervisor, signal.SIGSTOP)
         try:
             os.kill(job.nodes[1].pids("agent")[0], signal.SIGKILL)
-            wait_for(lambda: (job.nodes[1].spool.exit_record() or {}).get("pending"), "the end of an attempt")
+            wait_for(lambda: (record := job.nodes[1].spool.exit_record()) and record.pending, "the end of an attempt")
             assert job.nodes[0].stop()["proved_empty"]
             assert job.nodes[1].ended()["final"] == "by a test"
         finally:

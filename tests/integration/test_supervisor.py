@@ -129,7 +129,9 @@ class TestStart:
         argv = [sys.executable, "-I", "-S", spool.path("remote.pyz"), "supervisor", spool.folder]
         done = subprocess.run(argv, input="{}", capture_output=True, text=True, timeout=30, check=False)
         assert (done.returncode, done.stdout) == (1, "the run was stopped meanwhile\n")
-        assert (spool.exit_record() or {})["state"] == "stopped"
+        record = spool.exit_record()
+        assert record
+        assert record.state == "stopped"
         assert spool.events()[0]["event"] == "ended"
 
     def test_a_program_starts_as_at_a_login(self, folder: Path) -> None:
@@ -189,7 +191,7 @@ class TestEnd:
         assert not Path(node.spool.path("secrets.json")).exists()
         paths = [path for path in Path(node.spool.folder).rglob("*") if path.is_file()]
         assert not [path for path in paths if b"hush" in path.read_bytes()]
-        assert node.spool.exit_record() == record  # the stop afterwards changed nothing
+        assert node.ended() == record  # the stop afterwards changed nothing
 
     def test_what_a_script_leaves_running_is_ended(self, host: Host, folder: Path) -> None:
         program = """

@@ -18,6 +18,7 @@ from clusterddp.hosts.fanout import each, values
 from clusterddp.hosts.ssh import Connector
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.launch.ssh import launch
+from clusterddp.remote.shared.node_records import Ready
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.runs.view import RunView, run_views
 from tests.integration.real_helper import alive, entry, wait_for
@@ -94,17 +95,17 @@ def test_two_nodes_meet_work_and_end(hosts: list[Host], folder: Path) -> None:
         with launched(hosts, folder, script) as (plan, (one, two)):
             endpoint = plan.argv[plan.argv.index("--rdzv-endpoint") + 1]
             assert endpoint == "127.0.1.100:{port}"
-            ready = two.spool.committed() or {}
-            ports = [ready["store"], *(port for _, port in ready["peers"])]
+            ready = two.spool.committed() or Ready()
+            ports = [ready.store, *(port for _, port in ready.peers)]
             assert not {PORTS[0], PORTS[0] + 2} & set(ports)
             assert all(PORTS[0] < port <= PORTS[1] for port in ports)
             wait_for(lambda: one.events("worker_exited"), "the first node's worker")
             assert Path(one.spool.path("secrets.json")).stat().st_mode & 0o777 == 0o600
-            assert listening(ready["store"])  # the second node still needs the store
+            assert listening(ready.store)  # the second node still needs the store
             assert told([one, two]).live
             (folder / "work" / "first is done").touch()
             records = [one.ended(), two.ended()]
-            assert not listening(ready["store"])
+            assert not listening(ready.store)
             view = told([one, two])
     assert [record["state"] for record in records] == ["succeeded", "succeeded"]
     assert [record["survivors"] for record in records] == [[], []]

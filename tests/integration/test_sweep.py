@@ -64,7 +64,7 @@ class TestEscapees:
         assert (told["survivors"], told["unknown"], proof["proved_empty"]) == ([], [], True)
         assert told["killed"] == len(WAYS)
         assert told["found"] == len(WAYS) + 1  # the supervisor, which ended by itself
-        assert node.spool.exit_record() == told["exit"]
+        assert node.ended() == told["exit"]
 
     def test_also_when_the_supervisor_was_killed_before(self, host: Host, folder: Path) -> None:
         with running(host, folder, EVERY_WAY) as node:

@@ -100,6 +100,7 @@ class Told:
         reason = reason or ("" if state == "succeeded" else f"the agent ended with {agent}")
         self.node["exit"] = {
             "state": state,
+            "exit_code": agent,
             "reason": reason,
             "agent_exit": agent,
             "ended": at(seconds) + self.offset,

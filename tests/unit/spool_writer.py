@@ -54,7 +54,7 @@ class Writer:
     def end(self, exit_code: int = 0) -> None:
         self.index.finish(self.clock)
         temporary = self.folder / "exit.tmp"
-        temporary.write_text(json.dumps({"state": "succeeded", "exit_code": exit_code}))
+        temporary.write_text(json.dumps({"state": "succeeded", "exit_code": exit_code, "reason": ""}))
         temporary.rename(self.folder / "exit.json")
 
 

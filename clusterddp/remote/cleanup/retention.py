@@ -69,17 +69,16 @@ def live_runs(state: str) -> Set[str]:
 
 def ended_at(spool: Spool) -> float:
     """When the node ended, as far as is known: else when its folder was last changed."""
-    record = spool.exit_record() or {}
-    ended = float(record.get("ended", 0)) / 1e9
-    return ended or os.stat(spool.folder).st_mtime
+    record = spool.exit_record()
+    return (record.ended / 1e9 if record else 0.0) or os.stat(spool.folder).st_mtime
 
 
 def nothing_left(spool: Spool) -> bool:
     """Whether no process of the node can be left, by its exit record or by a search of all processes."""
     record = spool.exit_record()
-    if record and record["state"] != "lost" and not record.get("survivors") and not record.get("unseen"):
+    if record and record.state != "lost" and not record.survivors and not record.unseen:
         return True
-    if any(map(procfs.exists, (record or {}).get("unseen") or ())):
+    if any(map(procfs.exists, record.unseen if record else ())):
         return False
     return not spool.alive() and not NodeProcesses.of(spool, spool.supervisor()).find()
 

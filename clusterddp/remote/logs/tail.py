@@ -27,6 +27,7 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from ..helper.request import Request
 from ..shared.frames import MAX_BODY
+from ..shared.records import written
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
 from ..system.inotify import FolderWatch
@@ -88,7 +89,7 @@ class LogTail:
             self.request.send(b"", caught_up=True, offsets=self.logs.offsets())
             self.live()
         ended = self.spool.exit_record()
-        return {"ended": ended, "offsets": self.logs.offsets()}
+        return {"ended": written(ended) if ended else None, "offsets": self.logs.offsets()}
 
     def ended(self) -> bool:
         """Whether nothing more will be written; ask before the last read."""
@@ -96,7 +97,7 @@ class LogTail:
         record = self.spool.exit_record()
         if record:
             self.exit_seen = self.exit_seen or now
-            return bool(record.get("pending")) or not self.spool.alive() or now - self.exit_seen > LOCK_LIMIT
+            return record.pending or not self.spool.alive() or now - self.exit_seen > LOCK_LIMIT
         if now - self.lost_checked < LOST_POLL and self.lost_checked:
             return False
         self.lost_checked = now

@@ -36,8 +36,8 @@ def orphans(request: Request) -> List[Dict[str, Any]]:
 
 def _unproved(spools: List[Spool]) -> bool:
     """Whether a node was lost, or ended with survivors."""
-    records = [spool.exit_record() or {"state": "lost"} for spool in spools]
-    return any(record["state"] == "lost" or record.get("survivors") or record.get("unseen") for record in records)
+    records = [spool.exit_record() for spool in spools]
+    return any(not record or record.state == "lost" or record.survivors or record.unseen for record in records)
 
 
 def _is_starting(spool: Spool) -> bool:

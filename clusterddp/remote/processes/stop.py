@@ -8,6 +8,8 @@ import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from ..helper.request import Request
+from ..shared.node_records import ExitRecord
+from ..shared.records import written
 from ..spool.layout import Spool, all_spools, rebooted
 from ..system import procfs
 from ..system.bootstrap import Refused, read_json, remove_abandoned_temporaries
@@ -88,8 +90,9 @@ class NodeStop:
         for spool in spools:
             if spool.folder not in self.ended:
                 self.close(spool, left)
-                killed += (spool.exit_record() or {}).get("killed", 0)
-        last = spools[-1].exit_record() or {}
+                ended = spool.exit_record()
+                killed += ended.killed if ended else 0
+        last = spools[-1].exit_record()
         unknown = self.unknown(last, gpus.error)
         if not left and not unknown:
             for spool in spools:
@@ -98,7 +101,7 @@ class NodeStop:
             "host": self.host,
             "found": max(self.before, killed + len(left)),
             "killed": killed,
-            "exit": last,
+            "exit": written(last) if last else {},
             "survivors": left,
             "unknown": unknown,
             "gpus": gpus.devices,
@@ -116,20 +119,21 @@ class NodeStop:
         if lost:
             spool.write_exit("lost", NOT_THE_SCRIPT, lost, agent_exit=None, survivors=left, by_stop=True)
         else:
-            order = spool.stop_order() or {"reason": "stopped"}
-            spool.write_exit("stopped", 143, order["reason"], agent_exit=None, survivors=left, by_stop=True)
+            order = spool.stop_order()
+            reason = order.reason if order else "stopped"
+            spool.write_exit("stopped", 143, reason, agent_exit=None, survivors=left, by_stop=True)
 
-    def unknown(self, record: Dict[str, Any], gpus: str) -> List[str]:
+    def unknown(self, record: Optional[ExitRecord], gpus: str) -> List[str]:
         """What could not be looked at; a line each."""
         found = [gpus] if gpus else []
-        unvouched = record.get("by_stop", False)  # no supervisor saw its last child end
+        unvouched = record is not None and record.by_stop  # no supervisor saw its last child end
         if self.elsewhere and unvouched:
             found.append("its supervisor lived where this connection cannot see all (another pid namespace)")
         found += [
             "process %d (%s) may be the run's or a stranger's" % (stat.pid, procfs.command_line(stat))
             for stat in self.processes.doubtful(procfs.snapshot())
         ]
-        for pid in filter(procfs.exists, record.get("unseen") or ()):
+        for pid in filter(procfs.exists, record.unseen if record else ()):
             found.append("process %d is another user's now, and hidden from this one" % pid)
         if procfs.hides_other_users() and unvouched:
             found.append("other users' processes are hidden here (hidepid), so one that changed its user may be left")

@@ -7,7 +7,7 @@ Whatever the value, reading gives what it says or raises one error. Not here: by
 (records.py).
 """
 
-from typing import Any, Callable, Container, Dict, Optional, Tuple, TypeVar
+from typing import Any, Callable, Container, Dict, List, Optional, Tuple, TypeVar
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class Fields:
     def __init__(
         self, data: Any, place: str = "", error: Callable[[str], Exception] = DamagedError, most: int = MOST
     ) -> None:
-        self._place, self._error, self._most = place, error, most
+        self.place, self._error, self._most = place, error, most
         if type(data) is not dict:
             raise self.wrong("", data, "an object")
         self._data: Dict[str, Any] = data
@@ -112,9 +112,16 @@ class Fields:
             raise self.wrong(name, value, "an object")
         return value
 
+    def array(self, name: str) -> List[Any]:
+        """A JSON list as it is."""
+        value = self._data.get(name)
+        if type(value) is not list or len(value) > self._most:
+            raise self.wrong(name, value, "a list")
+        return value
+
     def part(self, name: str) -> "Fields":
         """An object inside."""
-        return self._inside(name, self._data.get(name))
+        return self._inside(name, self.raw(name))
 
     def rest(self, known: Container[str]) -> Dict[str, Any]:
         """The fields that are not ``known``: a newer version's."""
@@ -170,17 +177,17 @@ class Fields:
 
     def items(self, name: str, read: Callable[["Fields"], T], count: Optional[int] = None) -> Tuple[T, ...]:
         """A list (of so many), whose items ``read`` takes from a field ``item`` each."""
-        value = self._data.get(name)
-        if not isinstance(value, list) or len(value) > self._most or (count is not None and len(value) != count):
-            raise self.wrong(name, value, "a list" if count is None else "a list of %d" % count)
+        value = self.array(name)
+        if count is not None and len(value) != count:
+            raise self.wrong(name, value, "a list of %d" % count)
         return tuple(read(self._inside(name, {"item": item})) for item in value)
 
     def _inside(self, name: str, data: Any) -> "Fields":
-        return Fields(data, "%s%s." % (self._place, name), self._error, self._most)
+        return Fields(data, "%s%s." % (self.place, name), self._error, self._most)
 
     def wrong(self, name: str, value: Any, wanted: str) -> Exception:
         """The error for a field that is not what is wanted."""
-        where = "%s%s" % (self._place, name or "answer")
+        where = "%s%s" % (self.place, name or "answer")
         if name and name not in self._data:
             return self._error("%s is not there; it must be %s" % (where, wanted))
         return self._error("%s is not %s: %r" % (where, wanted, str(value)[:80]))

@@ -4,21 +4,15 @@ Who a node is must be right, or the whole answer counts for nothing. An event or
 must be is left out, as one that was torn on the host's own disk. Who tells it: remote/supervisor/status.py.
 """
 
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
-from .fields import Fields
+from .events import maybe_event
+from .fields import DamagedError, Fields
 from .log_frames import MOST_ATTEMPT, RUN
+from .node_records import read_exit, read_peers
+from .records import written
 
 MOST = 1 << 20  # events of a node, characters of a text
-_NUMBERS = {  # of events that are judged
-    "worker_started": ("start", "local_rank", "rank"),
-    "worker_exited": ("start", "local_rank", "rank", "exit_code"),
-    "agent_exited": ("exit_code",),
-    "output_lost": ("bytes",),
-    "log_dropped": ("bytes", "limit"),
-    "log_limit_failed": ("limit",),
-}
-_OPTIONAL = ("round", "signal", "oom_kills")
 
 
 def read_nodes(answer: Any, host: str, run: str) -> List[Dict[str, Any]]:
@@ -52,10 +46,10 @@ def _identity(fields: Fields, host: str, run: str) -> Dict[str, Any]:
     fields.numbers("pids")
     _check_record(fields.part("record"))
     if fields.given("exit"):
-        _check_exit(fields.part("exit"))
+        read_exit(fields.raw("exit"))
     told: Dict[str, Any] = {
-        "events": [event for event in fields.items("events", _event) if event is not None],
-        "peers": _left_out(lambda: _peers(fields)),
+        "events": [event for event in map(maybe_event, fields.array("events")) if event is not None],
+        "peers": _peers(fields),
     }
     for name, read in (("errors", _error), ("stderr", _text)):
         if fields.given(name):
@@ -77,30 +71,12 @@ def _check_record(record: Fields) -> None:
         record.mapping("gpus", lambda inner, host: inner.items(host, lambda _: None))
 
 
-def _check_exit(record: Fields) -> None:
-    record.text("state")
-    record.text("reason")
-    record.number("ended")
-    record.maybe_number("agent_exit")
-    record.maybe_text("final")
-
-
-def _event(fields: Fields) -> Optional[Dict[str, Any]]:
-    return _left_out(lambda: _whole_event(fields))
-
-
-def _whole_event(fields: Fields) -> Dict[str, Any]:
-    event = fields.part("item")
-    event.integer("time")
-    for name in _NUMBERS.get(event.text("event"), ()):
-        event.number(name)
-    for name in _OPTIONAL:
-        event.maybe_number(name)
-    if event.given("told"):
-        event.pairs("told")
-    for name in ("reason", "error"):
-        event.maybe_text(name)
-    return fields.raw("item")
+def _peers(fields: Fields) -> Optional[Dict[str, Any]]:
+    """What the node has heard of the others, or None where that is damaged."""
+    try:
+        return written(read_peers(fields.raw("peers"))) if fields.given("peers") else None
+    except DamagedError:
+        return None
 
 
 def _error(fields: Fields, name: str) -> Optional[Dict[str, Any]]:
@@ -117,25 +93,3 @@ def _error(fields: Fields, name: str) -> Optional[Dict[str, Any]]:
 
 def _text(fields: Fields, name: str) -> str:
     return fields.text(name)
-
-
-def _peers(fields: Fields) -> Dict[str, Any]:
-    """What the node has heard of the others."""
-    peers = fields.part("peers")
-    if peers.given("nodes"):
-        peers.mapping("nodes", lambda inner, host: _check_word(inner.part(host)))
-    return fields.raw("peers")
-
-
-def _check_word(word: Fields) -> None:
-    word.number("attempt", MOST_ATTEMPT)
-    word.text("state")
-    word.real("age")
-
-
-def _left_out(read: Callable[[], Dict[str, Any]]) -> Optional[Dict[str, Any]]:
-    """What is read, or None where it is not what it must be."""
-    try:
-        return read()
-    except ValueError:
-        return None

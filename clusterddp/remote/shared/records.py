@@ -77,4 +77,6 @@ def written(value: Any) -> Dict[str, Any]:
 def _plain(value: Any) -> Any:
     if hasattr(value, "_asdict"):
         return written(value)
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -10,6 +10,9 @@ import os
 import time
 from typing import Any, Dict, List, Optional
 
+from ..shared.events import Event, maybe_event
+from ..shared.frames import parse_json
+
 
 def append_event(path: str, name: str, **fields: Any) -> bool:
     """Append one event.
@@ -44,7 +47,7 @@ def _line_break(fd: int) -> bytes:
     return b"\n" if size and os.pread(fd, 1, size - 1) != b"\n" else b""
 
 
-def read_events(path: str) -> List[Dict[str, Any]]:
+def read_events(path: str) -> List[Event]:
     """All events of a file, in order; what cannot be decoded is skipped, a missing file has none."""
     try:
         with open(path, "rb") as file:
@@ -54,9 +57,8 @@ def read_events(path: str) -> List[Dict[str, Any]]:
     return [record for record in map(_decode, lines) if record is not None]
 
 
-def _decode(line: bytes) -> Optional[Dict[str, Any]]:
+def _decode(line: bytes) -> Optional[Event]:
     try:
-        record = json.loads(line)
+        return maybe_event(parse_json(line))
     except ValueError:
         return None
-    return record if isinstance(record, dict) and isinstance(record.get("event"), str) else None

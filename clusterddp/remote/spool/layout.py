@@ -12,8 +12,19 @@ import fcntl
 import json
 import os
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
+from typing import Any, Callable, Iterator, List, Optional, TypeVar
 
+from ..shared.events import Event
+from ..shared.node_records import (
+    ExitRecord,
+    Peers,
+    Ready,
+    StopOrder,
+    read_exit,
+    read_peers,
+    read_ready,
+    read_stop_order,
+)
 from ..shared.plan import NodePlan, read_plan
 from ..shared.records import parsed, written
 from ..system import disk_space, procfs
@@ -99,21 +110,27 @@ class Spool:
         except ValueError as error:
             raise Refused("%s is damaged: %s" % (self.path(name), error), "remove that run's folder") from None
 
-    def committed(self) -> Optional[Dict[str, Any]]:
-        """What is known once every node is ready: ``store`` (a port), ``peers`` ([address, port] by place), or None."""
-        known: Optional[Dict[str, Any]] = read_json(self.path("committed"))
-        return known
+    def committed(self) -> Optional[Ready]:
+        """What is known once every node is ready; None before."""
+        return self._record("committed", read_ready)
+
+    def write_committed(self, ready: Ready) -> None:
+        """Every node is ready."""
+        write_json(self.path("committed"), written(ready))
+
+    def peers(self) -> Optional[Peers]:
+        """What the node knows of the others, or None."""
+        return self._record("peers.json", read_peers)
 
     def store_port(self) -> int:
         """The port of the rendezvous store; 0 while it is not known."""
-        return int((self.committed() or {}).get("store") or 0)
+        return (self.committed() or Ready()).store
 
-    def exit_record(self) -> Optional[Dict[str, Any]]:
-        """The node's exit record, or None while it has not ended."""
-        record: Optional[Dict[str, Any]] = read_json(self.path("exit.json"))
-        return record
+    def exit_record(self) -> Optional[ExitRecord]:
+        """How it ended, or None."""
+        return self._record("exit.json", read_exit)
 
-    def events(self) -> List[Dict[str, Any]]:
+    def events(self) -> List[Event]:
         """All events so far."""
         return read_events(self.path("events.jsonl"))
 
@@ -172,16 +189,15 @@ class Spool:
             os.close(self._lock)
             self._lock = None
 
-    def stop_order(self) -> Optional[Dict[str, Any]]:
-        """The order to stop (``{reason, grace, by}``), or None. Every later start of this run refuses it."""
-        order: Optional[Dict[str, Any]] = read_json(self.path("stop.json"))
-        return order
+    def stop_order(self) -> Optional[StopOrder]:
+        """The order to stop, or None. Every later start of this run refuses it."""
+        return self._record("stop.json", read_stop_order)
 
     def write_stop_order(self, reason: str, grace: float) -> None:
         """Order the run to stop; the first order stands, but a shorter grace replaces a longer one."""
         earlier = self.stop_order()
-        if earlier is None or grace < earlier["grace"]:
-            self._write_record("stop.json", {"reason": (earlier or {}).get("reason", reason), "grace": grace})
+        if earlier is None or grace < earlier.grace:
+            self._write_record("stop.json", written(StopOrder(earlier.reason if earlier else reason, grace)))
 
     def _write_record(self, name: str, value: Any) -> None:
         """Write a record; on a full disk into the space reserved for it."""
@@ -270,12 +286,10 @@ def _member(code: bytes, name: str) -> bytes:
         return archive.read(name)
 
 
-def node_state(
-    spool: Spool, exit_record: Optional[Dict[str, Any]], events: List[Dict[str, Any]], *, alive: bool
-) -> str:
+def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: List[Event], *, alive: bool) -> str:
     """The node's state in the contract's words; a dead supervisor without a record is ``lost``."""
-    if exit_record and not (exit_record.get("pending") and alive):
-        return str(exit_record["state"])
+    if exit_record and not (exit_record.pending and alive):
+        return exit_record.state
     if exit_record or (alive and spool.plan().standby):
         return "queued"  # between two attempts, or a spare
     if not alive:

@@ -30,7 +30,7 @@ def main(argv: List[str]) -> int:
     order = spool.stop_order()
     if order:  # whoever wrote it saw no lock, and has said that nothing is left
         if not spool.exit_record():
-            spool.write_exit("stopped", 143, order["reason"], agent_exit=None, survivors=[])
+            spool.write_exit("stopped", 143, order.reason, agent_exit=None, survivors=[])
         sys.stdout.write("the run was stopped meanwhile\n")
         return 1
     prctl.set_subreaper()

@@ -147,7 +147,7 @@ class Supervisor:
         ready = self.spool.committed()
         if not ready:
             return Phase.WAITING
-        self.control.begin([(str(address), int(port)) for address, port in ready["peers"]])
+        self.control.begin(list(ready.peers))
         if self.plan.standby:
             self.tell(NodeState.STANDBY)
             return Phase.BETWEEN
@@ -234,7 +234,7 @@ class Supervisor:
     def _recorded(self) -> Optional[Order]:
         """The order to stop in our spool."""
         order = self.spool.stop_order()
-        return Order(str(order["reason"]), float(order["grace"]), ours=False) if order else None
+        return Order(order.reason, order.grace, ours=False) if order else None
 
     def _write_stop(self) -> None:
         """Keep an order that run control told: every later start refuses it."""

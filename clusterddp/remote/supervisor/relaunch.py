@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Dict, NamedTuple, Optional, Union
 from ..control.leader import Control
 from ..control.membership import Membership
 from ..control.messages import Decision, NodeState, Order
+from ..shared.node_records import Ready
 from ..shared.plan import NodePlan, next_plan, spool_environment
+from ..shared.records import written
 from ..spool.layout import Spool, create_spool
 from ..system.bootstrap import write_json, write_private
 from ..system.ports import bind_ports
@@ -161,10 +163,10 @@ class Relaunching:
         if node.plan.standby and not node.spool.exit_record():
             node.spool.write_exit("succeeded", 0, "it was not needed", agent_exit=None, survivors=[])
             return Over(reason)
-        record = node.spool.exit_record() or {}
-        record.pop("pending", None)
+        record = node.spool.exit_record()
         node.spool.drop_secrets()
-        write_json(node.spool.path("exit.json"), dict(record, final=reason))
+        if record:
+            write_json(node.spool.path("exit.json"), written(record._replace(pending=False, final=reason)))
         return Over(reason)
 
     def _begin(self, node: "Node", decision: Decision) -> Next:
@@ -184,10 +186,10 @@ class Relaunching:
             except FileNotFoundError:
                 continue  # there are no secrets
         write_worker(spool, plan.python)
-        write_json(spool.path("committed"), dict(old.committed() or {}, store=decision.port))
+        spool.write_committed((old.committed() or Ready())._replace(store=decision.port))
         order = old.stop_order()
         if order:
-            spool.write_stop_order(order["reason"], order["grace"])
+            spool.write_stop_order(order.reason, order.grace)
         self._end(node, "attempt %d" % decision.attempt)
         old.release_lock()
         environment = dict(node.children.environment, **spool_environment(spool.folder, plan))

@@ -20,6 +20,7 @@ from ..control.membership import boot_clock
 from ..helper.request import Request
 from ..shared.fields import DamagedError
 from ..shared.node_env import STALE, STALE_PREFIXES
+from ..shared.node_records import Ready, read_ready
 from ..shared.plan import BACKEND, NodePlan, read_plan, spool_environment
 from ..shared.records import written
 from ..spool.layout import PROGRAM, Spool, all_spools, create_spool
@@ -112,9 +113,17 @@ def commit(request: Request) -> Dict[str, Any]:
     """
     args = request.args
     spool = Spool(args["spool"])
-    write_json(spool.path("committed"), {"store": args.get("store", 0), "peers": args.get("peers", [])})
+    spool.write_committed(_ready(args))
     wake(spool)
-    return {"alive": spool.alive(), "exit": spool.exit_record()}
+    ended = spool.exit_record()
+    return {"alive": spool.alive(), "exit": written(ended) if ended else None}
+
+
+def _ready(args: Dict[str, Any]) -> Ready:
+    try:
+        return read_ready({"store": args.get("store", 0), "peers": args.get("peers", [])})
+    except DamagedError as error:
+        raise Refused("what every node is to know is damaged: %s" % error) from None
 
 
 def invite(request: Request) -> Dict[str, Any]:
@@ -128,13 +137,12 @@ def invite(request: Request) -> Dict[str, Any]:
         raise Refused("run %s has ended" % spool.run)
     if _members(spool.path("remote.pyz")) != _members(sys.argv[0]):
         raise Refused("run %s was started by another version of clusterddp" % spool.run, "join it with that version")
-    ready = spool.committed() or {"store": 0, "peers": []}
-    known = (read_json(spool.path("peers.json")) or {}).get("addresses")
+    ready, known = spool.committed() or Ready(), spool.peers()
     return {
         "plan": written(spool.plan()),
         "key": spool.control_key().decode(),
         "secrets": read_json(spool.path("secrets.json")) or {},
-        "ready": dict(ready, peers=known or ready["peers"]),
+        "ready": written(ready._replace(peers=known.addresses) if known and known.addresses else ready),
     }
 
 

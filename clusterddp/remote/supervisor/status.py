@@ -2,13 +2,15 @@
 
 import os
 import signal
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 from ..helper.request import Request
 from ..logs.time_index import last_growth
 from ..processes import terminate
 from ..rendezvous.store import clients
+from ..shared.events import Event
 from ..shared.plan import AGENT_LOG, NodePlan
+from ..shared.records import written
 from ..spool.layout import Spool, all_spools, node_state, rebooted
 from ..system.bootstrap import read_json
 
@@ -43,7 +45,7 @@ def describe(spool: Spool, plan: NodePlan) -> Dict[str, Any]:
         "record": plan.record,
         "state": node_state(spool, exit_record, events, alive=alive),
         "standby": plan.standby,
-        "exit": exit_record,
+        "exit": written(exit_record) if exit_record else None,
         "events": events,
         "clock_offset_ns": plan.clock_offset_ns,
         "clock_error_ns": plan.clock_error_ns,
@@ -54,12 +56,13 @@ def describe(spool: Spool, plan: NodePlan) -> Dict[str, Any]:
         value["rebooted"] = rebooted(spool)
         spool.drop_secrets()  # its supervisor could not
     if alive:
-        value["peers"] = read_json(spool.path("peers.json"))
+        peers = spool.peers()
+        value["peers"] = written(peers) if peers else None
     if not exit_record:
         value["joined"] = clients(spool.store_port()) if plan.store else None
         found = terminate.find_processes(spool, spool.supervisor())
         value["pids"] = [process.pid for process in found]
-    if not exit_record or exit_record["state"] != "succeeded" or _restarted(events):
+    if not exit_record or exit_record.state != "succeeded" or _restarted(events):
         value.update(evidence(spool, events))
     return value
 
@@ -72,7 +75,7 @@ def last_output(spool: Spool) -> Optional[int]:
     return max((time_ns for time_ns in times if time_ns is not None), default=None)
 
 
-def evidence(spool: Spool, events: Optional[List[Dict[str, Any]]] = None) -> Dict[str, Any]:
+def evidence(spool: Spool, events: Optional[Sequence[Event]] = None) -> Dict[str, Any]:
     """What is known of the node's failed workers, as shared/failures.py reads it: ``{events, errors, stderr}``.
 
     Args:
@@ -92,7 +95,7 @@ def evidence(spool: Spool, events: Optional[List[Dict[str, Any]]] = None) -> Dic
     return {"events": known, "errors": errors, "stderr": stderr}
 
 
-def _restarted(events: List[Dict[str, Any]]) -> bool:
+def _restarted(events: Sequence[Event]) -> bool:
     return any(event["event"] == "worker_started" and event["start"] for event in events)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from clusterddp.remote.logs import limit as limiting
 from clusterddp.remote.logs.limit import STEP, LogLimit, fill_level
+from clusterddp.remote.shared.node_records import StopOrder
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.system import disk_space
 from tests.unit.plan_made import plan_text
@@ -245,9 +246,11 @@ class TestFullDisk:
         spool.write_stop_order("by a test", 30.0)
         fill(small_disk)
         spool.write_stop_order("by another", 5.0)  # no room for that: the first stands
-        assert spool.stop_order() == {"reason": "by a test", "grace": 30.0}
+        assert spool.stop_order() == StopOrder("by a test", 30.0)
         spool.write_exit("stopped", 143, "by a test")
-        assert (spool.exit_record() or {})["exit_code"] == 143
+        record = spool.exit_record()
+        assert record
+        assert record.exit_code == 143
         assert [event["event"] for event in spool.events()] == ["disk_full", "ended"]
         assert not list(Path(spool.folder).glob("*.room"))
 

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 def test_events_are_read_as_they_were_appended(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     before = time.time_ns()
-    assert append_event(str(path), "worker_started", start=0, rank=None)
+    assert append_event(str(path), "worker_started", start=0, local_rank=0, rank=4, round=None)
     assert append_event(str(path), "ended", reason="ü\n", time=5)
     first, second = read_events(str(path))
     assert before <= first.pop("time") <= time.time_ns()
-    assert first == {"event": "worker_started", "start": 0, "rank": None}
+    assert first == {"event": "worker_started", "start": 0, "local_rank": 0, "rank": 4, "round": None}
     assert second == {"event": "ended", "reason": "ü\n", "time": 5}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -31,7 +31,7 @@ def test_a_missing_file_has_no_events(tmp_path: Path) -> None:
 
 def test_a_torn_record_costs_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    path.write_bytes(b'{"event":"agent_started","pid":1}\n{"event":"worker_st')
+    path.write_bytes(b'{"event":"agent_started","time":1,"pid":1}\n{"event":"worker_st')
     append_event(str(path), "ended")
     assert [event["event"] for event in read_events(str(path))] == ["agent_started", "ended"]
 
@@ -46,10 +46,12 @@ def test_what_is_no_event_is_skipped(tmp_path: Path) -> None:
         json.dumps({"event": 3}).encode(),
         b'{"no": "event"}',
         b'{"event":"a"}',
+        b'{"event":"a","time":1}',
+        b'{"event":"agent_exited","time":1,"exit_code":"one"}',
         b"{",
     ]
     path.write_bytes(b"\n".join(lines))
-    assert read_events(str(path)) == [{"event": "a"}]
+    assert read_events(str(path)) == [{"event": "a", "time": 1}]
 
 
 def test_an_event_that_cannot_be_written_raises_nothing(tmp_path: Path) -> None:

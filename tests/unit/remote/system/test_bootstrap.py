@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from clusterddp.hosts.zipapp import bundle
+from clusterddp.remote.shared.node_records import StopOrder
 from clusterddp.remote.spool.layout import Spool, all_spools, create_spool
 from clusterddp.remote.system import bootstrap
 from clusterddp.remote.system.bootstrap import (
@@ -136,21 +137,17 @@ class TestSpool:
     def test_the_first_reason_to_stop_stands_and_the_shorter_grace(self, spool: Spool) -> None:
         spool.write_stop_order("first", 30.0)
         spool.write_stop_order("second", 60.0)
-        assert spool.stop_order() == {"reason": "first", "grace": 30.0}
+        assert spool.stop_order() == StopOrder("first", 30.0)
         spool.write_stop_order("third", 0.0)
-        assert spool.stop_order() == {"reason": "first", "grace": 0.0}
+        assert spool.stop_order() == StopOrder("first", 0.0)
 
     def test_the_exit_record_takes_the_secrets_away(self, spool: Spool) -> None:
         write_private(spool.path("secrets.json"), b'{"TOKEN": "x"}')
         spool.write_exit("failed", 3, "because", survivors=[])
         assert not Path(spool.path("secrets.json")).exists()
-        record = spool.exit_record() or {}
-        assert (record["state"], record["exit_code"], record["reason"], record["survivors"]) == (
-            "failed",
-            3,
-            "because",
-            [],
-        )
+        record = spool.exit_record()
+        assert record
+        assert (record.state, record.exit_code, record.reason, record.survivors) == ("failed", 3, "because", ())
         assert spool.events()[-1]["event"] == "ended"
 
     def test_a_recorded_supervisor_counts_only_while_it_is_the_same_process(self, spool: Spool) -> None:
