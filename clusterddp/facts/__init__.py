@@ -26,7 +26,7 @@ from clusterddp.facts.bench_schedule import (
 from clusterddp.facts.dials import BLACK_HOLE, Dialled, Pair, matrix
 from clusterddp.facts.gpu_assignment import GpuPolicy, assign_gpus, check_gpus, spare_gpus, workers
 from clusterddp.facts.gpu_health import Card, GpuHealth, Peers, Start, Trial, Xid
-from clusterddp.facts.health import Cgroup, Folder, Hca, Health, Login, Lookup, Owner, Write
+from clusterddp.facts.health import Cgroup, Folder, Hca, Health, LoginPython, Lookup, Owner, Write
 from clusterddp.facts.host import Facts, Gpu, Interface, TorchFacts, facts_request
 from clusterddp.facts.job_paths import job_paths
 from clusterddp.facts.library_defaults import GLOO, NCCL, elected, fits, gloo_cards, nccl_cards
@@ -65,7 +65,7 @@ __all__ = [
     "Health",
     "Interface",
     "Lateness",
-    "Login",
+    "LoginPython",
     "Lookup",
     "Measured",
     "Owner",

@@ -61,7 +61,7 @@ class _Device:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Choice:
+class _NodeGpus:
     """The GPUs a node sees, and which it may take: all of ``pool`` (``fixed``), ``count`` of it, or an even part."""
 
     name: str
@@ -110,13 +110,13 @@ def spare_gpus(nodes: Sequence[tuple[HostEntry, Facts]]) -> dict[str, tuple[str,
     return found
 
 
-def _choice(entry: HostEntry, facts: Facts, wanted: GpuPolicy) -> _Choice:
+def _choice(entry: HostEntry, facts: Facts, wanted: GpuPolicy) -> _NodeGpus:
     visible = _visible(facts)
     own = None if wanted.given else entry.gpus
     words = wanted.words or (own if isinstance(own, tuple) else ())
     where = "--gpus" if wanted.words else "clusterddp_gpus"
     pool = tuple(_find(entry.name, visible, word, where) for word in words) if words else visible
-    return _Choice(
+    return _NodeGpus(
         name=entry.name,
         visible=visible,
         pool=tuple(device for device in pool if device.free) if wanted.free else pool,
@@ -160,12 +160,12 @@ def _find(host: str, visible: Sequence[_Device], word: str, where: str) -> _Devi
     raise PlanError(f"{host}: {where} names GPU {word}, but the host has: {there}", remedy=f"correct {where}")
 
 
-def _machines(choices: Sequence[_Choice]) -> list[list[_Choice]]:
+def _machines(choices: Sequence[_NodeGpus]) -> list[list[_NodeGpus]]:
     """The nodes grouped by machine: those that see a common GPU."""
-    groups: list[tuple[set[str], list[_Choice]]] = []
+    groups: list[tuple[set[str], list[_NodeGpus]]] = []
     for choice in choices:
         keys = {device.key for device in (*choice.visible, *choice.pool)}
-        members: list[_Choice] = []
+        members: list[_NodeGpus] = []
         for group in [group for group in groups if group[0] & keys]:
             groups.remove(group)
             keys |= group[0]
@@ -174,7 +174,7 @@ def _machines(choices: Sequence[_Choice]) -> list[list[_Choice]]:
     return [members for _, members in groups]
 
 
-def _divide(group: Sequence[_Choice], *, free: bool) -> dict[str, tuple[_Device, ...]]:
+def _divide(group: Sequence[_NodeGpus], *, free: bool) -> dict[str, tuple[_Device, ...]]:
     """The GPUs of each node of one machine: named ones first, then counts, then the rest in even parts."""
     taken: dict[str, tuple[_Device, ...]] = {}
     owner: dict[str, str] = {}
@@ -195,7 +195,7 @@ def _divide(group: Sequence[_Choice], *, free: bool) -> dict[str, tuple[_Device,
     return taken
 
 
-def _refuse_claimed(choice: _Choice, owner: dict[str, str]) -> None:
+def _refuse_claimed(choice: _NodeGpus, owner: dict[str, str]) -> None:
     for device in choice.pool:
         if device.key in owner:
             raise PlanError(
@@ -204,7 +204,7 @@ def _refuse_claimed(choice: _Choice, owner: dict[str, str]) -> None:
             )
 
 
-def _counted(choice: _Choice, left: tuple[_Device, ...], *, free: bool) -> tuple[_Device, ...]:
+def _counted(choice: _NodeGpus, left: tuple[_Device, ...], *, free: bool) -> tuple[_Device, ...]:
     count = choice.count or 0
     if len(left) >= count:
         return left[:count]
@@ -216,7 +216,7 @@ def _counted(choice: _Choice, left: tuple[_Device, ...], *, free: bool) -> tuple
     )
 
 
-def _refuse_none(choice: _Choice, mine: tuple[_Device, ...], *, free: bool) -> None:
+def _refuse_none(choice: _NodeGpus, mine: tuple[_Device, ...], *, free: bool) -> None:
     if choice.visible and not mine:
         why = "none of its GPUs is free" if free else "no GPU of its machine is left for it"
         raise PlanError(f"{choice.name}: {why}", remedy=_WAIT)

@@ -54,7 +54,7 @@ class Write:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Login:
+class LoginPython:
     """The Python that a login shell finds (None: none), and whether it is the job's."""
 
     python: Annotated[str | None, Fields.maybe_path] = None
@@ -105,7 +105,7 @@ class Health:
         default_factory=dict
     )  # of extensions being built: path, age in seconds
     code: tuple[str, ...] | None = ()  # the project's files that somebody changed since their sync; None: no answer
-    login: Login | None = None  # None: not tried
+    login: LoginPython | None = None  # None: not tried
     cgroup: Cgroup | None = None
 
     @classmethod

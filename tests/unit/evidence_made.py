@@ -16,7 +16,7 @@ from clusterddp.facts import (
     Folder,
     GpuHealth,
     Health,
-    Login,
+    LoginPython,
     Lookup,
     Pair,
     Peers,
@@ -45,7 +45,7 @@ def health(*peers: str, **fields: Any) -> Health:
         "names": {peer: Lookup(addresses=(address(peer),)) for peer in peers},
         "owners": {},
         "writes": {key: Write(ms=3) for key in ("state", "workdir")},
-        "login": Login(python="/usr/bin/python3", same=True),
+        "login": LoginPython(python="/usr/bin/python3", same=True),
         "cgroup": Cgroup(),
         **fields,
     }

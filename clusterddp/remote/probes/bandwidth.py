@@ -18,7 +18,7 @@ import time
 from typing import Any, Dict, List
 
 from ..helper.request import Request
-from .dial import OK, WRONG_NONCE, Target
+from .dial import OK, WRONG_NONCE, DialTarget
 from .reachability import bind_range, dial_all
 
 WARM_UP = 0.1  # seconds not counted
@@ -62,7 +62,7 @@ def pour(request: Request) -> Dict[str, Any]:
     """
     address, port = str(request.args["address"]), int(request.args["port"])
     nonce = str(request.args["nonce"]).encode()
-    word = str(dial_all([Target(address, port, nonce)], PATIENCE)[0]["word"])
+    word = str(dial_all([DialTarget(address, port, nonce)], PATIENCE)[0]["word"])
     try:
         counted = _pour(address, port, nonce) if word == OK else None
     except (OSError, ValueError) as error:

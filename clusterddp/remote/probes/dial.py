@@ -28,7 +28,7 @@ _REFUSED = (errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIP
 _NO_RTT = 0xFFFFFFFF
 
 
-class Target(NamedTuple):
+class DialTarget(NamedTuple):
     """The address to dial, the nonce expected, and how many small messages and one of which size to send."""
 
     address: str
@@ -48,10 +48,10 @@ class TcpInfo(NamedTuple):
     resent: int = 0
 
 
-class Call:
+class Dial:
     """One dial. Ready for the next ``step`` when its selector says so; given up when ``until`` has passed."""
 
-    def __init__(self, place: int, target: Target, timeout: float) -> None:
+    def __init__(self, place: int, target: DialTarget, timeout: float) -> None:
         self.place = place
         self.until = time.monotonic() + timeout
         self.socket = socket.socket()

@@ -10,7 +10,7 @@ import pkgutil
 from typing import Any, Dict, List, Optional
 
 from ..system.bootstrap import Refused
-from ..system.bounded_child import Answer, Child
+from ..system.bounded_child import Child, ChildResult
 from ..system.setup_env import setup_environment
 from .torch import Interpreter, find_interpreter
 
@@ -57,7 +57,7 @@ def _ask(interpreter: Interpreter, env: Dict[str, str], what: str, number: int, 
     return Child([interpreter.python, "-c", source, what, str(number)], env=env, timeout=timeout, cwd="/", given=b"")
 
 
-def _start(index: int, answer: Answer) -> Dict[str, Any]:
+def _start(index: int, answer: ChildResult) -> Dict[str, Any]:
     told: Dict[str, Any] = {"index": index, "capability": None, "arches": [], "error": None}
     for line in _lines(answer):
         told.update({key: line[key] for key in told if key in line})
@@ -68,7 +68,7 @@ def _start(index: int, answer: Answer) -> Dict[str, Any]:
     return told
 
 
-def _peers(answer: Answer) -> Dict[str, Any]:
+def _peers(answer: ChildResult) -> Dict[str, Any]:
     lines = _lines(answer)
     error = next((str(line["error"]) for line in lines if "error" in line), None)
     ended = [line["pair"] for line in lines if "same" in line]
@@ -80,12 +80,12 @@ def _peers(answer: Answer) -> Dict[str, Any]:
     return {"error": error, "hangs": hangs, "wrong": wrong, "tried": len(ended)}
 
 
-def _lines(answer: Answer) -> List[Dict[str, Any]]:
+def _lines(answer: ChildResult) -> List[Dict[str, Any]]:
     """What it answered; half a line of one that was killed is left out."""
     return [json.loads(line) for line in answer.payload.split(b"\n")[:-1]]
 
 
-def _why(answer: Answer, seconds: float) -> str:
+def _why(answer: ChildResult, seconds: float) -> str:
     if answer.status is None:
         return "no answer within %d s" % seconds
     last = answer.last_line()

@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional
 
 from ..helper.request import Request
 from ..system.bootstrap import Refused
-from .dial import HEAD, LARGEST, NONCE_LIMIT, Call, Target
+from .dial import HEAD, LARGEST, NONCE_LIMIT, Dial, DialTarget
 
 BACKLOG = 1024
 AT_ONCE = 256  # dials under way; many systems allow a process 1024 descriptors
@@ -51,7 +51,7 @@ def dial(request: Request) -> List[Dict[str, Any]]:
     own for a rarer failure; ``bulk`` is null where no large message was sent, or nobody knows.
     """
     targets = [
-        Target(str(address), int(port), str(nonce).encode(), min(int(echoes), 1000), min(int(bulk), LARGEST))
+        DialTarget(str(address), int(port), str(nonce).encode(), min(int(echoes), 1000), min(int(bulk), LARGEST))
         for address, port, nonce, echoes, bulk in request.args["targets"]
     ]
     timeout = float(request.args.get("timeout", 3.0))
@@ -75,9 +75,9 @@ def bind_range(first: int, last: int) -> socket.socket:
     raise Refused("no free port in %d-%d" % (first, last), "free one, or set clusterddp_ports to another range")
 
 
-def dial_all(targets: List[Target], timeout: float) -> List[Dict[str, Any]]:
+def dial_all(targets: List[DialTarget], timeout: float) -> List[Dict[str, Any]]:
     """The result of each target, in order; each has ``timeout`` seconds to connect and as many to measure."""
-    calls = [Call(place, target, timeout) for place, target in enumerate(targets)]
+    calls = [Dial(place, target, timeout) for place, target in enumerate(targets)]
     words: List[Optional[str]] = [call.start() for call in calls]
     with selectors.DefaultSelector() as selector:
         for call in calls:

@@ -20,7 +20,7 @@ OUTPUT_TAIL = 4096  # bytes of a child's output worth keeping for a message
 PATIENCE = 2.0  # seconds for a killed child to be gone; one stuck in the kernel (a lost GPU) never is
 
 
-class Answer(NamedTuple):
+class ChildResult(NamedTuple):
     """What a child wrote, and how it ended."""
 
     status: Optional[int]  # exit status, negative for a signal, None where the time ran out
@@ -79,11 +79,11 @@ class Child:
             self._close()
             raise
 
-    def answer(self) -> Answer:
+    def answer(self) -> ChildResult:
         """Wait for its end, or kill it when its time is over, and collect what it wrote; call it once."""
         try:
             status = self._wait()
-            return Answer(
+            return ChildResult(
                 status, _tail(self._answer, ANSWER_LIMIT), _tail(self._output, OUTPUT_TAIL).decode("utf-8", "replace")
             )
         finally:

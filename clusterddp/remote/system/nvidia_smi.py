@@ -8,7 +8,7 @@ import os
 import shutil
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from .bounded_child import Answer, Child
+from .bounded_child import Child, ChildResult
 
 TIMEOUT = 30.0  # seconds; without persistence mode each call loads the driver, some seconds on 8 GPUs
 _FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "mig.mode.current", "pci.bus_id")
@@ -120,7 +120,7 @@ def find_program(env: Dict[str, str]) -> Optional[str]:
     return found or next((place for place in _PLACES if os.access(place, os.X_OK)), None)
 
 
-def failure_reason(answer: Answer) -> str:
+def failure_reason(answer: ChildResult) -> str:
     """Why an nvidia-smi failed: its status and first line of output, or that it timed out."""
     if answer.status is None:
         return "nvidia-smi did not answer within %d s" % TIMEOUT
@@ -129,7 +129,7 @@ def failure_reason(answer: Answer) -> str:
     return "nvidia-smi failed with status %d%s" % (answer.status, ": " + lines[0][:300] if lines else "")
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: ChildResult) -> str:
     return answer.payload.decode("utf-8", "replace")
 
 

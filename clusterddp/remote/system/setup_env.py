@@ -11,7 +11,7 @@ import os
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from .bootstrap import Refused
-from .bounded_child import Answer, Child
+from .bounded_child import Child, ChildResult
 
 TIMEOUT = 120.0  # seconds; `conda activate` and `module load` on a cold network file system take tens of them
 
@@ -77,7 +77,7 @@ def environment_digest(env: Mapping[str, str]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _run(lines: Sequence[str], env: Dict[str, str], cwd: str, timeout: float) -> Answer:
+def _run(lines: Sequence[str], env: Dict[str, str], cwd: str, timeout: float) -> ChildResult:
     text = "\n".join(lines) + "\n"
     argv: List[str] = ["bash", "-l", "-c", _SCRIPT, "clusterddp-setup"]
     try:
@@ -89,7 +89,7 @@ def _run(lines: Sequence[str], env: Dict[str, str], cwd: str, timeout: float) ->
         ) from error
 
 
-def _failure(lines: Sequence[str], answer: Answer) -> str:
+def _failure(lines: Sequence[str], answer: ChildResult) -> str:
     """Why the setup lines failed, in one line."""
     said = answer.last_line()
     tail = ": " + said if said else ""

@@ -12,7 +12,7 @@ from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer, Evidence, RunSeen
 from clusterddp.checks.needs import RUNS, SHARED
 from clusterddp.errors import HelperError
-from clusterddp.facts import Cgroup, Login, TorchFacts, Write
+from clusterddp.facts import Cgroup, LoginPython, TorchFacts, Write
 from tests.unit.evidence_made import cluster, folder, said, seen, with_answers, wrong
 from tests.unit.facts_made import interface
 
@@ -36,13 +36,13 @@ HEALTH: list[tuple[dict[str, Any], str, str, str]] = [
     ({"cgroup": Cgroup(memory_bytes=GIB, memory_left=300 * MIB)}, "cgroup", "warn", "allows 300 MiB more memory"),
     ({"cgroup": None}, "cgroup", "unknown", "could not look"),
     (
-        {"login": Login(python="/opt/conda/bin/python")},
+        {"login": LoginPython(python="/opt/conda/bin/python")},
         "login-python",
         "warn",
         "finds /opt/conda/bin/python, a job",
     ),
-    ({"login": Login()}, "login-python", "warn", "a login finds no Python, a job /usr/bin/python3"),
-    ({"login": Login(error="csh is not known")}, "login-python", "unknown", "could not look: csh is not known"),
+    ({"login": LoginPython()}, "login-python", "warn", "a login finds no Python, a job /usr/bin/python3"),
+    ({"login": LoginPython(error="csh is not known")}, "login-python", "unknown", "could not look: csh is not known"),
     (
         {"writes": {"workdir": Write(ms=2500)}},
         "write-time",
@@ -176,7 +176,7 @@ def test_limits_that_leave_enough_pass() -> None:
 
 
 def test_what_the_inventory_says_of_python_is_meant_whatever_a_login_finds() -> None:
-    other = {"login": Login(python="/opt/conda/bin/python")}
+    other = {"login": LoginPython(python="/opt/conda/bin/python")}
     meanings: list[dict[str, Any]] = [{"python": "/usr/bin/python3"}, {"setup": ("module load python",)}]
     for meant in meanings:
         assert said(changed(entry=meant, health=other)) == []
