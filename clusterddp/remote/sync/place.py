@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import stat
-from typing import TYPE_CHECKING, Dict, List
+from typing import TYPE_CHECKING, Dict, List, Optional
 
 from ..shared.manifest import FILE, LINK, Disk, Entry, as_text, on_disk, parents
 from ..shared.sync_stream import Incoming
@@ -111,6 +111,16 @@ class WorkdirUpdate:
             (now.kind, now.content) == (put.kind, put.content) for put in self._put.get(path, [])
         )
 
+    def _is_our_link(self, path: str) -> bool:
+        """Whether a link that a sibling's sync made stands at ``path``."""
+        info = self._disk.info(path)
+        return path in self._record.links and info is not None and stat.S_ISLNK(info.st_mode)
+
+    def _look_again(self, path: str) -> Optional[Entry]:
+        """What stands at ``path`` at this moment: the contents took their time to come, and people edit files."""
+        self._now[path] = Disk(self._record.root).entry(path)
+        return self._now[path]
+
     def _staging(self, *name: str) -> bytes:
         return os.path.join(self._record.root, STAGING + self.token.encode(), *map(str.encode, name))
 
@@ -131,7 +141,7 @@ class WorkdirUpdate:
 
     def _remove(self, path: str) -> None:
         """Delete one file an earlier sync put; a version changed on the host stays, and is no longer ours."""
-        now = self._now[path]
+        now = self._look_again(path)
         if now and self._is_ours(path):
             os.unlink(self._disk.full(path))
             self._remove_bytecode(path)
@@ -153,7 +163,7 @@ class WorkdirUpdate:
             full = self._disk.full(folder)
             info = self._disk.info(folder)
             if info and not stat.S_ISDIR(info.st_mode):
-                if folder in self._record.links:
+                if self._is_our_link(folder):
                     os.unlink(full)
                 else:
                     self._keep_aside(folder)
@@ -163,15 +173,16 @@ class WorkdirUpdate:
 
     def _put_in_place(self, entry: Entry) -> None:
         full = self._disk.full(entry.path)
-        info = self._disk.info(entry.path)
-        if info and stat.S_ISDIR(info.st_mode):
-            self._clear_folder(entry.path)
-        elif info and not self._is_ours(entry.path) and entry.path not in self._record.links:
-            self._keep_aside(entry.path)
         staged = self._staged.get(entry.path)
         if staged is None:
             staged = self._staging("link")
             os.symlink(on_disk(entry.content), staged)
+        self._look_again(entry.path)
+        info = self._disk.info(entry.path)
+        if info and stat.S_ISDIR(info.st_mode):
+            self._clear_folder(entry.path)
+        elif info and not self._is_ours(entry.path) and not self._is_our_link(entry.path):
+            self._keep_aside(entry.path)
         os.rename(staged, full)
         self._remove_bytecode(entry.path)
 

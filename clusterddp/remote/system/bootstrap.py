@@ -39,7 +39,8 @@ def state_folder(configured: Optional[str]) -> str:
     """Where spools and the helper live on this host, made and checked.
 
     Args:
-        configured: ``clusterddp_state``, or None for the default: ``~/.clusterddp``, and on a network
+        configured: ``clusterddp_state`` (in a folder that others use too it is ``clusterddp-<uid>`` there), or None
+            for the default: ``~/.clusterddp``, and on a network
             filesystem ``/var/tmp/clusterddp-<uid>``, so that a hung file server cannot block a log write.
 
     Raises:
@@ -47,13 +48,23 @@ def state_folder(configured: Optional[str]) -> str:
     """
     if configured:
         folder = os.path.expanduser(configured)
+        if _is_open(folder):
+            folder = os.path.join(folder, "clusterddp-%d" % os.getuid())
     else:
         home = home_folder()
         folder = os.path.join(home, ".clusterddp")
         if filesystem_type(home) in NETWORK_FILESYSTEMS:
             folder = "/var/tmp/clusterddp-%d" % os.getuid()  # noqa: S108 - owner and mode are checked below
-    private_folder(folder)
-    return os.path.realpath(folder)
+    return private_folder(folder)
+
+
+def _is_open(folder: str) -> bool:
+    """Whether others use an existing folder too: nothing in it is changed then, but a folder of our own added."""
+    try:
+        info = os.stat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(info.st_mode) and bool(info.st_uid != os.getuid() or info.st_mode & 0o077)
 
 
 def filesystem_type(path: str) -> str:
@@ -70,23 +81,45 @@ def filesystem_type(path: str) -> str:
     return found
 
 
-def private_folder(path: str) -> None:
-    """Make ``path`` (and its parents) as 0700, ours.
+def private_folder(path: str) -> str:
+    """Make ``path`` (and its parents) as 0700, ours; returns it without links, for all that follows.
 
     Raises:
-        Refused: it is a link, no folder, another user's, or open to others and not to be closed.
+        Refused: it leads through another user's link, is no folder, another user's, or open and not to be closed.
     """
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        info = os.stat(path) if os.path.islink(path) else os.lstat(path)
+        real = _own_way(path)
+        if not (os.path.islink(path) and not os.path.isdir(path)):
+            os.makedirs(real, mode=0o700, exist_ok=True)
+        info = os.lstat(real)
         if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
             raise Refused("%s is not a folder of this user" % path, "set clusterddp_state to a folder of your own")
         if info.st_mode & 0o077:
-            os.chmod(path, 0o700)
+            os.chmod(real, 0o700)
     except OSError as error:
         raise Refused(
             "cannot make %s: %s" % (path, error.strerror), "set clusterddp_state to a folder that can be written"
         ) from error
+    return real
+
+
+def _own_way(path: str) -> str:
+    """The path without links; each on the way is this user's or root's: who made one may change where it leads.
+
+    Raises:
+        Refused: names another user's link.
+    """
+    way = os.path.abspath(path)
+    for _ in range(40):  # as many as the kernel follows
+        parts = way.split("/")
+        found = ["/".join(parts[:count]) for count in range(2, len(parts) + 1)]
+        link = next((part for part in found if os.path.islink(part)), "")
+        if not link:
+            return way
+        if os.lstat(link).st_uid not in (0, os.getuid()):
+            raise Refused("%s is another user's link" % link, "set clusterddp_state to a folder of your own")
+        way = os.path.normpath(os.path.join(os.path.dirname(link), os.readlink(link)) + way[len(link) :])
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 def write_private(path: str, data: bytes, mode: int = 0o600) -> None:

@@ -15,6 +15,7 @@ from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.sync_stream import ZLIB, Incoming
 from clusterddp.remote.sync import apply as remote_workdir
 from clusterddp.remote.sync import record
+from clusterddp.remote.sync.place import WorkdirUpdate
 from clusterddp.remote.system.bootstrap import Refused, write_private
 from tests.unit.sync_help import FakeHost, content, push, tree_of, write
 
@@ -68,6 +69,31 @@ def test_a_cut_leaves_each_file_old_or_new_and_the_next_sync_mends_it(
     result = push(root, host)
     assert content(host.workdir) == new
     assert result.notices == ()
+
+
+def test_what_is_edited_while_a_sync_runs_is_never_lost(
+    root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(root, host)
+    write(root, **{"train.py": "print(2)", "fresh.py": "new"})
+    (root / "conf/a.yaml").unlink()
+    (root / "pkg/model.py").unlink()
+
+    def edited_then_placed(update: WorkdirUpdate) -> None:
+        write(host.workdir, **{"train.py": "print('mine')", "conf/a.yaml": "lr: mine", "fresh.py": "mine"})
+        place(update)
+
+    place = WorkdirUpdate.place
+    monkeypatch.setattr(WorkdirUpdate, "place", edited_then_placed)
+    push(root, host)
+    assert content(host.workdir) == {
+        "train.py": "print(2)",
+        "train.py.clusterddp-kept-1": "print('mine')",
+        "fresh.py": "new",
+        "fresh.py.clusterddp-kept-1": "mine",
+        "conf/a.yaml": "lr: mine",
+        "pkg/__init__.py": "",
+    }
 
 
 def test_a_live_run_keeps_its_code_while_another_syncs(root: Path, host: FakeHost) -> None:

@@ -48,7 +48,12 @@ class TestStateFolder:
     def test_a_home_on_a_network_filesystem_is_avoided(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         made: list[str] = []
         monkeypatch.setattr(bootstrap, "filesystem_type", lambda _path: "nfs4")
-        monkeypatch.setattr(bootstrap, "private_folder", made.append)
+
+        def make(path: str) -> str:
+            made.append(path)
+            return path
+
+        monkeypatch.setattr(bootstrap, "private_folder", make)
         monkeypatch.setenv("HOME", str(tmp_path))
         assert state_folder(None) == f"/var/tmp/clusterddp-{os.getuid()}" == made[0]
 
@@ -72,6 +77,36 @@ class TestStateFolder:
         monkeypatch.setattr(os, "getuid", lambda: 4242)
         with pytest.raises(Refused, match="is not a folder of this user"):
             private_folder(str(tmp_path))
+
+    def test_a_folder_that_others_use_is_left_as_it_is_and_gets_one_of_ours(self, tmp_path: Path) -> None:
+        group = tmp_path / "group"
+        group.mkdir()
+        group.chmod(0o2775)
+        own = group / f"clusterddp-{os.getuid()}"
+        assert state_folder(str(group)) == str(own) == state_folder(str(group))
+        assert (stat.S_IMODE(group.stat().st_mode), mode(own) & 0o777) == (0o2775, 0o700)
+
+    @pytest.mark.skipif(os.getuid() != 0, reason="makes links of another user")
+    def test_a_link_of_another_user_is_not_followed(self, tmp_path: Path) -> None:
+        (tmp_path / "mine").mkdir(mode=0o700)
+        (tmp_path / "shared").mkdir()
+        (tmp_path / "shared").chmod(0o1777)
+        for link in ("shared/state", "shared/deep"):
+            (tmp_path / link).symlink_to(tmp_path / "mine")
+            os.chown(tmp_path / link, 4242, 4242, follow_symlinks=False)
+        for path in ("shared/state", "shared/deep/state"):
+            with pytest.raises(Refused, match="is another user's link"):
+                private_folder(str(tmp_path / path))
+        assert not names(tmp_path / "mine")
+
+    def test_a_link_of_ones_own_is_resolved_once(self, tmp_path: Path) -> None:
+        (tmp_path / "disk").mkdir(mode=0o700)
+        (tmp_path / "state").symlink_to("disk/state")
+        (tmp_path / "disk/state").mkdir(mode=0o700)
+        assert state_folder(str(tmp_path / "state")) == str(tmp_path / "disk/state")
+        (tmp_path / "circle").symlink_to("circle")
+        with pytest.raises(Refused, match="circle"):
+            private_folder(str(tmp_path / "circle"))
 
     def test_the_filesystem_of_a_path(self) -> None:
         assert bootstrap.filesystem_type("/proc/self/status") == "proc"
