@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -89,6 +90,15 @@ class TestStart:
         assert (record["state"], record["ours"]) == ("stopped", True)
         assert record["reason"] == "the operator was lost before every node had started"
         assert not left.events("agent_started")
+
+    def test_it_may_have_a_connection_to_every_node_of_a_large_run_and_its_agent_has_the_users_limit(
+        self, host: Host, folder: Path
+    ) -> None:
+        tells = "import resource, time; print('agent', resource.getrlimit(resource.RLIMIT_NOFILE)[0]); time.sleep(600)"
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with running(host, folder, tells) as node:
+            assert node.word("agent") == str(soft)
+            assert resource.prlimit(node.supervisor, resource.RLIMIT_NOFILE) == (hard, hard)
 
     def test_it_outlives_the_connection(self, folder: Path) -> None:
         with opened(folder / "state") as short:

@@ -5,6 +5,7 @@ already, so clients that come early wait in the backlog, and nobody can take the
 bind. Being no agent's child, it outlives each of them: nodes may end minutes apart.
 """
 
+import resource
 import signal
 import socket
 import sys
@@ -19,6 +20,8 @@ def main(argv: List[str]) -> int:
     With ``argv[1]`` = ``quick`` only torch's C++ part is imported: a quarter of the time, while agents of the
     same host import all of torch. A torch that cannot be taken apart so ends us; the supervisor then starts us plainly.
     """
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # every agent of the run connects, more than once
     handle = int(argv[0])
     listener = socket.socket(fileno=handle)
     address, port = listener.getsockname()[:2]

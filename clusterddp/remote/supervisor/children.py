@@ -4,6 +4,7 @@ Not here: when they are ended (supervisor/node.py), what a worker is (worker/shi
 """
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -27,9 +28,12 @@ class Children:
         environment: The agent's.
         listener: The store's listening socket, on the rendezvous host; we keep it open too.
         umask: The user's, for what we start; our own files need none of it.
+        files: How many files the user's processes may have open (soft, hard); we may have more.
     """
 
-    def __init__(self, spool: Spool, environment: Dict[str, str], listener: Optional[int], umask: int) -> None:
+    def __init__(
+        self, spool: Spool, environment: Dict[str, str], listener: Optional[int], umask: int, files: Tuple[int, int]
+    ) -> None:
         self.spool = spool
         self.plan = spool.plan()
         self.environment = environment
@@ -41,7 +45,7 @@ class Children:
         self.agent_exit: Optional[int] = None
         self.store: Optional[int] = None
         self.store_again = False  # it was started a second time, the plain way
-        self.umask = umask
+        self.umask, self.files = umask, files
         self.processes = NodeProcesses.of(spool, os.getpid())
         self.roster = RosterWriter(spool)
         self.killed: Set[Tuple[int, int]] = set()  # pid and start time of each that needed SIGKILL
@@ -104,6 +108,7 @@ class Children:
         prctl.set_pdeathsig(signal.SIGKILL)
         os.setpgid(0, 0)
         os.umask(self.umask)
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.files)
         for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGHUP, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
 

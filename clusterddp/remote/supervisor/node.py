@@ -12,6 +12,7 @@ Not here: the loop (supervisor/loop.py), the processes (supervisor/children.py),
 
 import enum
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -77,6 +78,9 @@ class Supervisor:
         self.relaunching = Relaunching(self.control, self.membership, self.conditions)
         self.stop: Optional[Order] = None  # ordered by run control, to be written down
         self.umask = os.umask(0o077)  # once: in a later attempt it would be our own
+        self.files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # A lead has a connection to every node of the run.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self.files[1], self.files[1]))
         self._begin(Next(spool, environment, store))
 
     def _begin(self, following: Next) -> None:
@@ -85,7 +89,7 @@ class Supervisor:
         self.spool = self.loop.spool = spool
         self.plan: NodePlan = spool.plan()
         self.membership.begin(spool, self.plan.attempt, leased=bool(self.plan.lease))
-        self.children = Children(spool, environment, store, self.umask)
+        self.children = Children(spool, environment, store, self.umask, self.files)
         self.conditions.begin(spool, self.plan, self.children)
         self.shutdown = Shutdown()
         self.clearing: Optional[Clearing] = None
