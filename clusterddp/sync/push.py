@@ -89,7 +89,7 @@ def sync(hosts: Sequence[Host], tree: Tree, *, workdir: str, subfolder: str = ""
 
     Args:
         hosts: The hosts.
-        tree: What ``tree.scan`` gave.
+        tree: What ``files.scan`` gave.
         workdir: For hosts without ``clusterddp_workdir``: ``project.workdir``.
         subfolder: A folder of the workdir that is to be there, for a worker's cwd.
 

@@ -184,7 +184,7 @@ def on_the_roll(node: Started, *pids: int) -> None:
         value = read_json(node.spool.path(roster.NAME)) or {"members": []}
         return set(pids) <= {pid for pid, _, _ in value["members"]}
 
-    wait_for(listed, f"{pids} on the roll")
+    wait_for(listed, f"{pids} on the roster")
 
 
 def kill_supervisor(node: Started) -> None:

@@ -122,7 +122,7 @@ def on_the_roll(host: LabHost, run: str, pid: int) -> None:
         found = host.run(["sh", "-c", f"cat ~/.clusterddp/runs/{run}/*/*/roll.json"], check=False).stdout
         return bool(found) and pid in [member[0] for member in json.loads(found)["members"]]
 
-    wait_until(f"{pid} is on the roll", listed)
+    wait_until(f"{pid} is on the roster", listed)
 
 
 def test_where_other_users_are_hidden_only_a_supervisor_can_prove(make_lab: MakeLab, tmp_path: Path) -> None:

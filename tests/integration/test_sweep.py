@@ -237,7 +237,7 @@ class TestStrangers:
     def test_a_session_that_nobody_can_vouch_for_is_neither_ended_nor_proved_empty(
         self, host: Host, folder: Path
     ) -> None:
-        """Its number is on the roll, its first process is gone, and so is everybody who was seen in it."""
+        """Its number is on the roster, its first process is gone, and so is everybody who was seen in it."""
         leaderless = ("sh", "-c", "setsid sh -c 'sleep 600 >/dev/null & echo $!'")
         with running(host, folder, EVERY_WAY) as node:
             on_the_roll(node, *node.pids(*WAYS))
@@ -267,7 +267,7 @@ def session(leader: int) -> dict[int, procfs.ProcStat]:
 
 
 def rewrite(node: Started, value: object) -> None:
-    """The roll with something in it that a reused number would leave there."""
+    """The roster with something in it that a reused number would leave there."""
     Path(node.spool.path(roster.NAME)).write_text(json.dumps(value))
 
 
