@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test test-alone test-together test-fast durations again chaos lint style types format bench lab lab-down system-packages
+.PHONY: demo test test-alone test-together test-fast durations again fuzz chaos lint style types format bench lab lab-down system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -52,6 +52,10 @@ again: $(VENV)/.stamp  ## those that failed the last time
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures=none --maxfail=3
 
 ROUNDS ?= 5
+COUNT ?= 1000000
+fuzz: $(VENV)/.stamp  ## COUNT changed inputs for every decoder of what comes from elsewhere
+	CLUSTERDDP_FUZZ=$(COUNT) $(BIN)/python -m pytest tests/unit/test_fuzz.py
+
 chaos: $(VENV)/.stamp system-packages  ## every fault ROUNDS times, and a table of what was seen
 	CLUSTERDDP_CHAOS=$(ROUNDS) $(BIN)/python -m pytest tests/chaos
 

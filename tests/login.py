@@ -30,7 +30,15 @@ UMASK = 0o022
 LANG = "C.UTF-8"
 KEPT = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "CI"}
 # Of pytest and of what measures coverage; and what tests are asked by (CONTRIBUTING.md).
-KEPT_PREFIXES = ("PYTEST_", "COV_", "COVERAGE_", "CLUSTERDDP_CHAOS", "CLUSTERDDP_LAB_", "CLUSTERDDP_TORCH_SOURCES")
+KEPT_PREFIXES = (
+    "PYTEST_",
+    "COV_",
+    "COVERAGE_",
+    "CLUSTERDDP_CHAOS",
+    "CLUSTERDDP_FUZZ",
+    "CLUSTERDDP_LAB_",
+    "CLUSTERDDP_TORCH_SOURCES",
+)
 
 
 def begin() -> None:

@@ -187,7 +187,7 @@ def _lines(path: Path, folder: Path, depth: int = 0) -> Iterator[tuple[str, str]
     """Keyword and rest of every line of a configuration file and of those it includes."""
     try:
         text = path.read_text(errors="replace")
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a name that holds a zero byte
         return
     for line in text.splitlines():
         keyword, _, rest = line.strip().replace("=", " ", 1).partition(" ")
@@ -195,8 +195,9 @@ def _lines(path: Path, folder: Path, depth: int = 0) -> Iterator[tuple[str, str]
             continue
         yield keyword.lower(), rest.strip()
         if keyword.lower() == "include" and depth < _INCLUDE_DEPTH:
-            for pattern in rest.split():
-                for name in glob.glob(str(folder / Path(pattern.strip('"')).expanduser())):  # noqa: PTH207 - may be absolute
+            for pattern in rest.replace("\0", "").split():
+                place = folder / os.path.expanduser(pattern.strip('"'))  # noqa: PTH111 - Path's raises for a stranger
+                for name in glob.glob(str(place)):  # noqa: PTH207 - may be absolute
                     yield from _lines(Path(name), folder, depth + 1)
 
 

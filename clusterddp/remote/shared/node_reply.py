@@ -38,16 +38,16 @@ def _identity(fields: Fields, host: str, run: str) -> Dict[str, Any]:
     fields.number("node_rank", MOST)
     fields.check("spool", lambda path: path.startswith("/") and path.isprintable(), "an absolute path")
     fields.text("state")
-    if fields.given("standby"):
-        fields.flag("standby")
+    for name in ("standby", "rebooted"):
+        if fields.given(name):
+            fields.flag(name)
     fields.integer("clock_offset_ns")
-    fields.maybe_number("clock_error_ns")
-    fields.maybe_number("last_output")
+    for name in ("clock_error_ns", "last_output", "joined"):
+        fields.maybe_number(name)
     fields.numbers("pids")
     _check_record(fields.part("record"))
-    if fields.given("exit"):
-        read_exit(fields.raw("exit"))
     told: Dict[str, Any] = {
+        "exit": written(read_exit(fields.raw("exit"))) if fields.given("exit") else None,
         "events": [event for event in map(maybe_event, fields.array("events")) if event is not None],
         "peers": _peers(fields),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from copy import deepcopy
 from typing import Any
@@ -30,7 +31,7 @@ def judged(answer: Any) -> None:
 def test_what_a_host_rightly_tells_is_taken_as_it_is() -> None:
     told = node()
     (read,) = read_nodes([told], "gpu00", "abc")
-    assert read == {**told, "errors": read["errors"]}
+    assert read == {**told, "errors": read["errors"], "exit": {**read["exit"], **told["exit"]}}
     assert read["errors"]["0.0.json"]["exc_message"] == "no"
     judged([told])
 
@@ -108,3 +109,11 @@ def test_whatever_a_host_tells_can_be_judged_or_is_its_error(changes: list[tuple
     except ValueError:
         return
     judged([told])
+
+
+@pytest.mark.parametrize("name", sorted(node()))
+def test_a_node_without_one_of_its_fields_is_refused_or_can_be_judged(name: str) -> None:
+    told = node()
+    del told[name]
+    with contextlib.suppress(ValueError):
+        judged([told])

@@ -1,0 +1,143 @@
+"""Bytes from elsewhere, changed at random: a decoder gives what it must or raises its own error, nothing else.
+
+Each input follows from its number, so what fails is found again by its number. ``make fuzz COUNT=1000000`` takes more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.errors import HelperError, HostKeyError
+from clusterddp.hosts.ssh.config import _lines
+from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, _parse
+from clusterddp.logs import checked
+from clusterddp.remote.probes import nvidia_smi_xml
+from clusterddp.remote.shared.frames import Decoder, Frame, ProtocolError, encode, parse, parse_json
+from clusterddp.remote.shared.node_reply import read_nodes
+from clusterddp.remote.system import nvidia_smi
+from clusterddp.runs.view import run_views
+from tests.unit.logs.test_incoming import END, HELLO, LINES
+from tests.unit.remote.shared.test_node_reply import node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+COUNT = int(os.environ.get("CLUSTERDDP_FUZZ", "300"))
+RECORDED = sorted((Path(__file__).parents[1] / "data" / "nvidia-smi").iterdir())
+GREEDY = (
+    b"[" * 99,
+    b'{"a":',
+    b"9" * 40,
+    b"NaN",
+    b"1e999",
+    b"-1",
+    b"\xff\xfe",
+    b"\0",
+    b"\x1b[2J",
+    b"/../",
+    b"\\udc80",
+    b'"',
+)
+KNOWN = (
+    b"[gpu01]:33022,gpu* ssh-ed25519 AAAA x\n@revoked * ssh-rsa AAAB\n|1|c2FsdA==|aGFzaA== ssh-rsa AAAC\n!a,b ecdsa A\n"
+)
+CONFIG = b'Host gpu* !x\n  HostName 10.0.0.1\nMatch exec true\n ProxyJump=a,b\nInclude nothing/* "x y"\nPort 22\n'
+
+
+def frames(data: bytes) -> None:
+    for frame in Decoder().feed(data):
+        parse(encode(frame.header)[4:])
+
+
+def log_frames(data: bytes) -> None:
+    head, _, body = data.partition(b"\n")
+
+    def told() -> Generator[Frame, None, None]:
+        yield Frame({**HELLO}, b"")
+        yield parse(head + b"\n" + body)
+
+    list(checked(told(), "gpu01", HELLO["run"], 1))  # type: ignore[arg-type]
+
+
+def replies(data: bytes) -> None:
+    for view in run_views(read_nodes(parse_json(data), "gpu00", "")):
+        json.dumps(view.to_json())
+
+
+def known_hosts(data: bytes) -> None:
+    known = _parse(Path("k"), data.decode(errors="replace"))
+    for key in known:
+        key.matches("[gpu01]:33022")
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        shown = PresentedKey(host="gpu01", names=("[gpu01]:33022", "gpu01"), type="ssh-ed25519", blob="AAAA")
+        KnownHosts().check(shown, [Path(file.name)])
+
+
+def ssh_config(data: bytes) -> None:
+    # An Include finds nothing: in a folder of real files a changed pattern could take them all, again and again.
+    with tempfile.TemporaryDirectory() as empty:
+        path = Path(empty) / "config"
+        path.write_bytes(data.replace(b"/", b"").replace(b"*", b"?"))
+        list(_lines(path, Path(empty) / "none"))
+
+
+def smi(data: bytes) -> None:
+    text = data.decode(errors="replace")
+    nvidia_smi.parse_gpus(text)
+    nvidia_smi.parse_apps(text)
+    nvidia_smi_xml.parse_links(text)
+    nvidia_smi_xml.parse_cards(text)
+
+
+LOG_LINES = [encode({**LINES})[4:] + b"ab\n", encode({"kind": "end"})[4:] + END]
+DECODERS: dict[str, tuple[list[bytes], Callable[[bytes], None], tuple[type[Exception], ...]]] = {
+    "frames": ([encode({"id": 1, "kind": "data", "n": 5}, b"body") * 2], frames, (ProtocolError,)),
+    "log frames": (LOG_LINES, log_frames, (ProtocolError, HelperError)),
+    "replies": ([json.dumps([node()]).encode()], replies, (ValueError,)),
+    "known_hosts": ([KNOWN], known_hosts, (HostKeyError,)),
+    "ssh_config": ([CONFIG], ssh_config, ()),
+    "nvidia-smi": ([path.read_bytes() for path in RECORDED], smi, (ValueError,)),
+}
+
+
+def changed(data: bytes, choose: random.Random) -> bytes:
+    """The bytes with a few parts left out, repeated, exchanged or put in."""
+    found = bytearray(data)
+    for _ in range(choose.randint(1, 6)):
+        at = choose.randrange(len(found) + 1)
+        end = min(len(found), at + choose.randint(0, 20))
+        kind = choose.randrange(5)
+        if kind == 0:
+            del found[at:end]
+        elif kind == 1:
+            found[at:at] = found[at:end]
+        elif kind == 2:
+            found[at:end] = choose.randbytes(choose.randint(0, 8))
+        elif kind == 3:
+            found[at:at] = choose.choice(GREEDY)
+        elif at < len(found):
+            found[at] ^= 1 << choose.randrange(8)
+    return bytes(found)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_whatever_the_bytes_a_decoder_raises_its_own_error_alone(name: str) -> None:
+    seeds, decode, own = DECODERS[name]
+    for number in range(COUNT):
+        choose = random.Random(number)
+        data = changed(choose.choice(seeds), choose)
+        try:
+            decode(data)
+        except own:
+            continue
+        except BaseException as error:  # noqa: BLE001 - told with its input
+            pytest.fail(f"{name}, input {number}: {error!r} of {data[:300]!r}")
