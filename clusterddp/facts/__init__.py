@@ -35,11 +35,11 @@ from clusterddp.facts.network import (
     Candidate,
     DialFailure,
     candidates,
-    choose,
     dials,
     is_virtual,
     loopback,
     nearest,
+    not_connected,
 )
 from clusterddp.facts.speeds import SlowHost, Slowness, Speed, median, slow_pairs, slowness
 
@@ -86,7 +86,6 @@ __all__ = [
     "at_once",
     "candidates",
     "check_gpus",
-    "choose",
     "dials",
     "elected",
     "expected",
@@ -103,6 +102,7 @@ __all__ = [
     "nccl_cards",
     "nearest",
     "neighbours",
+    "not_connected",
     "odd_sums",
     "rows_of",
     "second_round",

@@ -128,17 +128,10 @@ def dials(
     return list(wanted)
 
 
-def choose(chosen: Sequence[Candidate], failures: Iterable[DialFailure]) -> Candidate:
-    """The fastest candidate on which every dial came through; the operator's own network where speeds are equal.
-
-    Raises:
-        PlanError: there is none; names the pairs that fail on the best one, and why.
-    """
-    candidate, broken = nearest(chosen, failures)
-    if not broken:
-        return candidate
-    raise PlanError(
-        _unreachable(candidate.label, broken),
+def not_connected(label: str, broken: Sequence[DialFailure]) -> PlanError:
+    """The error of hosts that do not reach each other on the best network: names the pairs that fail, and why."""
+    return PlanError(
+        _unreachable(label, broken),
         remedy=f"let TCP through between the hosts, on clusterddp_ports and on ephemeral ports; or {_SET}",
     )
 

@@ -13,7 +13,7 @@ from clusterddp.facts import assign_gpus, workers
 from clusterddp.launch.plan import LOOPBACK
 from clusterddp.launch.prepare import facts_of, node_of
 from clusterddp.launch.ssh import start_node
-from clusterddp.probe.network import probe_network
+from clusterddp.probe.evidence import prove_network
 from clusterddp.remote.shared.fields import DamagedError
 from clusterddp.remote.shared.plan import Peer, joined_plan, read_plan, with_peer
 from clusterddp.sync import push
@@ -43,7 +43,7 @@ def join(guide: Host, spool: str, hosts: Sequence[Host], project: Project) -> di
         raise PlanError(f"another host joins run {plan.run} at this moment", remedy="join again when it has")
     _check_room(plan, hosts)
     facts = facts_of([guide, *hosts], fresh=False, nproc=record.get("nproc"))
-    network = probe_network([guide, *hosts], facts)
+    network = prove_network([guide, *hosts], facts)
     _check_reach(plan, network)
     workdirs = _same_code(hosts, project, record)
     devices = assign_gpus([(host.entry, facts[host.name]) for host in hosts])

@@ -26,8 +26,8 @@ from clusterddp.hosts.fanout import values
 from clusterddp.launch import preflight
 from clusterddp.launch.options import check_synced, script_of
 from clusterddp.launch.plan import LaunchOptions, check_restarts, choose_backend, make_plan, predicted_ranks
-from clusterddp.probe import evidence
-from clusterddp.probe.network import probe, probe_network
+from clusterddp.probe.evidence import prove_network, survey_network
+from clusterddp.probe.network import probe
 from clusterddp.remote.shared.node_env import Node
 from clusterddp.sync import push
 from clusterddp.sync.files import scan
@@ -75,7 +75,7 @@ def report(hosts: Sequence[Host], *, fresh: bool) -> list[HostReport]:
         HostsError, PlanError: hosts cannot be asked, or cannot train; names each.
     """
     facts = facts_of(hosts, fresh=fresh)
-    network = probe_network(hosts, facts)
+    network = prove_network(hosts, facts)
     devices = assign_gpus([(host.entry, facts[host.name]) for host in hosts])
     counts = {host.name: workers(host.entry, facts[host.name], devices[host.name]) for host in hosts}
     nodes = [node_of(host, facts[host.name], network[host.name], counts[host.name], None, "", "", "") for host in hosts]
@@ -171,9 +171,7 @@ def prepare(
         hosts, facts, devices = _take_part(hosts, spares, told, options, checks, notify)
         tree = scanning.result()
         check_synced(wanted.script, options, project, tree)
-        networking = pool.submit(
-            evidence.survey_network, hosts, facts, growing=options.min_nodes is not None, measured=False
-        )
+        networking = pool.submit(survey_network, hosts, facts, growing=options.min_nodes is not None, measured=False)
         progress("looking at the code there" if options.no_sync else "syncing")
         workdirs, code = _code(hosts, project, tree, options, notify, dry=dry)
         network = networking.result()

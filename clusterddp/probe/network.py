@@ -10,14 +10,14 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.facts import Dialled, Facts, candidates, choose, dials, facts_request, loopback
+from clusterddp.facts import Dialled, Facts, dials, facts_request
 from clusterddp.facts.fields import facts_of
-from clusterddp.hosts.fanout import each, values
+from clusterddp.hosts.fanout import each
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from clusterddp.facts import Candidate, Interface
+    from clusterddp.facts import Candidate
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.remote.shared.frames import Frame
@@ -39,29 +39,6 @@ def probe(hosts: Sequence[Host], *, fresh: bool = False, packages: bool = False)
         packages: Let each list the packages of its interpreter too.
     """
     return each(hosts, lambda host: _facts(host, fresh=fresh, packages=packages))
-
-
-def probe_network(hosts: Sequence[Host], facts: Mapping[str, Facts]) -> dict[str, tuple[str, str]]:
-    """The data plane: interface and address of each host, proved by dials between all pairs, both ways.
-
-    Args:
-        hosts: The nodes of a run, open.
-        facts: Theirs, by host name.
-
-    Raises:
-        PlanError: no network serves all; names the pairs that fail and why.
-        HostsError: hosts failed while listening or dialling.
-    """
-    nodes = [(host.entry, facts[host.name]) for host in hosts]
-    local = loopback(nodes)
-    if local is not None:
-        return _shape(local)
-    chosen = candidates(nodes)
-    if len(hosts) == 1:
-        return _shape(choose(chosen, ()).where)
-    dialled, deaf = try_all(hosts, chosen)
-    values(deaf)
-    return _shape(choose(chosen, [failure for one in dialled if (failure := one.failure)]).where)
 
 
 def try_all(
@@ -175,7 +152,3 @@ def _dial(
         Dialled.from_json(host.name, target, address, port, answer, ranged=port == ports[target][0])
         for (target, address, port, _), answer in zip(targets, answers, strict=True)
     ]
-
-
-def _shape(where: Mapping[str, Interface]) -> dict[str, tuple[str, str]]:
-    return {name: (one.name, one.address) for name, one in where.items()}

@@ -14,7 +14,8 @@ from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import each, values
 from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry, load
-from clusterddp.probe.network import clock_offset, probe, probe_network
+from clusterddp.probe.evidence import prove_network
+from clusterddp.probe.network import clock_offset, probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,7 +76,7 @@ def test_what_the_setup_sets_reaches_torch(tmp_path: Path) -> None:
 def test_nodes_on_this_machine_meet_on_the_loopback(tmp_path: Path) -> None:
     entries = [local(tmp_path, name, python="/bin/false") for name in ("one", "two")]
     with opened(entries) as hosts:
-        found = probe_network(hosts, facts_of(hosts))
+        found = prove_network(hosts, facts_of(hosts))
     assert found == {"one": ("lo", "127.0.0.1"), "two": ("lo", "127.0.0.1")}
 
 
@@ -88,7 +89,7 @@ def test_lab_hosts_are_told_apart_and_meet_on_their_network(lab: Lab) -> None:
     with opened(lab_entries(lab)) as hosts:
         facts = facts_of(hosts)
         began = time.monotonic()
-        found = probe_network(hosts, facts)
+        found = prove_network(hosts, facts)
         assert time.monotonic() - began < 3, "nothing times out on a healthy network"
     assert found == {host.name: ("eth0", host.address) for host in lab.hosts}
     assert len({one.boot for one in facts.values()}) == len(lab.hosts)
@@ -107,7 +108,7 @@ def test_a_dropped_port_range_names_the_pair_and_the_firewall(make_lab: MakeLab)
     lab = make_lab(3)
     lab.hosts[1].drop("29400:29499", peer=lab.hosts[0].address)
     with opened(lab_entries(lab)) as hosts, pytest.raises(PlanError) as caught:
-        probe_network(hosts, facts_of(hosts))
+        prove_network(hosts, facts_of(hosts))
     message = str(caught.value)
     assert (
         f"gpu00 → gpu01 at {lab.hosts[1].address} port 29400 (clusterddp_ports): no answer, a firewall drops it"
@@ -123,16 +124,16 @@ def test_rejected_ephemeral_ports_are_named_as_such(make_lab: MakeLab) -> None:
         opened(lab_entries(lab)) as hosts,
         pytest.raises(PlanError, match=r"ports outside clusterddp_ports.*: no route"),
     ):
-        probe_network(hosts, facts_of(hosts))
+        prove_network(hosts, facts_of(hosts))
 
 
 def test_the_second_network_serves_where_the_first_is_closed(make_lab: MakeLab) -> None:
     lab = make_lab(2, two_networks=True)
     with opened(lab_entries(lab)) as hosts:
         facts = facts_of(hosts)
-        assert {name for name, _ in probe_network(hosts, facts).values()} == {"eth0"}
+        assert {name for name, _ in prove_network(hosts, facts).values()} == {"eth0"}
         lab.hosts[0].drop("29400:29499", peer=lab.hosts[1].address)
-        found = probe_network(hosts, facts)
+        found = prove_network(hosts, facts)
     assert {name for name, _ in found.values()} == {"eth1"}
     assert {address.split(".")[1] for _, address in found.values()} == {"78"}
 
@@ -141,5 +142,5 @@ def test_the_inventorys_interface_is_used(make_lab: MakeLab) -> None:
     lab = make_lab(2, two_networks=True)
     entries = lab_entries(lab, gpu00={"clusterddp_interface": "eth1"})
     with opened(entries) as hosts:
-        found = probe_network(hosts, facts_of(hosts))
+        found = prove_network(hosts, facts_of(hosts))
     assert {name for name, _ in found.values()} == {"eth1"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.errors import PlanError
-from clusterddp.facts import Candidate, DialFailure, candidates, choose, dials, loopback
+from clusterddp.facts import Candidate, DialFailure, candidates, dials, loopback, nearest, not_connected
 from tests.unit.facts_made import Node, interface, node
 
 if TYPE_CHECKING:
@@ -30,8 +30,10 @@ def pair(*networks: tuple[str, str, int | None], **more: Any) -> list[Node]:
 
 
 def chosen(nodes: list[Node], *failures: DialFailure) -> dict[str, tuple[str, str]]:
-    where = choose(candidates(nodes), failures).where
-    return {name: (one.name, one.address) for name, one in where.items()}
+    best, broken = nearest(candidates(nodes), failures)
+    if broken:
+        raise not_connected(best.label, broken)
+    return {name: (one.name, one.address) for name, one in best.where.items()}
 
 
 def failure(source: str, target: str, address: str, word: str = "timeout", *, ranged: bool = True) -> DialFailure:
