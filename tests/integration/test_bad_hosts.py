@@ -53,7 +53,7 @@ UNREACHABLE: list[tuple[dict[str, object], tuple[str, ...], int]] = [
     ({"ansible_python_interpreter": "/nope/python"}, ("gpu01: no /nope/python on the host", "3.8 or newer"), 1),
     ({"clusterddp_state": "/etc/hostname/x"}, ("gpu01: cannot make /etc/hostname/x", "clusterddp_state"), 1),
     ({"clusterddp_state": "/usr/state"}, ("gpu01: cannot make /usr/state: Permission denied", "clusterddp_state"), 1),
-    ({"clusterddp_state": "/usr"}, ("gpu01: /usr is not a folder of this user", "a folder of your own"), 1),
+    ({"clusterddp_state": "/usr"}, ("gpu01: cannot make /usr/clusterddp-", "to a folder that can be written"), 1),
 ]
 
 

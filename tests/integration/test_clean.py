@@ -106,7 +106,7 @@ class TestOldSpools:
             # An earlier attempt of a live run has ended; it is the run's all the same.
             earlier = Path(node.spool.folder).parents[1] / "0" / "0-here"
             earlier.mkdir(parents=True)
-            (earlier / "exit.json").write_text(json.dumps({"state": "failed", "ended": 1}))
+            (earlier / "exit.json").write_text(json.dumps({"state": "failed", "exit_code": 1, "ended": 1}))
             assert retention.prune(str(tmp_path / "state"), ["here"]).spools == 0
             assert earlier.exists()
             assert node.stop()["proved_empty"]

@@ -14,7 +14,7 @@ from typing import Container, NamedTuple, Set
 from ..processes.ownership import NodeProcesses
 from ..spool.layout import Spool, all_spools
 from ..system import procfs
-from ..system.bootstrap import private_folder
+from ..system.bootstrap import Refused, private_folder
 
 KEPT_DAYS = 30
 KEPT_BYTES = 20 * 10**9  # a host
@@ -40,7 +40,7 @@ def prune_at_start(state: str, hosts: Container[str]) -> None:
         os.chmod(stamp, 0o600)  # earlier versions left it open to others
         os.utime(stamp)
         prune(state, hosts, time.monotonic() + PATIENCE)
-    except (OSError, ValueError):  # a full disk, a torn record: the next start, or `down`, tries again
+    except (OSError, ValueError, Refused):  # a full disk, another's folder: the next start, or `down`, tries again
         pass
 
 

@@ -127,8 +127,11 @@ class Spool:
         return (self.committed() or Ready()).store
 
     def exit_record(self) -> Optional[ExitRecord]:
-        """How it ended, or None."""
-        return self._record("exit.json", read_exit)
+        """How it ended; None where it has not, or the record is damaged: its processes and its folder tell then."""
+        try:
+            return self._record("exit.json", read_exit)
+        except Refused:
+            return None
 
     def events(self) -> List[Event]:
         """All events so far."""
