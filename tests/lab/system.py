@@ -81,7 +81,8 @@ def kill_and_wait(processes: Sequence[ProcessId], timeout: float = 20) -> None:
             handle = _handle(process)
             if handle is not None:
                 stack.callback(os.close, handle)
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
                 waiting.append((process, handle))
         deadline = time.monotonic() + timeout
         for process, handle in waiting:
