@@ -6,16 +6,21 @@ A figure for the work of both ends together; the merge of real hosts is another 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from clusterddp.logs import JsonRenderer, Renderer, TerminalRenderer, TextRenderer
-from clusterddp.remote.logs.tail import tail
-from clusterddp.remote.logs.time_index import IndexWriter
-from clusterddp.remote.shared.frames import Decoder, encode
-from clusterddp.remote.spool.events import append_event
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from clusterddp.logs import JsonRenderer, Renderer, TerminalRenderer, TextRenderer  # noqa: E402
+from clusterddp.remote.logs.tail import tail  # noqa: E402
+from clusterddp.remote.logs.time_index import IndexWriter  # noqa: E402
+from clusterddp.remote.shared.frames import Decoder, encode  # noqa: E402
+from clusterddp.remote.spool.events import append_event  # noqa: E402
+from tests.unit.plan_made import plan_text  # noqa: E402 - tests live in the project, not in site-packages
 
 LINES = 500_000  # of 80 bytes, over four workers
 
@@ -33,7 +38,7 @@ class Pipe:
         if self._renderer is None:
             self.bytes += len(body)
             return
-        for frame in self._decoder.feed(encode(header, body)):
+        for frame in self._decoder.feed(encode({"id": 1, "kind": "data", **header}, body)):
             self.bytes += len(self._renderer.feed("gpu01", frame))
 
 
@@ -41,7 +46,7 @@ def make(base: Path) -> Path:
     """A spool of four workers that have printed."""
     spool = base / "runs" / "bench" / "0" / "0-gpu01"
     (spool / "logs").mkdir(parents=True)
-    (spool / "plan.json").write_text("{}")
+    (spool / "plan.json").write_text(plan_text())
     index = IndexWriter(str(spool / "logs"))
     for rank in range(4):
         append_event(str(spool / "events.jsonl"), "worker_started", start=0, local_rank=rank, rank=rank)
@@ -51,7 +56,9 @@ def make(base: Path) -> Path:
                 file.write(b"".join(b"%-79d\n" % number for number in range(LINES // 40)))
         index.poll(time.time_ns() + step * 10**8)
     index.finish(time.time_ns() + 10**9)
-    (spool / "exit.json").write_text(json.dumps({"state": "succeeded"}))
+    (spool / "exit.json").write_text(
+        json.dumps({"state": "succeeded", "exit_code": 0, "reason": "", "ended": time.time_ns()})
+    )
     return spool
 
 

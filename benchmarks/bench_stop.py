@@ -25,9 +25,10 @@ sys.path.insert(0, str(ROOT))
 from clusterddp import Cluster, Run  # noqa: E402 - the project's, wherever this is started
 from clusterddp.hosts.fanout import each, values  # noqa: E402
 from clusterddp.launch import ssh  # noqa: E402
-from clusterddp.launch.plan import LaunchOptions, Node, make_plan  # noqa: E402
+from clusterddp.launch.plan import LaunchOptions, make_plan  # noqa: E402
 from clusterddp.launch.prepare import new_run_id  # noqa: E402
 from clusterddp.project import find  # noqa: E402
+from clusterddp.remote.shared.node_env import Node  # noqa: E402
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
 
 if TYPE_CHECKING:
