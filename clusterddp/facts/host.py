@@ -89,7 +89,8 @@ class Facts:
     host: str
     hostname: str
     kernel: str
-    cores: int
+    cores: int  # hardware threads
+    usable_cores: int  # by affinity and the quota of control groups
     memory_bytes: int | None
     shm_bytes_free: int | None
     boot: str
@@ -109,6 +110,7 @@ class Facts:
     pci_nvidia: Annotated[int, _pci("nvidia")]
     pci_amd: Annotated[int, _pci("amd")]
     visible_devices: str | None  # CUDA_VISIBLE_DEVICES (or HIP's, ROCR's) where the host or its inventory sets it
+    omp_num_threads: str | None  # as the setup lines and clusterddp_env leave it
     env_digest: str
     environment: Mapping[str, str]  # what torchrun, NCCL and gloo heed, as the setup lines and clusterddp_env leave it
     settings: Mapping[str, str]  # what NCCL's files set, and proxies

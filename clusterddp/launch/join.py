@@ -13,6 +13,7 @@ from clusterddp.facts import assign_gpus, workers
 from clusterddp.launch.plan import LOOPBACK
 from clusterddp.launch.prepare import facts_of, node_of
 from clusterddp.launch.ssh import start_node
+from clusterddp.launch.threads import with_threads
 from clusterddp.probe.evidence import prove_network
 from clusterddp.remote.shared.fields import DamagedError
 from clusterddp.remote.shared.plan import Peer, joined_plan, read_plan, with_peer
@@ -54,6 +55,7 @@ def join(guide: Host, spool: str, hosts: Sequence[Host], project: Project) -> di
         count = record.get("nproc") or workers(host.entry, facts[host.name], devices[host.name])
         run = plan.run
         node = node_of(host, facts[host.name], network[host.name], count, devices[host.name], workdir, cwd, run)
+        (node,) = with_threads([node], facts, plan.policy.env)
         ready = {"store": invitation["ready"]["store"], "peers": addresses}
         spools[host.name], control = _start(host, joined_plan(plan, node), invitation, ready)
         addresses.append([node.address, control])

@@ -26,6 +26,7 @@ from clusterddp.hosts.fanout import values
 from clusterddp.launch import preflight
 from clusterddp.launch.options import check_synced, script_of
 from clusterddp.launch.plan import LaunchOptions, check_restarts, choose_backend, make_plan, predicted_ranks
+from clusterddp.launch.threads import with_threads
 from clusterddp.probe.evidence import prove_network, survey_network
 from clusterddp.probe.network import probe
 from clusterddp.remote.shared.node_env import Node
@@ -188,6 +189,7 @@ def prepare(
         _log.debug("%s: workers: %d; between the hosts: %s (%s); workdir %s", host.name, count, *place, workdir)
         nodes.append(node_of(host, facts[host.name], place, count, devices[host.name], workdir, cwd, run))
     wanted = replace(wanted, rdzv_backend=backend_for(options.rdzv_backend, hosts, facts, options.max_restarts))
+    nodes = with_threads(nodes, facts, options.env)
     taking, waiting = nodes[: len(nodes) - len(spares)], nodes[len(nodes) - len(spares) :]
     record = _record(run, project, inventory, options, tree, code, taking, facts)
     record["spares"] = [node.host for node in waiting]

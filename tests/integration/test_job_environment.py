@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.integration.cli import WAIT, Done, User, nothing_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.lab import Lab
     from tests.lab.host import LabHost
@@ -30,7 +32,12 @@ print(json.dumps([hidden, {{k: v for k, v in os.environ.items() if "TOKEN" not i
 wait_for(sys.argv[1])
 """
 VARIABLES = {
-    "clusterddp_setup": ['say() { export FROM_SETUP="$1"; }', "say 'by a shell function'", "export OVER=setup"],
+    "clusterddp_setup": [
+        'say() { export FROM_SETUP="$1"; }',
+        "say 'by a shell function'",
+        "export OVER=setup",
+        "export OMP_NUM_THREADS=3",
+    ],
     "clusterddp_env": {"FROM_INVENTORY": "it's", "OVER": "inventory", "BOTH": "inventory"},
     "clusterddp_secrets": ["OTHER_TOKEN"],
 }
@@ -95,6 +102,7 @@ def test_every_place_of_the_environment_reaches_the_worker(told: tuple[Done, lis
         "FROM_SETUP": "by a shell function",
         "OVER": "inventory",
         "BOTH": "command line",
+        "OMP_NUM_THREADS": "3",
     }
     assert {name: env.get(name) for name in expected} == expected
     assert env["CLUSTERDDP_HOST"] == "gpu02"
@@ -117,6 +125,20 @@ def test_a_secret_reaches_the_worker_and_lies_nowhere_but_in_one_private_file(
     said = [done.out, done.err, json.dumps(status), user.run("logs").out, user.run("status").out]
     said += [path.read_text(errors="replace") for path in user.folder.rglob("*") if path.is_file()]
     assert not [text for text in said if MARK in text]
+
+
+def test_several_workers_share_the_cores_and_torchrun_has_nothing_to_warn_of(lab: Lab, tmp_path: Path) -> None:
+    user = User(tmp_path)
+    lab.write_inventory(user.folder / "inventory.yaml", hosts=["gpu02"])
+    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
+    user.write("threads.py", "import os\nprint(os.environ['OMP_NUM_THREADS'])\n")
+    done = user.run("run", "-v", "--nproc-per-node", "2", "threads.py")
+    assert done.code == 0, done.err
+    share = re.search(r"gpu02: OMP_NUM_THREADS=(\d+) \(cores that may be used: (\d+); workers there: 2\)", done.err)
+    assert share
+    assert int(share[1]) == max(1, int(share[2]) // 2)
+    assert [one.text for one in done.workers] == [share[1]] * 2
+    assert "OMP_NUM_THREADS" not in user.run("logs", done.run).out
 
 
 def test_a_dry_run_shows_secrets_by_name(user: User) -> None:

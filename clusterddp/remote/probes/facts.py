@@ -49,6 +49,7 @@ def facts(request: Request) -> Dict[str, Any]:
         **nvidia_smi.read_query(nvidia),
         "pci_gpus": nvidia_smi.pci_gpus(),
         "visible_devices": next((env[name] for name in _VISIBLE if name in env), None),
+        "omp_num_threads": env.get("OMP_NUM_THREADS"),
         "env_digest": environment_digest(env),
         "environment": _telling(env),
         "settings": settings(env, home_folder()),

@@ -13,7 +13,7 @@ from typing import Any, Dict, Optional
 
 from ..system.bootstrap import home_folder
 from ..system.procfs import boot_identity
-from .cgroups import memory_limits
+from . import cgroups
 
 _LOGIND = "/etc/systemd/logind.conf"
 _LOGIND_DROP_INS = ("/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d")
@@ -26,6 +26,7 @@ def host_facts() -> Dict[str, Any]:
         "hostname": platform.node(),
         "kernel": platform.release(),
         "cores": len(os.sched_getaffinity(0)),
+        "usable_cores": usable_cores(),
         "memory_bytes": memory_bytes(),
         "shm_bytes_free": _free("/dev/shm"),  # noqa: S108 - looked at, nothing is made there
         "boot": boot_identity(),
@@ -39,11 +40,22 @@ def host_facts() -> Dict[str, Any]:
     }
 
 
-def memory_bytes(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> Optional[int]:
+def memory_bytes(proc: str = "/proc", root: str = cgroups.ROOT) -> Optional[int]:
     """Bytes a job here may use: the machine's, or less where a control group says so."""
-    limits = [_meminfo(proc + "/meminfo"), *memory_limits(proc + "/self/cgroup", cgroups)]
+    limits = [_meminfo(proc + "/meminfo"), *cgroups.memory_limits(proc + "/self/cgroup", root)]
     known = [limit for limit in limits if limit]
     return min(known) if known else None
+
+
+def usable_cores(membership: str = cgroups.MEMBERSHIP, root: str = "/sys") -> int:
+    """How many cores this process may use at once: by its affinity, and by the quota of its control groups.
+
+    Hardware threads of one core count once, as torch counts its own threads. At least 1.
+    """
+    siblings = root + "/devices/system/cpu/cpu%d/topology/thread_siblings_list"
+    cores = {_text(siblings % cpu).strip() or str(cpu) for cpu in os.sched_getaffinity(0)}
+    quota = cgroups.told(membership, root + "/fs/cgroup")["cpu_thousandths"]
+    return max(1, len(cores) if quota is None else min(len(cores), quota // 1000))
 
 
 def logind_facts(user: str, uid: int, root: str = "") -> Dict[str, Any]:

@@ -25,7 +25,8 @@ TIGHT_KEEP_ALIVE = BEAT * BEATS
 KEEP_ALIVE = 15  # what c10d has by itself
 
 
-PROBED = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}  # unless the user set them
+THREADS = "OMP_NUM_THREADS"
+PROBED = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", THREADS}  # unless the user set them
 
 
 class Policy(NamedTuple):
@@ -44,6 +45,7 @@ class Node(NamedTuple):
     """One host's part in a run, by what was found out about it.
 
     ``address`` and ``interface`` are of the data plane; ``devices`` is CUDA_VISIBLE_DEVICES or None for all.
+    ``threads`` is OMP_NUM_THREADS of each worker; None leaves it to torchrun, which takes 1 where it has several.
     """
 
     host: str
@@ -61,6 +63,7 @@ class Node(NamedTuple):
     clock_offset_ns: int = 0
     clock_error_ns: int = 0
     devices: Optional[str] = None
+    threads: Optional[int] = None
 
 
 def node_environment(policy: Policy, node: Node) -> Dict[str, str]:
@@ -71,6 +74,8 @@ def node_environment(policy: Policy, node: Node) -> Dict[str, str]:
         values["NCCL_SOCKET_IFNAME"] = "=" + node.interface
         values["GLOO_SOCKET_IFNAME"] = node.interface
         values["TP_SOCKET_IFNAME"] = node.interface
+    if node.threads is not None:
+        values[THREADS] = str(node.threads)
     if policy.debug_comm:
         values.update(NCCL_DEBUG="INFO", TORCH_DISTRIBUTED_DEBUG="DETAIL", TORCH_CPP_LOG_LEVEL="INFO")
     if node.devices is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clusterddp.remote.probes.facts import clock, facts
-from clusterddp.remote.probes.host import host_facts, logind_facts, memory_bytes
+from clusterddp.remote.probes.host import host_facts, logind_facts, memory_bytes, usable_cores
 from clusterddp.remote.shared import interfaces
 from clusterddp.remote.system import nvidia_smi
 from tests.unit.operation import run_operation
@@ -52,6 +52,35 @@ def test_a_version_1_group_limits_memory(tmp_path: Path) -> None:
 
 def test_memory_is_unknown_rather_than_wrong(tmp_path: Path) -> None:
     assert memory_bytes(str(tmp_path), str(tmp_path)) is None
+
+
+def cores(folder: Path, siblings: str, **limits: str) -> int:
+    """What a machine has to offer whose CPUs each have these ``siblings``: ``%d`` is the CPU's own number."""
+    for cpu in os.sched_getaffinity(0):
+        write(folder / f"devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", siblings.replace("%d", str(cpu)))
+    for place, text in limits.items():
+        write(folder / "fs/cgroup" / place.replace("__", "/").replace("_dot_", "."), text)
+    return usable_cores(str(write(folder / "membership", "0::/slice/job\n")), str(folder))
+
+
+def test_every_core_of_the_affinity_may_be_used(tmp_path: Path) -> None:
+    assert cores(tmp_path, "%d\n") == len(os.sched_getaffinity(0))
+
+
+def test_hardware_threads_of_one_core_count_once(tmp_path: Path) -> None:
+    assert cores(tmp_path, "0-127\n") == 1
+
+
+def test_cores_are_counted_where_the_kernel_does_not_tell_which_threads_they_have(tmp_path: Path) -> None:
+    assert usable_cores(str(tmp_path / "none"), str(tmp_path)) == len(os.sched_getaffinity(0))
+
+
+def test_a_quota_below_one_core_leaves_one(tmp_path: Path) -> None:
+    assert cores(tmp_path, "%d\n", slice__cpu_dot_max="50000 100000\n") == 1
+
+
+def test_a_quota_of_a_group_above_limits_the_cores(tmp_path: Path) -> None:
+    assert cores(tmp_path, "%d\n", slice__cpu_dot_max="190000 100000\n", slice__job__cpu_dot_max="max 100000\n") == 1
 
 
 def logind(root: Path, conf: str = "", *, linger: bool = False, systemd: bool = True) -> dict[str, Any]:

@@ -1,0 +1,48 @@
+"""How many threads each worker's OpenMP and BLAS libraries may use (OMP_NUM_THREADS). Pure.
+
+torchrun sets 1 where a host has several workers, with a warning on every host, and nothing where it has one. A run
+gives each worker its share of the cores that its host may use. What the user, the inventory, the host or a setup line
+sets stands: launch/plan.py hands it on.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from clusterddp.remote.shared.node_env import THREADS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from clusterddp.facts import Facts
+    from clusterddp.remote.shared.node_env import Node
+
+_log = logging.getLogger("clusterddp")
+
+
+def with_threads(nodes: Sequence[Node], facts: Mapping[str, Facts], env: Mapping[str, str]) -> list[Node]:
+    """The nodes with their workers' share of the cores, at least one; nodes of one machine share its cores.
+
+    Args:
+        nodes: The nodes of a run.
+        facts: Of each node's host, by name.
+        env: What the user sets for all hosts.
+    """
+    workers: dict[str, int] = {}
+    for node in nodes:
+        boot = facts[node.host].boot
+        workers[boot] = workers.get(boot, 0) + node.nproc
+    return [_with_share(node, facts[node.host], workers[facts[node.host].boot], env) for node in nodes]
+
+
+def _with_share(node: Node, facts: Facts, workers: int, env: Mapping[str, str]) -> Node:
+    share = max(1, facts.usable_cores // workers)
+    if THREADS in env:
+        why, value = "by the command", env[THREADS]
+    elif facts.omp_num_threads is not None:
+        why, value = "by clusterddp_env, a setup line or the host", facts.omp_num_threads
+    else:
+        why, value = f"cores that may be used: {facts.usable_cores}; workers there: {workers}", str(share)
+    _log.debug("%s: %s=%s (%s)", node.host, THREADS, value, why)
+    return node._replace(threads=share)
