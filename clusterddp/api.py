@@ -31,6 +31,7 @@ from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load
 from clusterddp.launch import base, join, prepare
 from clusterddp.launch.options import RunOptions
+from clusterddp.launch.script import check_script
 from clusterddp.probe.evidence import gather_evidence, with_runs
 from clusterddp.project import Project, find
 from clusterddp.remote.shared.node_env import GRACE
@@ -206,6 +207,7 @@ class Cluster:
             ClusterddpError: a host cannot take part, or the code cannot be synced.
         """
         entries = prepare.nodes(self.inventory)
+        check_script(options, self.project)
         reserve = self.inventory.spares if options.relaunch else ()
         outcomes = self.connect([*entries, *reserve])
         hosts = prepare.take(outcomes[: len(entries)], options, self.notify)

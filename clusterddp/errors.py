@@ -9,6 +9,7 @@
     │   ├── AuthenticationError  the host refused our key
     │   └── HelperError          our helper could not start or an operation failed on the host
     ├── HostsError           several hosts failed; carries each one's error
+    ├── ScriptError          the script itself is wrong; found before anything is started
     ├── SyncError            the project cannot be synced
     ├── PlanError            these hosts cannot hold this run
     ├── DiscoverError        machines did not find each other on their network
@@ -111,6 +112,10 @@ class HostsError(ClusterddpError):
         more = f" (and {len(rest)} more)" if rest else ""
         super().__init__(first.message + more, remedy=first.remedy)
         self.errors = tuple(errors)
+
+
+class ScriptError(ClusterddpError):
+    """The script itself is wrong, found before anything is started: the one fault in a start that is the script's."""
 
 
 class SyncError(ClusterddpError):

@@ -104,7 +104,19 @@ class Project:
         data = self._read() or self._create()
         data["inventory"] = str(inventory.absolute()) if inventory else None
         data["limit"] = limit
+        data.pop("tried", None)
         self.write("project.json", _encode(data))
+
+    @property
+    def tried(self) -> Path | None:
+        """The inventory of an ``up`` that has not made its hosts ready; None once one has, until the next fails."""
+        tried = self._read().get("tried")
+        return Path(tried) if tried else None
+
+    def remember_try(self, inventory: Path) -> None:
+        """Keep that an ``up`` of this inventory has begun."""
+        data = self._read() or self._create()
+        self.write("project.json", _encode({**data, "tried": str(inventory.absolute())}))
 
     def record_run(self, record: Mapping[str, Any]) -> None:
         """Append one run to the local index."""
@@ -223,7 +235,7 @@ def _is_root(folder: Path, start: Path) -> bool:
 def _is_ours(data: object) -> bool:
     if not isinstance(data, dict) or not _VALID_ID.fullmatch(str(data.get("id") or "")):
         return False
-    return all(isinstance(data.get(key) or "", str) for key in ("id", "inventory", "limit"))
+    return all(isinstance(data.get(key) or "", str) for key in ("id", "inventory", "limit", "tried"))
 
 
 def _checked_id(value: object, where: str) -> str | None:

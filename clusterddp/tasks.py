@@ -45,8 +45,11 @@ class _Over:
 
 @contextlib.contextmanager
 def host(connection: Connection, **variables: Any) -> Iterator[Host]:
-    """A Host over the connection; ``variables`` are fields of HostEntry, such as ``python`` or ``state``."""
-    entry = HostEntry(name=connection.host, address=connection.host, **variables)
+    """A Host over the connection; ``variables`` are fields of HostEntry, such as ``python`` or ``state``.
+
+    It has the name that the connection was made with, as an inventory would: ssh_config's HostName is its address.
+    """
+    entry = HostEntry(name=connection.original_host, address=connection.host, **variables)
     with Host.open(entry, _Over(connection)) as opened:
         yield opened
 

@@ -58,7 +58,9 @@ def attach(
         result: Where to write the final status.
     """
     world = run.record["world_size"]
-    size = f"{world} rank{'' if world == 1 else 's'} on {len(run.spools)} host{'' if len(run.spools) == 1 else 's'}"
+    where = f"{len(run.spools)} host{'' if len(run.spools) == 1 else 's'}"
+    where = where if cluster.inventory.path else "this machine only"
+    size = f"{world} rank{'' if world == 1 else 's'} on {where}"
     started = time.monotonic()
     try:
         signal.signal(signal.SIGQUIT, _detach)

@@ -16,7 +16,7 @@ import click
 
 from clusterddp import __version__
 from clusterddp.cli import verbose
-from clusterddp.cli.output import say, takes_more
+from clusterddp.cli.output import have_plain_signs, say, takes_more
 from clusterddp.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -25,6 +25,7 @@ from clusterddp.errors import (
     EXIT_USAGE,
     ClusterddpError,
     HostsError,
+    ScriptError,
 )
 
 COMMANDS = ("up", "run", "logs", "status", "runs", "stop", "signal", "wait", "down", "doctor", "hosts", "discover")
@@ -83,6 +84,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     """Run one command and exit with its code."""
     words = sys.argv[1:] if argv is None else argv
     _have_streams()
+    have_plain_signs()
     threading.excepthook, before = lambda thread: _in_thread(thread.exc_value, words), threading.excepthook
     try:
         code = cli.main(args=words, prog_name="clusterddp", standalone_mode=False)
@@ -95,7 +97,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
         code = EXIT_NOT_THE_SCRIPT if _is_job(words) else EXIT_USAGE
     except ClusterddpError as error:
         _say_error(error)
-        code = EXIT_NOT_THE_SCRIPT if _is_job(words) else error.exit_code
+        of_a_job = _is_job(words) and not isinstance(error, ScriptError)
+        code = EXIT_NOT_THE_SCRIPT if of_a_job else error.exit_code
     except KeyboardInterrupt:
         _leave(EXIT_INTERRUPTED)
     except OSError as error:  # a full disk under stdout, a file of ours that cannot be read

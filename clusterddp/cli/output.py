@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import select
 import sys
 from typing import IO, TYPE_CHECKING
@@ -10,12 +12,29 @@ from typing import IO, TYPE_CHECKING
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
-    from clusterddp.api import Proof
-
-if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from clusterddp.api import Proof
     from clusterddp.logs import Event, Renderer, Selection
+
+
+_PLAIN = {"✓": "+", "✗": "x", "–": "-", "…": "...", "→": "->", "×": "x", "·": "-", "°": " deg", "±": "+-"}
+
+
+def have_plain_signs() -> None:
+    """Write what stdout or stderr cannot encode otherwise: our signs by plain ones, the rest as Python's escapes."""
+    codecs.register_error("clusterddp", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="clusterddp")
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """An error handler of ``codecs``: stand-ins for the letters that could not be encoded, and where to go on."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    letters = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(one) or one.encode("unicode_escape").decode() for one in letters), error.end
 
 
 @contextlib.contextmanager

@@ -1,23 +1,19 @@
-"""What a user can say about a run, and its script held against the project.
+"""What a user can say about a run.
 
-Not here: how the words are written on a command line (cli/), what hosts make of them (launch/prepare.py).
+Not here: how the words are written on a command line (cli/), the script itself (launch/script.py), what hosts make of
+it all (launch/prepare.py).
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import SyncError, UsageError
+from clusterddp.errors import UsageError
 from clusterddp.remote.shared.node_env import GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from clusterddp.project import Project
-    from clusterddp.sync.files import Tree
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,42 +95,3 @@ class RunOptions:
                 " store holds of the round before",
                 remedy="leave out --rdzv-backend, or take --relaunch",
             )
-
-
-def script_of(options: RunOptions, project: Project) -> str:
-    """The script as the workers' cwd sees it: the same relative path, never an absolute one of ours.
-
-    Raises:
-        UsageError: it is not there, not readable, or outside the project.
-    """
-    if options.module and (not options.script or "/" in options.script or options.script.endswith(".py")):
-        raise UsageError(f"-m {options.script!r} is no module's name", remedy="write it as pkg.train, or leave -m out")
-    if options.module or options.no_sync:
-        return options.script
-    cwd = project.root / project.subfolder
-    path = cwd / options.script
-    if not path.is_file():
-        what = "is a folder" if options.script and path.is_dir() else "is not there"
-        raise UsageError(f"script {options.script or repr('')} {what}", remedy=f"paths are relative to {cwd}")
-    if not os.access(path, os.R_OK):
-        raise UsageError(f"script {options.script} cannot be read", remedy="chmod u+r it")
-    absolute = Path(os.path.abspath(path))  # noqa: PTH100 - a link stays the name the user gave
-    if not absolute.is_relative_to(project.root):
-        raise UsageError(
-            f"script {options.script} is outside the project {project.root}", remedy="start from the folder it is in"
-        )
-    return os.path.relpath(absolute, cwd)
-
-
-def check_synced(script: str, options: RunOptions, project: Project, tree: Tree) -> None:
-    """Refuse a script that a sync would leave out.
-
-    Raises:
-        SyncError: it is not among the files; says why.
-    """
-    if options.module or options.no_sync:
-        return
-    inside = os.path.normpath(os.path.join(project.subfolder, script))  # noqa: PTH118 - a path on hosts
-    if not any(entry.path == inside for entry in tree.entries):
-        why = next((item.reason for item in tree.skipped if item.path == inside), "git ignores it")
-        raise SyncError(f"script {inside} would not be synced: {why}", remedy="take it out of .gitignore")

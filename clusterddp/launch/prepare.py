@@ -24,8 +24,8 @@ from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanE
 from clusterddp.facts import assign_gpus, workers
 from clusterddp.hosts.fanout import values
 from clusterddp.launch import preflight
-from clusterddp.launch.options import check_synced, script_of
 from clusterddp.launch.plan import LaunchOptions, check_restarts, choose_backend, make_plan, predicted_ranks
+from clusterddp.launch.script import check_synced, script_of
 from clusterddp.launch.threads import with_threads
 from clusterddp.probe.evidence import prove_network, survey_network
 from clusterddp.probe.network import probe

@@ -20,10 +20,15 @@ def test_tasks_work_over_a_connection_that_stays_open(lab: Lab, monkeypatch: pyt
     home = lab.folder / "tasks-home" / ".ssh"
     home.mkdir(parents=True, exist_ok=True)
     (home / "known_hosts").write_text((lab.folder / "known_hosts").read_text())
+    (home / "config").write_text(
+        f"Host {host.name}\n HostName {host.address}\n"
+        f" User {host.users[0].name}\n IdentityFile {lab.folder}/id_ed25519\n"
+    )
     monkeypatch.setenv("HOME", str(home.parent))
-    key = lab.folder / "id_ed25519"
-    with Connection(host.address, user=host.users[0].name, connect_kwargs={"key_filename": str(key)}) as connection:
+    with Connection(host.name) as connection:
         facts = tasks.facts(connection, python=sys.executable)
         assert facts.hostname == host.name
         assert tasks.runs(connection) == []
+        with tasks.host(connection) as opened:  # runs there know it by the name it was called by
+            assert (opened.name, opened.entry.address) == (host.name, host.address)
         assert connection.is_connected

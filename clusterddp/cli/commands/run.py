@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from clusterddp.cli import words
+from clusterddp.cli.after_script import RunCommand, notice_own_options, refuse_misplaced
 from clusterddp.cli.options import DURATION, NODES, RANKS, SIZE, Checked, Duration, Number, cluster_options, setting
 from clusterddp.cli.output import say
 from clusterddp.errors import UsageError
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "run",
+    cls=RunCommand,
     context_settings={"allow_interspersed_args": False, "token_normalize_func": lambda word: word.replace("_", "-")},
 )
 @cluster_options
@@ -86,7 +89,9 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
     options = run_options(given, limit)
     result = Path(given["result"]) if given["result"] else None
     with open_cluster(inventory, limit) as cluster:
-        _notice_own_options(given["args"])
+        refuse_misplaced(given["script"], given["args"], cluster.inventory)
+        notice_own_options(given["args"], command.params)
+        _say_if_hosts_are_left_out(cluster)
         if given["dry_run"]:
             click.echo(cluster.render(options), nl=False)
             return 0
@@ -106,6 +111,18 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
             return stop_launched(cluster, cluster.launched, given["grace"], interrupt)
         click.echo(run.id)
         return 0
+
+
+def _say_if_hosts_are_left_out(cluster: Cluster) -> None:
+    """Say that this machine alone takes part, where `up` has been told of hosts but not made them ready."""
+    from clusterddp.project import typed  # noqa: PLC0415 - start-up
+
+    tried = cluster.project.tried
+    if cluster.inventory.path or tried is None or not tried.exists():
+        return
+    say("this machine only!")
+    file = shlex.quote(typed(tried))
+    say(f"`up` has not made the hosts of {file} ready: `clusterddp up {file}`, or `clusterddp run -i {file} SCRIPT`")
 
 
 def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
@@ -166,10 +183,3 @@ def _join(cluster: Cluster, reference: str) -> int:
     for name in cluster.join(run):
         say(f"{name} joins run {run.id}; `clusterddp logs --follow {run.id}` shows its lines")
     return 0
-
-
-def _notice_own_options(args: tuple[str, ...]) -> None:
-    own = {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
-    taken = [word for word in args if word.split("=")[0].replace("_", "-") in own]
-    if taken:
-        say(f"{taken[0]} stands after the script, so it goes to the script; options of clusterddp stand before it")

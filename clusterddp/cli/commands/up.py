@@ -37,6 +37,7 @@ def command(inventory: str, limit: str | None, *, accept_new_host_keys: bool) ->
     with inventory_path(inventory, project) as path, open_cluster(path, limit, accept=accept_new_host_keys) as cluster:
         for notice in ansible_cfg_notices():
             say(notice)
+        project.remember_try(path)
         _trust(cluster)
         reports = cluster.up()
         print_up(reports)

@@ -1,0 +1,152 @@
+"""A run's script held against the project: where it is, whether Python can start it, whether a sync takes it along.
+
+All of it is asked before any host is reached, but for the last.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import ScriptError, SyncError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.project import Project
+    from clusterddp.sync.files import Tree
+
+_SHELLS = {".sh", ".bash", ".zsh"}
+_PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
+# Lines that hold what only this or a newer Python takes: a syntax error there may be none for the hosts' Python.
+_NEWER_SYNTAX = (
+    ((3, 11), re.compile(r"\bexcept\s*\*|\[[^\]]*\*\w")),
+    ((3, 12), re.compile(r"^\s*type\s+\w|\b(?:def|class)\s+\w+\s*\[|\b[rR]?[fF][rR]?[\"']")),
+    ((3, 14), re.compile(r"\b[rR]?[tT][rR]?[\"']|\bexcept\s+[^:(]+,")),
+    ((3, 15), re.compile(r"^\s*lazy\s|[\[({]\s*\*")),
+)
+
+
+def check_script(options: RunOptions, project: Project) -> None:
+    """Refuse what Python could not start, before any host is reached.
+
+    Raises:
+        UsageError: it is not there, or no Python program.
+        ScriptError: it has a syntax error.
+    """
+    _refuse_programs(options, project)
+    script = script_of(options, project)
+    if options.module or options.no_sync:
+        return
+    path = project.root / project.subfolder / script
+    source = path.read_bytes()
+    if path.suffix in _SHELLS or (path.suffix != ".py" and re.match(rb"#!.*sh\b", source)):
+        called = re.search(rb"[\w./-]+\.py\b", source)
+        instead = called[0].decode() if called else "the Python script it calls"
+        raise UsageError(
+            f"script {script} is a shell script; torchrun starts Python programs",
+            remedy=f"take {instead} for SCRIPT, and put what the shell script sets into clusterddp_setup or --env",
+        )
+    _check_syntax(source, script)
+
+
+def _refuse_programs(options: RunOptions, project: Project) -> None:
+    """``python train.py`` and ``torchrun train.py``: say what to write instead."""
+    name = options.script
+    is_python = bool(_PYTHON.fullmatch(name))
+    if not (is_python or Path(name).name == "torchrun") or options.module:
+        return
+    if (project.root / project.subfolder / name).is_file() and "/" not in name:
+        return
+    starts = "Python" if is_python else "torchrun"
+    instead = _program(options.args, may_have_options=not is_python)
+    raise UsageError(
+        f"{name} is no script: clusterddp starts {starts} itself, on every host",
+        remedy=f"write {shlex.join(instead)}" if instead else "write the script in its place",
+    )
+
+
+def _program(args: Sequence[str], *, may_have_options: bool) -> Sequence[str]:
+    """From the script or ``-m MODULE`` on; empty if none of the words is one."""
+    for place, word in enumerate(args):
+        if word in ("-m", "--module") and args[place + 1 :]:
+            return ["-m", *args[place + 1 :]]
+        if word.endswith(".py") or not (may_have_options or word.startswith("-")):
+            return args[place:]
+    return []
+
+
+def script_of(options: RunOptions, project: Project) -> str:
+    """The script as the workers' cwd sees it: the same relative path, never an absolute one of ours.
+
+    Raises:
+        UsageError: it is not there, not readable, or outside the project.
+    """
+    if options.module and (not options.script or "/" in options.script or options.script.endswith(".py")):
+        raise UsageError(f"-m {options.script!r} is no module's name", remedy="write it as pkg.train, or leave -m out")
+    if options.module or options.no_sync:
+        return options.script
+    cwd = project.root / project.subfolder
+    path = cwd / options.script
+    if not path.is_file():
+        what = "is a folder" if options.script and path.is_dir() else "is not there"
+        raise UsageError(f"script {options.script or repr('')} {what}", remedy=f"paths are relative to {cwd}")
+    if not os.access(path, os.R_OK):
+        raise UsageError(f"script {options.script} cannot be read", remedy="chmod u+r it")
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100 - a link stays the name the user gave
+    if not absolute.is_relative_to(project.root):
+        raise UsageError(
+            f"script {options.script} is outside the project {project.root}", remedy="start from the folder it is in"
+        )
+    return os.path.relpath(absolute, cwd)
+
+
+def _check_syntax(source: bytes, script: str) -> None:
+    """Refuse what no Python compiles; what only a newer one than ours might is left to the hosts.
+
+    Raises:
+        ScriptError: says file, line and what is wrong.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, script, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        if _may_be_newer(source, error):
+            return
+        wrong = f": {error.text.strip()[:80]}" if error.text and error.text.strip() else ""
+        raise ScriptError(
+            f"{script}:{error.lineno or 1}: {type(error).__name__}: {error.msg}{wrong}", remedy="nothing was started"
+        ) from None
+    except (ValueError, RecursionError, MemoryError):  # null bytes; deeper than our stack
+        return
+
+
+def _may_be_newer(source: bytes, error: SyntaxError) -> bool:
+    """Whether the wrong lines hold syntax that came after our own Python."""
+    first = error.lineno or 1
+    last = max(first, error.end_lineno or first)
+    lines = source.decode(errors="replace").splitlines()[first - 1 : last]
+    return any(
+        version > sys.version_info[:2] and pattern.search(line) for version, pattern in _NEWER_SYNTAX for line in lines
+    )
+
+
+def check_synced(script: str, options: RunOptions, project: Project, tree: Tree) -> None:
+    """Refuse a script that a sync would leave out.
+
+    Raises:
+        SyncError: it is not among the files; says why.
+    """
+    if options.module or options.no_sync:
+        return
+    inside = os.path.normpath(os.path.join(project.subfolder, script))  # noqa: PTH118 - a path on hosts
+    if not any(entry.path == inside for entry in tree.entries):
+        why = next((item.reason for item in tree.skipped if item.path == inside), "git ignores it")
+        raise SyncError(f"script {inside} would not be synced: {why}", remedy="take it out of .gitignore")

@@ -1,0 +1,92 @@
+"""A script held against its project, before any host is reached."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.errors import ScriptError, UsageError
+from clusterddp.launch.options import RunOptions
+from clusterddp.launch.script import check_script
+from clusterddp.project import find
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def check(folder: Path, source: str | bytes, name: str = "train.py", **options: object) -> None:
+    (folder / ".git").mkdir(exist_ok=True)
+    (folder / name).write_bytes(source if isinstance(source, bytes) else source.encode())
+    check_script(RunOptions(script=name, **options), find(folder))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import os\nprint('a'\n", "train.py:2: SyntaxError: '(' was never closed: print('a'; nothing was started"),
+        ("def f():\nreturn 1\n", "train.py:2: IndentationError: expected an indented block"),
+        ("x = 1\n\nreturn x\n", "train.py:3: SyntaxError: 'return' outside function"),
+        (b"x = '\xff'\n", "train.py:1: SyntaxError: (unicode error) 'utf-8' codec"),
+        ("print 'a'\n", "train.py:1: SyntaxError: Missing parentheses"),
+    ],
+)
+def test_a_syntax_error_is_found_with_its_place(tmp_path: Path, source: str | bytes, said: str) -> None:
+    with pytest.raises(ScriptError) as caught:
+        check(tmp_path, source)
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize("source", ["", "import torch\n", '"\\d"\n', "x = '" + "a" * 100_000 + "'\n"])
+def test_a_script_that_compiles_passes_without_a_word(
+    tmp_path: Path, source: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    check(tmp_path, source)
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("source", "since"),
+    [
+        ("try:\n    pass\nexcept* ValueError:\n    pass\n", (3, 11)),
+        ("type Pair = tuple[int, int]\n", (3, 12)),
+        ("def first[T](items: list[T]) -> T:\n    return items[0]\n", (3, 12)),
+        ("a = {'b': 1}\nprint(f'{a['b']}')\n", (3, 12)),
+        ("try:\n    pass\nexcept ValueError, KeyError:\n    pass\n", (3, 14)),
+        ("name = 1\nx = t'{name}'\n", (3, 14)),
+    ],
+)
+@pytest.mark.parametrize("ours", [(3, 10), (3, 11), (3, 12), (3, 14)])
+def test_syntax_that_is_newer_than_our_python_is_left_to_the_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, since: tuple[int, int], ours: tuple[int, int]
+) -> None:
+    try:
+        compile(source, "", "exec")
+    except SyntaxError:
+        monkeypatch.setattr(sys, "version_info", (*ours, 0))
+        if since > ours:
+            check(tmp_path, source)
+        else:
+            with pytest.raises(ScriptError):
+                check(tmp_path, source)
+    else:
+        check(tmp_path, source)
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "holds"),
+    [
+        ("train.sh", "export A=1\npython src/train.py --lr 3\n", "take src/train.py for SCRIPT"),
+        ("start", "#!/usr/bin/env bash\ntrue\n", "take the Python script it calls for SCRIPT"),
+    ],
+)
+def test_a_shell_script_is_told_what_to_write(tmp_path: Path, name: str, source: str, holds: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check(tmp_path, source, name)
+    assert str(caught.value).startswith(f"script {name} is a shell script; torchrun starts Python programs; {holds}")
+
+
+def test_what_lies_on_the_hosts_already_is_not_looked_at_here(tmp_path: Path) -> None:
+    check(tmp_path, "(", no_sync=True)
+    check(tmp_path, "", "train.sh", no_sync=True)
