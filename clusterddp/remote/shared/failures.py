@@ -10,7 +10,7 @@ peer, are; an exception, an exit code, a crash, memory run out would come again.
 ``worth_another(causes of all nodes)`` says so: ask when every node that answers has told its own, because a victim
 tells its cause before the culprit does.
 
-Times are the node's own clock (ns). Not here: comparing hosts' clocks, the run's one verdict (runs/verdict.py).
+Times are the node's own clock (ns). Not here: comparing hosts' clocks, the run's one verdict (verdict.py).
 """
 
 import re
@@ -48,6 +48,7 @@ _OWN_FAULT = re.compile(
     r"|^(requests|urllib3?|http|httpx|aiohttp|botocore|boto3|google|azure|huggingface_hub|wandb|mlflow|redis|pymongo)\.",
     re.IGNORECASE,
 )
+_WATCHDOG = re.compile(r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+)")
 _CRASH = re.compile(r"(Watchdog caught .*)|what\(\):\s+(\S.*)|^(.*: Assertion .* failed\b.*)|^Fatal Python error: (.*)")
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|out of memory|MemoryError|can't allocate memory", re.IGNORECASE)
 _TRACE_END = re.compile(r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt|Exit|Warning|Failure)?(?::|$)")
@@ -70,6 +71,7 @@ class FailedWorker(NamedTuple):
     text: str
     place: str  # "train.py:81", or empty
     said: str  # where a known message may stand: the exception, without one the last lines on stderr
+    collective: Optional[int] = None  # the number of the collective that timed out, by NCCL's watchdog
 
 
 class Cause(NamedTuple):
@@ -159,6 +161,8 @@ def _failure(node: Mapping[str, Any], event: Mapping[str, Any]) -> FailedWorker:
     evidence = text + "\n" + str(error.get("exc_message") or "")
     # For an abort (NCCL's watchdog, gloo's terminate) all that the worker said counts.
     peer = is_lost_peer(evidence + (stderr if event.get("signal") == signal.SIGABRT and not error else ""))
+    said = evidence if error.get("exc_type") else evidence + "\n" + stderr
+    timed_out = _WATCHDOG.search(said)
     return FailedWorker(
         kind=LOST_PEER if peer else OWN,
         cause=cause,
@@ -172,7 +176,8 @@ def _failure(node: Mapping[str, Any], event: Mapping[str, Any]) -> FailedWorker:
         signal=event.get("signal"),
         text=text,
         place=place,
-        said=evidence if error.get("exc_type") else evidence + "\n" + stderr,
+        said=said,
+        collective=int(timed_out[1]) if timed_out else None,
     )
 
 

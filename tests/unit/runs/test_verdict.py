@@ -181,7 +181,7 @@ def test_recovered_failures_are_listed_in_order_of_time() -> None:
     other.start(1, number=1, seconds=3)
     other.died(9, start=1, raised="ValueError: last")
     found = recovered([first.node, other.node])
-    assert [failure.text.partition(" (")[0] for failure in found] == ["ValueError: first", "ValueError: second"]
+    assert [failure.worker.text.partition(" (")[0] for failure in found] == ["ValueError: first", "ValueError: second"]
     assert all(failure.recovered for failure in found)
     assert verdict(first.failed(10), other.failed(10)).line.startswith(
         "rank 1 (gpu01:0) failed first: ValueError: last"
@@ -360,7 +360,8 @@ class TestAgent:
         assert (found.exit_code, found.line) == (143, "rank 0 (gpu00:0) failed first: killed by SIGTERM")
 
     def test_no_record_at_all(self) -> None:
-        assert verdict(Told(0)).state == "lost"
+        found = verdict(Told(0).lost())
+        assert (found.state, found.exit_code, found.line) == ("failed", 125, "gpu00 was lost: its supervisor is gone")
 
 
 def test_an_elastic_run_that_ended_well_with_enough_hosts_succeeded_and_names_the_others() -> None:
