@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from clusterddp.api import Proof
     from clusterddp.logs import Event, Renderer, Selection
 
+OURS = "clusterddp: "  # begins every stderr line of ours
+
 
 _PLAIN = {"✓": "+", "✗": "x", "–": "-", "…": "...", "→": "->", "×": "x", "·": "-", "°": " deg", "±": "+-"}
 
@@ -78,7 +80,7 @@ def report(run: str, proofs: list[Proof]) -> int:
 
 def say(line: str) -> None:
     """One stderr line of ours; whatever it quotes, it is one line, and a terminal obeys nothing in it."""
-    sys.stderr.write(f"clusterddp: {one_line(line)}\n")
+    sys.stderr.write(f"{OURS}{one_line(line)}\n")
     sys.stderr.flush()
 
 

@@ -1,7 +1,7 @@
 """The doctor's findings as one self-contained HTML page: a string, nothing to load, no script.
 
 What is judged is judged elsewhere (checks/). Colour never speaks alone: every mark and every cell has a sign or a
-number too. Not here: the terminal's view of the same (cli/tables.py).
+number too. Not here: the terminal's view of the same (cli/doctor_tables.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from clusterddp.text.folding import collapsed
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
@@ -42,7 +42,7 @@ def page(found: Diagnosis, made: str) -> str:
         made: By what and when, in a few words.
     """
     names = [seen.name for seen in found.evidence.hosts]
-    cluster = f"{len(names)} host{'' if len(names) == 1 else 's'}: {collapsed(names)}"
+    cluster = f"{len(names)} host{'' if len(names) == 1 else 's'}: {folded_names(names)}"
     bad = [one for one in found.results if one.verdict in _BAD]
     body = [
         f"<header><h1>{_mark(found.verdict)} {escape(cluster)}</h1><p>{escape(made)} · {_counted(found)}</p></header>",
@@ -79,9 +79,8 @@ def _findings(bad: Sequence[CheckResult]) -> str:
 def _finding(one: CheckResult) -> str:
     symptom = f"<dt>you would see</dt><dd>{escape(one.symptom)}</dd>" if one.symptom else ""
     fix = f"<dt>fix</dt><dd>{escape(one.fix)}</dd>" if one.fix else ""
-    head = (
-        f"{_mark(one.verdict)} <b>{escape(one.name)}</b> <i>{escape(one.category)}</i> {escape(collapsed(one.hosts))}"
-    )
+    hosts = escape(folded_names(one.hosts))
+    head = f"{_mark(one.verdict)} <b>{escape(one.name)}</b> <i>{escape(one.category)}</i> {hosts}"
     more = f"<dl>{symptom}{fix}</dl>" if symptom or fix else ""
     return f'<article class="{one.verdict}"><h3>{head}</h3><p>{escape(one.message)}</p>{more}</article>'
 
@@ -232,7 +231,7 @@ def _checks(results: Sequence[CheckResult]) -> str:
 def _table(category: str, results: Iterable[CheckResult]) -> str:
     rows = "\n".join(
         f"<tr><td>{_mark(one.verdict)}</td><td>{escape(one.name)}</td>"
-        f"<td>{escape(collapsed(one.hosts))}</td><td>{escape(one.message)}</td></tr>"
+        f"<td>{escape(folded_names(one.hosts))}</td><td>{escape(one.message)}</td></tr>"
         for one in results
         if one.category == category
     )

@@ -1,7 +1,7 @@
 """Results of TCP dials between pairs of hosts, and the matrix the doctor draws of them.
 
 Pure. Not here: dialling (remote/probes/reachability.py, clusterddp/probe/network.py), judging (clusterddp/checks),
-drawing (cli/tables.py).
+drawing (cli/doctor_tables.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Host patterns of ``--limit``, as Ansible means them: ``a:b``, ``a,b``, ``&a``, ``!a``, ``a*``, ``~a.``, ``g[0:2]``.
 
-A part that matches nothing is passed over as in Ansible, but named. Not here: the error when nothing is left.
+A range of host names as an inventory spells it, ``gpu[02:05]``, is taken too: our own messages name hosts so. Behind a
+group's name it stays Ansible's places. A part that matches nothing is passed over as in Ansible, but named.
+Not here: the error when nothing is left.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory.ranges import split_port
+from clusterddp.inventory.ranges import expand, split_port
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -46,6 +49,11 @@ def select(pattern: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str
     for part in _ordered(_parts(pattern)):
         sign, name = (part[0], part[1:]) if part[0] in "!&" else ("", part)
         found = [part] if part in hosts else _match(name, hosts, groups)
+        named = _in_range(name, hosts)
+        if named and _SUBSCRIPT.fullmatch(name) and found not in ([], named):
+            notices.append(_two_readings(pattern, name, found, named))
+        elif named:  # also where Ansible takes [1:3] for one of three letters
+            found = named
         if not found and name not in groups:
             notices.append(_in_vain(pattern, name, (*groups, *hosts)))
         known = set(found)
@@ -105,6 +113,22 @@ def _match(name: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str]])
     if not in_groups or base.startswith("~") or _SPECIAL.intersection(base):
         found.extend(host for host in hosts if matches(host))
     return _subscripted(found, subscript, name) if subscript and found else found
+
+
+def _in_range(name: str, hosts: Sequence[str]) -> list[str]:
+    """The hosts that a range as in an inventory names; none if it names one that is not there."""
+    if "[" not in name or name.startswith("~"):
+        return []
+    try:
+        named = expand(name, "")[0]
+    except InventoryError:  # some other pattern
+        return []
+    return named if set(hosts).issuperset(named) else []
+
+
+def _two_readings(pattern: str, name: str, found: Sequence[str], named: Sequence[str]) -> str:
+    taken, other = ", ".join(found), folded_names(named)
+    return f"limit {pattern!r}: {name!r} is by places in a group, as Ansible reads it: {taken}; not {other} by name"
 
 
 def _matcher(base: str) -> Callable[[str], object]:

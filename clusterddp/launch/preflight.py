@@ -19,7 +19,7 @@ from clusterddp.crash import write_crash
 from clusterddp.errors import HostsError, PlanError
 from clusterddp.facts import assign_gpus
 from clusterddp.probe.evidence import ask_hosts, survey_network
-from clusterddp.text.folding import collapsed
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,7 +60,7 @@ def refuse(results: Iterable[CheckResult]) -> None:
         PlanError, HostsError: something does; each with what helps, and how to go on all the same.
     """
     errors = [
-        PlanError(f"{collapsed(result.hosts)}: {result.message}", remedy=remedy(result))
+        PlanError(f"{folded_names(result.hosts)}: {result.message}", remedy=remedy(result))
         for result in results
         if result.verdict == "fail"
     ]
@@ -76,7 +76,7 @@ def remedy(result: CheckResult) -> str:
 def noted(results: Iterable[CheckResult]) -> list[str]:
     """The warnings that are told, a line each."""
     return [
-        f"{collapsed(result.hosts)}: {result.message}"
+        f"{folded_names(result.hosts)}: {result.message}"
         for result in results
         if result.verdict == "warn" and result.name in NOTED
     ]

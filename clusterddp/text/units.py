@@ -40,3 +40,12 @@ def human_size(size: int) -> str:
         if size >= unit:
             return f"{size / unit:.3g} {name}"
     return f"{size} bytes"
+
+
+def human_duration(seconds: float) -> str:
+    """``12s``, ``3m04s``, ``2h05m``, ``3d07h``: one word."""
+    passed = round(max(0.0, seconds))
+    for large, small, names in ((86400, 3600, "dh"), (3600, 60, "hm"), (60, 1, "ms")):
+        if passed >= large:
+            return f"{passed // large}{names[0]}{passed % large // small:02}{names[1]}"
+    return f"{passed}s"

@@ -66,7 +66,7 @@ PURE = (
 )
 HARMLESS = {
     "__future__", "collections", "dataclasses", "enum", "functools", "hashlib", "hmac", "html", "ipaddress",
-    "itertools", "json", "re", "shlex", "signal", "types", "typing",
+    "itertools", "json", "re", "shlex", "signal", "types", "typing", "unicodedata",
 }  # fmt: skip
 
 # Programs of remote/ that the training interpreter runs, so that they may ask for torch, inside a function.

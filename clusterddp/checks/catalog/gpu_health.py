@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.catalog.xid_table import MEANINGS, OF_PROGRAMS, OTHER, RESET
 from clusterddp.checks.model import Check, Finding, fail, odd_ones, unknown, warn
 from clusterddp.checks.needs import FACTS, GPU_HEALTH
-from clusterddp.text.folding import collapsed
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -173,9 +173,9 @@ def grouped(host: str, words: Mapping[int, str], verdict: Callable[..., Finding]
     """What is wrong with a host's GPUs by their index, those with the same words as one finding."""
     alike: dict[str, list[str]] = {}
     for index, text in words.items():
-        alike.setdefault(text, []).append(f"GPU {index}")
-    for text, names in alike.items():
-        yield verdict(host, f"{collapsed(names)}: {text}", **more)
+        alike.setdefault(text, []).append(str(index))
+    for text, indices in alike.items():
+        yield verdict(host, f"GPU {folded_names(indices)}: {text}", **more)
 
 
 AFTER = ("gpus", "nvidia-smi")

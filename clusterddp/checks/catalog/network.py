@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.model import Check, Finding, fail, for_facts, odd_ones, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, NETWORK, looked_up
 from clusterddp.facts import BLACK_HOLE, GLOO, NCCL, fits
-from clusterddp.text.folding import collapsed, few
+from clusterddp.text.folding import few, folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -63,7 +63,7 @@ def _names(evidence: Evidence) -> Iterable[Finding]:
                 wrong.setdefault("has an address of another machine", []).append(other.facts.hostname)
         for what, names in wrong.items():
             verdict = unknown if what == "was not looked up" else warn
-            yield verdict(seen.name, f"{collapsed(sorted(names))}: the name {what}")
+            yield verdict(seen.name, f"{folded_names(sorted(names))}: the name {what}")
 
 
 def _looked_up(evidence: Evidence) -> list[tuple[Seen, str]]:

@@ -11,7 +11,7 @@ from clusterddp.checks.catalog.network import CATEGORY, culprits, is_loopback, l
 from clusterddp.checks.model import Check, Finding, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, looked_up
 from clusterddp.facts import BLACK_HOLE, OK
-from clusterddp.text.folding import collapsed, few
+from clusterddp.text.folding import few, folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,7 +71,7 @@ def _loss(evidence: Evidence) -> Iterable[Finding]:
         peers = {other for one in own if one.resent for other in (one.source, one.target)} - {host}
         hosts = (host, *peers) if len(peers) == 1 else (host,)  # one way alone: nobody knows whose end it is
         sent, resent = sum(one.sent for one in own), sum(one.resent for one in own)
-        between = f"to and from {collapsed(sorted(peers))}"
+        between = f"to and from {folded_names(sorted(peers))}"
         yield Finding(
             verdict="warn", hosts=hosts, message=f"{resent} of {sent} TCP segments {between} had to be sent again"
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.catalog import connectivity, gpus, machine, network, software, storage
 from clusterddp.checks.model import Check, Finding, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, REHEARSAL
-from clusterddp.text.folding import collapsed
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +53,7 @@ def _failed(seen: RehearsalSeen, hosts: tuple[str, ...]) -> Iterable[Finding]:
     yield Finding(verdict="fail", hosts=blamed, message=came + seen.words, fix=seen.remedy)
     others = tuple(host for host in hosts if host not in blamed)
     if others:
-        yield Finding(verdict="skipped", hosts=others, message=f"because of {collapsed(blamed)}")
+        yield Finding(verdict="skipped", hosts=others, message=f"because of {folded_names(blamed)}")
 
 
 def _stage(seen: RehearsalSeen, host: str) -> int:
@@ -71,7 +71,7 @@ def _came(seen: RehearsalSeen, hosts: tuple[str, ...]) -> str:
     for stage, names in sorted(by_stage.items()):
         came = f"came to {STAGES[stage - 1]!r}" if stage else "had started"
         missing = f", not to {STAGES[stage]!r}" if stage < len(STAGES) else ""
-        parts.append(f"{collapsed(names)} {came}{missing}")
+        parts.append(f"{folded_names(names)} {came}{missing}")
     return "; ".join(parts)
 
 

@@ -85,7 +85,7 @@ def command(
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1))
     else:
-        from clusterddp.cli.tables import print_bench, print_doctor, print_pairs  # noqa: PLC0415
+        from clusterddp.cli.doctor_tables import print_bench, print_doctor, print_pairs  # noqa: PLC0415
 
         print_doctor(found.results, verbose=verbose)
         print_pairs(found.pairs, verbose=verbose)

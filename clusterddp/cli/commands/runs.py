@@ -7,28 +7,79 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.options import cluster_options
+from clusterddp.cli.options import Number, cluster_options
+from clusterddp.cli.output import say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from clusterddp.runs.view import RunView
+
+STATES = ("queued", "starting", "running", "succeeded", "failed", "stopped", "lost")
 
 
 @click.command("runs")
 @cluster_options
-@click.option("--all", "everything", is_flag=True, help="Other projects' runs too.")
+@click.option("--all", "everything", is_flag=True, help="Other projects' runs too, with their project and operator.")
+@click.option("--last", type=Number(1), metavar="N", help="The newest N of them.")
+@click.option(
+    "--state", "states", type=click.Choice(STATES), multiple=True, help="Runs in this state; may be repeated."
+)
+@click.option("--name", metavar="NAME", help="Runs of this name.")
 @click.option("--json", "as_json", is_flag=True, help="One list of objects.")
-def command(inventory: Path | None, limit: str | None, *, everything: bool, as_json: bool) -> int:
+def command(
+    inventory: Path | None,
+    limit: str | None,
+    *,
+    everything: bool,
+    last: int | None,
+    states: tuple[str, ...],
+    name: str | None,
+    as_json: bool,
+) -> int:
     """List runs, the newest last; by default this project's."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
 
     with open_cluster(inventory, limit) as cluster:
-        found = cluster.list_runs()
-        if not everything:
-            found = [view for view in found if view.record.get("project") == cluster.project.known_id]
+        known = cluster.list_runs()
+        own = known if everything else [view for view in known if cluster.owner.shares_project(view)]
+        found = chosen(own, states=states, name=name, last=last)
         if as_json:
             click.echo(json.dumps([view.to_json(hosts=False) for view in found], indent=1))
         elif found:
-            from clusterddp.cli.tables import print_runs  # noqa: PLC0415
+            from clusterddp.cli.run_tables import print_runs  # noqa: PLC0415
 
-            print_runs(found)
+            print_runs(found, everything=everything)
+        else:
+            say(nothing(own, known, everything=everything))
     return 0
+
+
+def chosen(
+    found: Sequence[RunView], *, states: Sequence[str] = (), name: str | None = None, last: int | None = None
+) -> list[RunView]:
+    """The runs in one of the states, if any is given, and of that name; the newest ``last`` of them."""
+    kept = [view for view in found if name is None or view.record.get("name") == name]
+    kept = [view for view in kept if not states or view.state() in states]
+    return kept[-last:] if last else kept
+
+
+def nothing(own: Sequence[RunView], known: Sequence[RunView], *, everything: bool) -> str:
+    """Why no run is shown, and what would be.
+
+    Args:
+        own: The runs that the options chose from.
+        known: All runs on these hosts.
+        everything: ``--all`` was given.
+    """
+    if own:
+        whose = "" if everything else " of this project"
+        return f"no run{whose} matches; {_count(own)} without --state and --name"
+    if known:
+        return f"no run of this project on these hosts; --all shows {_count(known)} of others"
+    return "no run on these hosts"
+
+
+def _count(found: Sequence[RunView]) -> str:
+    return f"{len(found)} run{'' if len(found) == 1 else 's'}"

@@ -29,7 +29,7 @@ def command(inventory: Path | None, limit: str | None, run: str | None, *, stack
             more = {"stacks": [stack.to_json() for stack in found]} if stacks else {}
             click.echo(json.dumps({**view.to_json(), **more}, indent=1))
         else:
-            from clusterddp.cli.tables import print_stacks, print_status  # noqa: PLC0415
+            from clusterddp.cli.run_tables import print_stacks, print_status  # noqa: PLC0415
 
             print_status(view)
             if stacks:

@@ -29,7 +29,7 @@ HOST_LIST = "inventory.yaml"  # in .clusterddp/: hosts that were given as a list
 def command(inventory: str, limit: str | None, *, accept_new_host_keys: bool) -> int:
     """Reach every host, check that it can train, show it, and remember the inventory for this project."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
-    from clusterddp.cli.tables import print_up  # noqa: PLC0415
+    from clusterddp.cli.up_tables import print_up  # noqa: PLC0415
     from clusterddp.inventory import ansible_cfg_notices  # noqa: PLC0415
     from clusterddp.project import find  # noqa: PLC0415
 
@@ -102,7 +102,7 @@ def _trust(cluster: Cluster) -> None:
     errors = [outcome.error for outcome in cluster.connect() if outcome.error]
     unknown = [error for error in errors if isinstance(error, HostKeyError) and error.known_hosts_line]
     if unknown:
-        from clusterddp.cli.tables import print_keys  # noqa: PLC0415 - start-up
+        from clusterddp.cli.up_tables import print_keys  # noqa: PLC0415 - start-up
 
         print_keys(unknown)
         if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -19,7 +19,6 @@ from clusterddp.doctor.explain import explain
 from clusterddp.errors import HelperError, UnreachableError, UsageError
 from clusterddp.remote.helper.operations import TABLE as OPERATIONS
 from clusterddp.runs.known_messages import TABLE as MESSAGES
-from clusterddp.text.folding import collapsed
 from tests.unit.anything import HOSTS, Anything
 from tests.unit.evidence_made import cluster, health, raised, seen, with_answers
 
@@ -123,24 +122,6 @@ def test_json_is_the_contracts() -> None:
         "symptom": "",
         "fix": "",
     }
-
-
-@pytest.mark.parametrize(
-    ("names", "shown"),
-    [
-        ([], ""),
-        (["gpu00"], "gpu00"),
-        (["gpu00", "gpu01"], "gpu00, gpu01"),
-        ([f"gpu{n:02}" for n in range(32)], "gpu[00-31]"),
-        (["gpu08", "gpu09", "gpu10", "gpu12"], "gpu[08-10], gpu12"),
-        (["n8", "n9", "n10", "n11"], "n[8-11]"),
-        (["n08", "n09", "n010"], "n08, n09, n010"),
-        (["a1.x", "a2.x", "a3.x", "b4.x"], "a[1-3].x, b4.x"),
-        (["desk", "attic"], "desk, attic"),
-    ],
-)
-def test_neighbours_are_drawn_together(names: list[str], shown: str) -> None:
-    assert collapsed(names) == shown
 
 
 def test_a_log_is_explained_by_its_known_messages() -> None:

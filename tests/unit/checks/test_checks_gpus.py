@@ -90,7 +90,7 @@ def test_what_is_well_or_not_told_is_no_fault(fields: dict[str, Any]) -> None:
 def test_gpus_with_the_same_fault_are_told_together() -> None:
     cards = tuple(card(index, f"GPU-gpu02-{index}", power_watts=400) for index in range(8))
     (result,) = wrong(with_gpus(gpu_health={"cards": cards}))
-    assert result.message == "GPU [0-7]: limited to 400 W, 700 W are its default"
+    assert result.message == "GPU 0-7: limited to 400 W, 700 W are its default"
 
 
 def test_hosts_whose_gpus_are_cut_otherwise_are_named() -> None:
@@ -181,7 +181,7 @@ def test_a_gpu_with_fewer_links_than_others_of_its_kind_is_named() -> None:
     assert (result.name, result.verdict, result.hosts) == ("nvlink", "warn", ("gpu02",))
     assert result.message == "GPU 1: 17 of 18 NVLinks are up, 18 on others of its kind"
     (result,) = wrong(linked(18, 18, 0, 0, 18, 18))
-    assert result.message.startswith("GPU 0, GPU 1: 0 of 18 NVLinks")
+    assert result.message.startswith("GPU 0, 1: 0 of 18 NVLinks")
 
 
 def test_links_of_which_nobody_tells_are_unknown() -> None:
@@ -219,7 +219,7 @@ def test_a_dead_fabric_manager_explains_gpus_that_do_not_start() -> None:
     outside = tuple(card(index, f"GPU-gpu02-{index}", fabric_state="Not Started") for index in range(2))
     (result,) = wrong(with_gpus(gpu_health={"cards": outside, "trial": Trial(starts=starts)}))
     assert (result.name, result.verdict) == ("fabric-manager", "fail")
-    assert result.message == "GPU 0, GPU 1: its place in the NVLink fabric: Not Started"
+    assert result.message == "GPU 0, 1: its place in the NVLink fabric: Not Started"
 
 
 def test_infiniband_that_cannot_reach_gpus_is_told() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from clusterddp.checks.catalog import TABLE
 from clusterddp.checks.model import CheckResult
+from clusterddp.cli.doctor_tables import print_doctor
 from clusterddp.cli.main import main
-from clusterddp.cli.tables import print_doctor
 from tests.unit.cli_help import said
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_what_is_well_is_one_line_and_hosts_are_drawn_together(capsys: pytest.Ca
     print_doctor([result("fail"), result("skipped", 2)], verbose=False)
     assert capsys.readouterr().out.splitlines() == [
         "[✗] Machines",
-        "    ✗ shm: gpu[00-31]: it is [so]",
+        "    ✗ shm: gpu[00:31]: it is [so]",
         "      you would see: Bus error",
         "      fix: mount it [larger]",
         "1 of 1 categories need attention",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.checks.model import CheckResult
-from clusterddp.cli import output, tables
+from clusterddp.cli import doctor_tables, output, run_tables, up_tables
 from clusterddp.cli.progress import Progress
 from clusterddp.errors import HelperError, HostKeyError
 from clusterddp.runs.view import run_views
@@ -24,15 +24,15 @@ def told() -> None:
     node = Told(0, run=f"r{EVIL}", name=EVIL, operator=EVIL, script=EVIL, argv=[EVIL], world_size=1, started=1)
     node.died(5, code=1, raised=f"ValueError: {EVIL}")
     node.ended("failed", 6)
-    tables.print_status(run_views([node.node])[0])
-    tables.print_runs(run_views([node.node]))
+    run_tables.print_status(run_views([node.node])[0])
+    run_tables.print_runs(run_views([node.node]))
 
 
 def doctored() -> None:
     result = CheckResult(
         name="gpus", category="gpus", verdict="fail", hosts=(EVIL,), message=EVIL, symptom=EVIL, fix=EVIL
     )
-    tables.print_doctor([result], verbose=True)
+    doctor_tables.print_doctor([result], verbose=True)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def doctored() -> None:
         lambda: output.say(str(HelperError("gpu01", EVIL, remedy=EVIL))),
         lambda: output.put(EVIL),
         lambda: Progress().say(EVIL),
-        lambda: tables.print_keys([HostKeyError("gpu01", EVIL, fingerprint=EVIL)]),
+        lambda: up_tables.print_keys([HostKeyError("gpu01", EVIL, fingerprint=EVIL)]),
         told,
         doctored,
     ],

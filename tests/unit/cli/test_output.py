@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from clusterddp.checks.model import CheckResult
+from clusterddp.cli.doctor_tables import print_doctor
 from clusterddp.cli.output import have_plain_signs, say
-from clusterddp.cli.tables import print_doctor
 
 
 def result(verdict: str, message: str) -> CheckResult:

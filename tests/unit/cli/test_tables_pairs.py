@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.cli.tables import print_pairs
+from clusterddp.cli.doctor_tables import print_pairs
 from tests.unit.evidence_made import pairs
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ LEGEND = "round trips by TCP in ms, row → column; X: itself, ?: not dialled"
 
 
 def drawn(capsys: pytest.CaptureFixture[str], count: int, changed: Changed, *, verbose: bool = False) -> list[str]:
-    """The lines printed, their trailing blanks taken off."""
+    """The lines printed."""
     names = [f"gpu{number:02}" for number in range(count)]
     print_pairs(pairs(*names, changed=changed), verbose=verbose)
-    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    return capsys.readouterr().out.splitlines()
 
 
 def test_what_is_well_is_only_drawn_with_verbose(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,7 +28,7 @@ def test_what_is_well_is_only_drawn_with_verbose(capsys: pytest.CaptureFixture[s
     assert drawn(capsys, 2, {}, verbose=True) == [
         "",
         LEGEND,
-        "       gpu00  gpu01",
+        "from   gpu00  gpu01",
         "gpu00  X      0.1",
         "gpu01  0.1    X",
     ]
@@ -45,10 +45,10 @@ def test_trouble_is_drawn_with_its_words_and_without_what_is_well(capsys: pytest
     assert drawn(capsys, 5, changed) == [
         "",
         LEGEND,
-        "       gpu01                gpu02  gpu03",
+        "from   gpu01                gpu02  gpu03",
         "gpu00  timeout              0.1    0.1",
-        "gpu02  refused (ephemeral)  X      black hole",
-        "gpu03  10% lost             ?      X",
+        "gpu02  refused_(ephemeral)  X      black hole",
+        "gpu03  10%_lost             ?      X",
     ]
 
 
@@ -56,7 +56,7 @@ def test_of_many_hosts_only_the_rows_and_columns_of_trouble_are_drawn(capsys: py
     bad = {"verdict": "fail", "word": "timeout", "ports": "all"}
     for verbose in (False, True):
         assert drawn(capsys, 32, {("gpu07", "gpu20"): bad}, verbose=verbose)[2:] == [
-            "       gpu20",
+            "from   gpu20",
             "gpu07  timeout",
         ]
     everywhere = {(f"gpu{one:02}", f"gpu{other:02}"): bad for one in range(32) for other in range(32)}

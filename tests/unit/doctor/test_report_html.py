@@ -65,7 +65,7 @@ def read(count: int = 3, ways: tuple[Pair, ...] = (), *changed: Any) -> Reader:
 def test_a_healthy_cluster_has_no_finding() -> None:
     found = read(3, pairs(3))
     assert "Nothing is wrong." in found.text
-    assert "3 hosts: gpu[01-03]" in found.text
+    assert "3 hosts: gpu[01:03]" in found.text
     assert MADE in found.text
     assert len(found.cells("pass")) == 6
     assert not [tag for tag, _ in found.tags if tag == "article"]

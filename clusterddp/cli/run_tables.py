@@ -1,0 +1,125 @@
+"""Runs as tables: the list of them, one with its hosts, where its workers are."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import TYPE_CHECKING
+
+from clusterddp.cli.tables import Table, escape, line, piped, show, when
+from clusterddp.runs.stacks import groups
+from clusterddp.text.folding import folded_names
+from clusterddp.text.units import human_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterddp.runs.stacks import WorkerStack
+    from clusterddp.runs.view import RunView
+
+_MOST_FRAMES = 20  # of a stack that are shown
+_MOST_RECOVERED = 5  # earlier failures that status shows
+_STYLES = {"running": "green", "succeeded": "green", "failed": "red", "lost": "red", "unreachable": "red"}
+
+
+def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
+    """A row a run; of ``everything``, whose project's and whose it is too."""
+    more = ("project", "operator") if everything else ()
+    table = Table("run", "name", "state", "hosts", "ranks", "started", "duration", "exit", *more, "script", long=True)
+    now = time.time()
+    for view in found:
+        value = view.to_json(hosts=False)
+        ended = value["ended"] or (now if view.live else None)
+        begun = value["started"]
+        code = value["exit_code"]
+        whose = [str(view.record.get("label") or "-"), str(value["operator"] or "-")] if everything else []
+        table.add(
+            escape(view.run),
+            escape(value["name"] or "-"),
+            _coloured(value["state"]),
+            escape(folded_names(view.record.get("hosts", ()), separator=",")),
+            str(value["world_size"]),
+            _started(begun, now),
+            human_duration(ended - begun) if ended and begun else "-",
+            "-" if code is None else str(code),
+            *map(escape, whose),
+            escape(shlex.join([str(value["script"]), *(value["argv"] or [])])),
+        )
+    show(table)
+
+
+def _started(seconds: float | None, now: float) -> str:
+    """When a run began: whole for programs; for people as long as it must be to tell it from another."""
+    if piped():
+        return when(seconds).replace(" ", "T")
+    if seconds is None:
+        return "-"
+    begun, today = time.localtime(seconds), time.localtime(now)
+    same_year = begun.tm_year == today.tm_year
+    if same_year and begun.tm_yday == today.tm_yday:
+        return time.strftime("%H:%M:%S", begun)
+    return time.strftime("%m-%d %H:%M" if same_year else "%Y-%m-%d", begun)
+
+
+def print_status(view: RunView) -> None:
+    """One run, host by host."""
+    value = view.to_json()
+    name = f" ({escape(value['name'])})" if value["name"] else ""
+    line(f"run {escape(view.run)}{name}: {_coloured(value['state'])}, {value['world_size']} ranks")
+    line(
+        f"started {when(value['started'])} by {escape(str(value['operator']))}: {escape(str(value['script']))}",
+    )
+    if value["verdict"]:
+        line(f"verdict: {escape(value['verdict'])}")
+    if value["remedy"]:
+        line(f"remedy: {escape(value['remedy'])}")
+    for failure in [failure for failure in value["failures"] if failure["recovered"]][-_MOST_RECOVERED:]:
+        where = f"rank {failure['rank']} ({failure['host']}:{failure['local_rank']})"
+        place = f"attempt {failure['attempt']}, round {failure['round']}"
+        line(f"recovered ({place}): {escape(where)}: {escape(failure['message'])}")
+    for notice in value["notices"]:
+        line(escape(notice))
+    if view.live and value["last_output"]:
+        line(f"no rank has printed for {_ago(value['last_output'])}")
+    table = Table("host", "state", "ranks", "processes", "last output")
+    for host in value["hosts"]:
+        ranks = ",".join(map(str, host["ranks"]))
+        printed = when(host["last_output"])
+        if view.live and host["last_output"]:
+            printed = f"{_ago(host['last_output'])} ago"
+        state = _coloured(host["state"])
+        if host.get("told"):
+            told = host["told"]
+            state += escape(f" ({told['state']} {told['seconds_ago']:.0f} s ago, says {told['by']})")
+        table.add(escape(host["name"]), state, ranks, str(len(host["pids"])), printed)
+    for host in value["spares"]:
+        table.add(escape(host["name"]), escape(f"spare, {host['state']}"), "", "", "")
+    show(table)
+
+
+def print_stacks(found: Sequence[WorkerStack]) -> None:
+    """Workers at the same place together: where they are, then their calls, the outermost first."""
+    if not found:
+        line("no worker is there to be asked")
+    for group in groups(found):
+        line(f"[bold]{escape(str(group))}[/]")
+        frames = group.workers[0].frames
+        if len(frames) > _MOST_FRAMES:
+            line("    …")
+        for frame in frames[-_MOST_FRAMES:]:
+            text = escape(f"    {frame.file}:{frame.line} in {frame.function}")
+            line(f"[dim]{text}[/]" if frame.installed else text)
+
+
+def _coloured(state: str) -> str:
+    style = _STYLES.get(state)
+    return f"[{style}]{state}[/]" if style else escape(state)
+
+
+def _ago(seconds: float) -> str:
+    """``4 s``, ``12 min``, ``3 h``, ``2 d``: how long ago a time was."""
+    passed = max(0.0, time.time() - seconds)
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if passed >= 2 * unit:
+            return f"{passed // unit:.0f} {name}"
+    return f"{passed:.0f} s"

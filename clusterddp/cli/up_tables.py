@@ -1,0 +1,51 @@
+"""What ``up`` shows: the cluster as it is, and the keys of hosts that are not known yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.cli.tables import Table, escape, show
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterddp.errors import HostKeyError
+    from clusterddp.launch.prepare import HostReport
+
+_GIB = 1 << 30
+
+
+def print_up(reports: Sequence[HostReport]) -> None:
+    """The cluster as ``up`` found it."""
+    table = Table("host", "address", "nic", "gpus", "cores", "memory", "python", "torch", "ranks")
+    for report in reports:
+        facts = report.facts
+        memory = f"{facts.memory_bytes / _GIB:.0f} GiB" if facts.memory_bytes else "?"
+        first, last = report.ranks or ("spare", "spare")
+        table.add(
+            escape(report.host),
+            escape(report.address),
+            escape(report.interface),
+            escape(_gpus(report)),
+            str(facts.cores),
+            memory,
+            escape(facts.python_version or "-"),
+            escape(facts.torch.version if facts.torch else "-"),
+            str(first) if first == last else f"{first}-{last}",
+        )
+    show(table)
+
+
+def _gpus(report: HostReport) -> str:
+    names: dict[str, int] = {}
+    for gpu in report.facts.gpus:
+        names[gpu.name] = names.get(gpu.name, 0) + 1
+    return ", ".join(f"{count}× {name}" for name, count in names.items()) or "-"
+
+
+def print_keys(errors: Sequence[HostKeyError]) -> None:
+    """Unknown host keys, as one table on stderr."""
+    table = Table("host", "key")
+    for error in errors:
+        table.add(escape(error.host), escape(error.fingerprint))
+    show(table, stderr=True)

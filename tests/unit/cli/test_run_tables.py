@@ -1,0 +1,103 @@
+"""The list of runs: its columns, what is chosen of it, what is said when nothing is to be shown."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp.cli.commands.runs import chosen, nothing
+from clusterddp.cli.run_tables import print_runs
+from clusterddp.runs.view import RunView, run_views
+from tests.unit.runs_told import BEGAN, SECOND, Told
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DAY = 86_400 * SECOND
+
+
+def view(run: str, *, seconds: float | None = None, began: int = BEGAN, name: str = "", **record: Any) -> RunView:
+    """A run of three hosts that ended ``seconds`` after its start, or lives."""
+    hosts = ["gpu00", "gpu01", "gpu02"]
+    known: dict[str, Any] = {
+        "script": "train.py",
+        "argv": ["--lr", "3e-4"],
+        "operator": "alice@desk",
+        "label": "my project",
+    }
+    told = [
+        Told(rank, run=run, name=name or None, hosts=hosts, world_size=3, started=began, **{**known, **record})
+        for rank in range(3)
+    ]
+    if seconds is not None:
+        told = [node.succeeded(seconds + (began - BEGAN) / SECOND) for node in told]
+    return run_views([node.node for node in told])[0]
+
+
+def rows(capsys: pytest.CaptureFixture[str], found: Sequence[RunView], **options: bool) -> list[list[str]]:
+    print_runs(found, **options)
+    header, *lines = capsys.readouterr().out.splitlines()
+    return [line.split(None, len(header.split()) - 1) for line in (header, *lines)]
+
+
+def test_a_run_is_shown_with_its_hosts_its_duration_and_its_whole_command(capsys: pytest.CaptureFixture[str]) -> None:
+    header, ended, live = rows(capsys, [view("aaa", seconds=184, name="night 1"), view("bbb")])
+    assert header == ["run", "name", "state", "hosts", "ranks", "started", "duration", "exit", "script"]
+    began = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(BEGAN / SECOND))
+    assert ended == [
+        "aaa", "night_1", "succeeded", "gpu[00:02]", "3", began, "3m04s", "0", "train.py --lr 3e-4",
+    ]  # fmt: skip
+    assert (live[:3], live[7]) == (["bbb", "-", "running"], "-")
+
+
+def test_with_all_its_project_and_operator_stand_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+    header, row = rows(capsys, [view("aaa", seconds=1)], everything=True)
+    assert (header[8:10], row[8:10]) == (["project", "operator"], ["my_project", "alice@desk"])
+
+
+def test_people_are_told_a_time_no_longer_than_needed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "140")
+    now = time.mktime((2026, 11, 22, 12, 0, 0, 0, 0, -1))
+    monkeypatch.setattr(time, "time", lambda: now)
+    today = int(now) * SECOND - 60 * SECOND
+    found = [
+        view(run, seconds=1, began=began) for run, began in (("a", today), ("b", today - DAY), ("c", today - 400 * DAY))
+    ]
+    print_runs(found)
+    text = capsys.readouterr().out
+    assert [text.count(word) for word in (" 11:59:00 ", " 11-21 11:59 ", " 2025-10-18 ")] == [1, 1, 1]
+
+
+def test_runs_are_chosen_by_state_and_name_and_the_newest_of_them() -> None:
+    found = [view("a", seconds=1, name="x"), view("b", name="x"), view("c", seconds=1), view("d", seconds=1, name="x")]
+    runs = {
+        "everything": chosen(found),
+        "state": chosen(found, states=["running", "failed"]),
+        "name": chosen(found, name="x"),
+        "last": chosen(found, last=2),
+        "all three": chosen(found, states=["succeeded"], name="x", last=1),
+    }
+    assert {what: "".join(one.run for one in some) for what, some in runs.items()} == {
+        "everything": "abcd", "state": "b", "name": "abd", "last": "cd", "all three": "d",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("own", "known", "everything", "line"),
+    [
+        (0, 0, False, "no run on these hosts"),
+        (0, 0, True, "no run on these hosts"),
+        (0, 2, False, "no run of this project on these hosts; --all shows 2 runs of others"),
+        (1, 2, False, "no run of this project matches; 1 run without --state and --name"),
+        (2, 2, True, "no run matches; 2 runs without --state and --name"),
+    ],
+)
+def test_nothing_to_show_says_why_and_what_would_be_shown(own: int, known: int, everything: bool, line: str) -> None:  # noqa: FBT001
+    found = [view(letter) for letter in "ab"]
+    assert nothing(found[:own], found[:known], everything=everything) == line

@@ -1,0 +1,100 @@
+"""Tables, as wide as what reads them: terminals of all widths, and programs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from clusterddp.cli.tables import Table, show
+
+ROWS = (
+    ("4w3actrwq8", "succeeded", "gpu[00:03]", "0", "train.py --data /mnt/data --out last.pt"),
+    ("ybfvbzmjn8", "failed", "", "143", "fail.py"),
+)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Stdout is a terminal without colours; COLUMNS sets its width."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    return monkeypatch
+
+
+def drawn(capsys: pytest.CaptureFixture[str], *rows: tuple[str, ...], long: bool = True) -> list[str]:
+    table = Table("run", "state", "hosts", "exit", "script", long=long)
+    for row in rows or ROWS:
+        table.add(*(cell.replace("[", "\\[") for cell in row))
+    show(table)
+    return re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
+
+
+def test_a_program_gets_a_line_a_row_that_awk_can_take_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = drawn(capsys, ("a b", "x", "", "1", "train.py " + "x" * 300), *ROWS)
+    assert [len(line.split(None, 4)) for line in lines] == [5] * 4
+    assert lines[0].split() == ["run", "state", "hosts", "exit", "script"]
+    assert lines[1].split(None, 4) == ["a_b", "x", "-", "1", "train.py " + "x" * 300]
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_a_wide_terminal_gets_a_line_a_row_with_the_script_cut_in_its_middle(
+    capsys: pytest.CaptureFixture[str], terminal: pytest.MonkeyPatch
+) -> None:
+    terminal.setenv("COLUMNS", "72")
+    assert drawn(capsys) == [
+        "run         state      hosts       exit  script",
+        "4w3actrwq8  succeeded  gpu[00:03]  0     train.py --data…a --out last.pt",
+        "ybfvbzmjn8  failed                 143   fail.py",
+    ]
+
+
+def test_a_narrower_one_gets_two_lines_a_row(capsys: pytest.CaptureFixture[str], terminal: pytest.MonkeyPatch) -> None:
+    terminal.setenv("COLUMNS", "45")
+    assert drawn(capsys) == [
+        "run         state      hosts       exit",
+        "  script",
+        "4w3actrwq8  succeeded  gpu[00:03]  0",
+        "  train.py --data /mnt/data --out last.pt",
+        "ybfvbzmjn8  failed                 143",
+        "  fail.py",
+    ]
+
+
+def test_a_narrow_one_gets_a_block_a_row(capsys: pytest.CaptureFixture[str], terminal: pytest.MonkeyPatch) -> None:
+    terminal.setenv("COLUMNS", "24")
+    assert drawn(capsys) == [
+        "4w3actrwq8",
+        "  state   succeeded",
+        "  hosts   gpu[00:03]",
+        "  exit    0",
+        "  script  train.p…ast.pt",
+        "ybfvbzmjn8",
+        "  state   failed",
+        "  exit    143",
+        "  script  fail.py",
+    ]
+
+
+def test_no_first_cell_is_ever_broken_and_no_line_is_too_long(
+    capsys: pytest.CaptureFixture[str], terminal: pytest.MonkeyPatch
+) -> None:
+    for width in range(5, 120):
+        terminal.setenv("COLUMNS", str(width))
+        lines = drawn(capsys)
+        assert [sum(run in line.split() for line in lines) for run in ("4w3actrwq8", "ybfvbzmjn8")] == [1, 1]
+        assert all(len(line) <= max(width, 20) for line in lines)
+
+
+def test_cells_that_may_not_be_cut_never_are(capsys: pytest.CaptureFixture[str], terminal: pytest.MonkeyPatch) -> None:
+    for width in range(5, 120):
+        terminal.setenv("COLUMNS", str(width))
+        assert ROWS[0][4] in "\n".join(drawn(capsys, long=False))
+
+
+def test_wide_letters_take_two_columns(capsys: pytest.CaptureFixture[str], terminal: pytest.MonkeyPatch) -> None:
+    terminal.setenv("COLUMNS", "60")
+    assert drawn(capsys, ("日本", "x", "y", "0", "日本語" * 20), ("a", "x", "y", "0", "b"))[1:] == [
+        "日本  x      y      0     日本語日本語日本…本語日本語日本語",
+        "a     x      y      0     b",
+    ]
