@@ -44,6 +44,7 @@ def attach(
     progress: Progress,
     *,
     shown: tuple[int, ...] | None,
+    agents: bool,
     grace: float,
     result: Path | None,
 ) -> int:
@@ -54,6 +55,7 @@ def attach(
         run: The run, just started.
         progress: The line that stands until the first output.
         shown: Only these ranks' lines; None for all.
+        agents: All of the agents' lines too.
         grace: Seconds between SIGTERM and SIGKILL when Ctrl-C stops it.
         result: Where to write the final status.
     """
@@ -69,7 +71,7 @@ def attach(
             progress.say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
         progress.watch(run)
         with lease_renewal(run), joining_late_hosts(cluster, run, progress.say):
-            verdict = _follow(run, progress, shown)
+            verdict = _follow(run, progress, shown, agents=agents)
         code = _ended(run, verdict, time.monotonic() - started)
     except DetachedError:
         progress.end()
@@ -96,31 +98,16 @@ def attach(
     return code
 
 
-def _follow(run: Run, progress: Progress, shown: tuple[int, ...] | None) -> Verdict | None:
+def _follow(run: Run, progress: Progress, shown: tuple[int, ...] | None, *, agents: bool) -> Verdict | None:
     renderer = renderer_for(sys.stdout.buffer)
-    speaking: set[str] = set()  # hosts whose workers have printed something
     with writer(renderer) as write:
 
-        def write_unless_drowned(events: list[Event]) -> None:
+        def write_alone(events: list[Event]) -> None:
             if any(not isinstance(event, FrameArrived) or event.frame.body for event in events):
                 progress.end()
-            write([event for event in events if not _drowns(event, speaking)])
+            write(events)
 
-        return Follower(run, selection_for(renderer, shown), write_unless_drowned, progress.say).follow()
-
-
-def _drowns(event: Event, speaking: set[str]) -> bool:
-    """Whether it is an agent's word after its workers spoke.
-
-    torchrun prints a traceback of its own for every host that ends badly, which would bury the worker's; `logs`
-    shows them. An agent that fails before its workers say anything is heard.
-    """
-    if not isinstance(event, FrameArrived) or "file" not in event.frame.header:
-        return False
-    if event.frame.header["local_rank"] is None:
-        return event.host in speaking
-    speaking.add(event.host)
-    return False
+        return Follower(run, selection_for(renderer, shown, agents=agents), write_alone, progress.say).follow()
 
 
 def _ended(run: Run, verdict: Verdict | None, seconds: float) -> int:

@@ -61,11 +61,24 @@ def writer(renderer: Renderer) -> Iterator[Callable[[list[Event]], None]]:
     output.flush()
 
 
-def selection_for(renderer: Renderer, shown: tuple[int, ...] | None) -> Selection:
-    """What an attached ``run`` shows: everything from the start, as it comes."""
+def selection_for(renderer: Renderer, shown: tuple[int, ...] | None, *, agents: bool = False) -> Selection:
+    """What an attached ``run`` shows: everything from the start, as it comes.
+
+    Args:
+        renderer: What draws it.
+        shown: Only these ranks; None for all.
+        agents: All of the agents' lines too, also those that follow an end of the workers.
+    """
     from clusterddp.logs import Selection  # noqa: PLC0415 - start-up
 
-    return Selection(follow=True, ranks=shown, partials=renderer.partials, timed=renderer.timed)
+    return Selection(
+        follow=True,
+        ranks=shown,
+        agent=agents or None,
+        teardown=agents,
+        partials=renderer.partials,
+        timed=renderer.timed,
+    )
 
 
 def report(run: str, proofs: list[Proof]) -> int:

@@ -30,7 +30,8 @@ class Selection:
         hosts: Names of hosts; None for all.
         ranks: Global ranks; None for all.
         stream: ``out``, ``err`` or ``both``.
-        agent: Whether the agents' own output is wanted too.
+        agent: Whether the agents' own output is wanted too; None: where no ranks are chosen.
+        teardown: Of it, also the lines that follow a signal of ours or torchrun's own end of its workers.
         follow: Go on until the run has ended.
         since_ns: Lines of this time and later; ns by the operator's clock.
         until_ns: Lines of this time and earlier.
@@ -47,7 +48,8 @@ class Selection:
     hosts: tuple[str, ...] | None = None
     ranks: tuple[int, ...] | None = None
     stream: str = "both"
-    agent: bool = True
+    agent: bool | None = None
+    teardown: bool = True
     follow: bool = False
     since_ns: int | None = None
     until_ns: int | None = None
@@ -80,7 +82,8 @@ class Selection:
             "follow": self.follow,
             "stream": self.stream,
             "ranks": None if self.ranks is None else list(self.ranks),
-            "agent": self.agent and self.ranks is None,
+            "agent": self.ranks is None if self.agent is None else self.agent,
+            "teardown": self.teardown,
             "since": self.since_ns,
             "until": self.until_ns,
             "grep": self.grep,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options
+from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options, setting
 from clusterddp.cli.output import say, writer
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
 
@@ -35,6 +35,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--attempt", type=Attempt(), default="last", metavar="N|last|all", help="Which start of the job (last).")
 @click.option("--tail", type=Number(0), metavar="N", help="Only the last N lines of each worker.")
 @click.option("--stream", type=click.Choice(["out", "err", "both"]), default="both", help="Which stream (both).")
+@setting("--show-agents", is_flag=True, help="All of torchrun's own lines, those of its end too.")
 @click.option("-t", "--timestamps", is_flag=True, help="Begin every line with its time.")
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
 @click.option("--after", type=FILE, metavar="FILE", help="Only what comes after the lines of FILE, by --json.")
@@ -80,6 +81,8 @@ def _selection(given: dict[str, Any], renderer: Renderer) -> Selection:
         raise UsageError(f"--save writes whole files: --{lines[0]} cannot choose lines of them", remedy="leave it out")
     return Selection(
         ranks=given["rank"],
+        agent=given["show_agents"] or None,
+        teardown=given["show_agents"] or given["as_json"] or bool(given["save"]),
         stream=given["stream"],
         follow=given["follow"],
         since_ns=given["since"],

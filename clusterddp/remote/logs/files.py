@@ -12,7 +12,7 @@ Not here: which chunks are wanted and when to look again (logs/tail.py).
 import errno
 import os
 import re
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Pattern
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from ..shared.frames import LONGEST_LINE, MAX_BODY
 from ..shared.plan import AGENT_LOG
@@ -20,6 +20,7 @@ from ..spool.events import read_events
 from ..spool.layout import Spool
 from .time_index import SUFFIX, IndexReader
 
+Wanted = Callable[[int, bytes], object]
 _BLOCK = 256 << 10
 _NAME = re.compile(r"(\d+)\.(\d+)\.(out|err)$|agent\.out$")
 
@@ -199,15 +200,19 @@ def _last_unit(data: bytes) -> int:
     return max(newline, data.rfind(b"\r", newline + 1, len(data) - 1)) + 1
 
 
-class Grep:
-    """Filters chunks by a pattern, unit by unit; keeps an unfinished line until its end comes."""
+class LineFilter:
+    """Filters chunks unit by unit; keeps an unfinished line until its end comes.
 
-    def __init__(self, pattern: Pattern[bytes]) -> None:
-        self._pattern = pattern
+    Args:
+        wanted: Tells of a line's offset and its bytes without the end whether it passes.
+    """
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
         self._held = b""
 
     def filter(self, chunk: Chunk, *, final: bool) -> Iterator[Chunk]:
-        """The parts of a chunk, and of what was held, that match; neighbours in one piece."""
+        """The parts of a chunk, and of what was held, that pass; neighbours in one piece."""
         data, offset = self._held + chunk.body, chunk.offset - len(self._held)
         units = data.splitlines(True)
         self._held = b""
@@ -220,7 +225,7 @@ class Grep:
     def _matching(self, units: "list[bytes]", offset: int) -> "Iterator[tuple[int, bytes]]":
         run = b""
         for unit in units:
-            if self._pattern.search(unit.rstrip(b"\r\n")):
+            if self._wanted(offset, unit.rstrip(b"\r\n")):
                 run += unit
             elif run:
                 yield offset - len(run), run

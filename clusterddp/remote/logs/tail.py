@@ -12,6 +12,7 @@ Arguments of the operation, all but ``spool`` optional:
     tail          so many last lines of each worker only
     timed         every chunk carries the time of its lines
     partials      unfinished lines too, once they rest
+    teardown      false: without the agent's lines that follow an end of its workers (logs/teardown.py)
 
 First comes a frame ``hello``; then data frames (see ``_header``), the past ordered by time; in follow mode an
 empty frame ``caught_up`` with all offsets, then what comes, as it comes. The result is ``{ended, offsets}``.
@@ -27,11 +28,13 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from ..helper.request import Request
 from ..shared.frames import MAX_BODY
+from ..shared.plan import AGENT_LOG
 from ..shared.records import written
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
 from ..system.inotify import FolderWatch
-from .files import Chunk, Grep, LogFile, LogFiles
+from .files import Chunk, LineFilter, LogFile, LogFiles, Wanted
+from .teardown import Teardowns
 
 POLL = 0.1  # seconds between looks when nothing wakes us
 BATCH_DELAY = 0.01  # seconds between two looks at slow output: fewer, fuller frames
@@ -65,7 +68,8 @@ class LogTail:
         self.timed = bool(args.get("timed") or self.since or self.until)
         self.pattern = _compiled(args.get("grep"))
         self.logs = LogFiles(self.spool, args, timed=self.timed)
-        self.greps: Dict[str, Grep] = {}
+        self.filters: Dict[str, LineFilter] = {}
+        self.teardowns = Teardowns(self.spool.path("events.jsonl"))
         self.past_until: Set[str] = set()  # files that have come to ``until``
         self.grown: Dict[str, Tuple[int, float]] = {}  # file → (size, when it was first seen so large)
         self.lost_checked = self.exit_seen = 0.0
@@ -168,11 +172,11 @@ class LogTail:
     def _last_lines(self, file: LogFile, limit: int, count: int, *, whole: bool) -> Iterator[Tuple[int, str, int]]:
         """(time, file, start) of the file's last lines that match."""
         high = limit if whole else file.line_start(limit)
-        end = high
+        end, wanted = high, self._wanted(file)
         for start, line in file.lines_back(file.pos, high):
             if count <= 0:
                 return
-            if not self.pattern or self.pattern.search(line):
+            if wanted is None or wanted(start, line):
                 entry = file.index.at(end)
                 yield (entry[0] if entry else 0, file.name, start)
                 count -= 1
@@ -242,7 +246,7 @@ class LogTail:
     def send_matching(self, file: LogFile, chunk: Chunk, *, final: bool) -> None:
         """Send the parts of a chunk that the filters pass; before it, how many bytes were dropped there."""
         if file.dropped:
-            self.greps.pop(file.name, None)  # what it holds was begun before the gap
+            self.filters.pop(file.name, None)  # what it holds was begun before the gap
             header = _header(file, Chunk(chunk.offset, b"", chunk.time), self.offset_ns)
             self.request.send(b"", dropped=file.dropped, **header)
             file.dropped = 0
@@ -251,12 +255,20 @@ class LogTail:
             return
         if self.since is not None and (chunk.time or 0) < self.since:
             return
-        if self.pattern is None:
+        wanted = self._wanted(file)
+        if wanted is None:
             self._send(file, chunk)
             return
-        grep = self.greps.setdefault(file.name, Grep(self.pattern))
-        for part in grep.filter(chunk, final=final):
+        lines = self.filters.setdefault(file.name, LineFilter(wanted))
+        for part in lines.filter(chunk, final=final):
             self._send(file, part)
+
+    def _wanted(self, file: LogFile) -> Optional[Wanted]:
+        """Which of a file's lines are wanted; None for all."""
+        search = self.pattern.search if self.pattern else None
+        if file.name == AGENT_LOG and not self.args.get("teardown", True):
+            return lambda at, line: not self.teardowns.hides(at, line) and (search is None or search(line))
+        return (lambda _at, line: search(line)) if search else None
 
     def _send(self, file: LogFile, chunk: Chunk) -> None:
         self.request.send(chunk.body, **_header(file, chunk, self.offset_ns))

@@ -19,11 +19,12 @@ def _told(fields: Fields, name: str) -> object:
 
 
 # A field in OPTIONAL may be missing or null.
-OPTIONAL = ("round", "pid", "signal", "told", "oom_kills", "reason", "error")
+OPTIONAL = ("round", "pid", "signal", "told", "oom_kills", "reason", "error", "agent_bytes")
 _WORKER: Mapping[str, Reader] = {
     "start": Fields.number,  # of the workers, within the attempt
     "local_rank": Fields.number,
     "pid": Fields.number,
+    "agent_bytes": Fields.number,  # so much the agent had written then
 }
 EVENTS: Mapping[str, Mapping[str, Reader]] = {
     "worker_started": dict(_WORKER, rank=Fields.number, round=Fields.number),
@@ -37,7 +38,7 @@ EVENTS: Mapping[str, Mapping[str, Reader]] = {
     ),
     "agent_started": {"pid": Fields.number},
     "agent_exited": {"exit_code": Fields.number},
-    "stopping": {"reason": Fields.text},
+    "stopping": {"reason": Fields.text, "agent_bytes": Fields.number},
     "log_dropped": {"bytes": Fields.number, "limit": Fields.number},
     "log_limit_failed": {"limit": Fields.number, "error": Fields.text},
     "output_lost": {"bytes": Fields.number},

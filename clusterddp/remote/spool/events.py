@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Optional
 
 from ..shared.events import Event, maybe_event
 from ..shared.frames import parse_json
+from ..shared.plan import AGENT_LOG
 
 
 def append_event(path: str, name: str, **fields: Any) -> bool:
@@ -39,6 +40,14 @@ def append_event(path: str, name: str, **fields: Any) -> bool:
         return False
     finally:
         os.close(fd)
+
+
+def agent_bytes(spool: str) -> Optional[int]:
+    """How much the agent of a spool has written; None where that cannot be known."""
+    try:
+        return os.stat(os.path.join(spool, "logs", AGENT_LOG)).st_size
+    except OSError:
+        return None
 
 
 def _line_break(fd: int) -> bytes:

@@ -15,6 +15,7 @@ from ..processes.ownership import NodeProcesses
 from ..processes.roster import RosterWriter
 from ..shared.node_env import STATIC
 from ..shared.plan import AGENT_LOG, PORT_TO_COME
+from ..spool.events import agent_bytes
 from ..spool.layout import Spool
 from ..system import prctl, procfs
 from ..system.wait_status import exit_code, reap
@@ -137,7 +138,8 @@ class Children:
         started = {name: events[0][name] for name in ("start", "local_rank", "rank", "pid")}
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = exit_code(status)
-        self.spool.event("worker_exited", status=status, exit_code=code, signal=number, maxrss_kib=None, **started)
+        ended = {"status": status, "exit_code": code, "signal": number, "maxrss_kib": None}
+        self.spool.event("worker_exited", agent_bytes=agent_bytes(self.spool.folder), **ended, **started)
         terminate.kill_group(pid)
 
     def store_said(self) -> str:

@@ -27,6 +27,7 @@ from ..logs.limit import LogLimit
 from ..logs.time_index import IndexWriter
 from ..shared.failures import FAIL_FAST_REASON
 from ..shared.plan import NodePlan, Peer, with_peer
+from ..spool.events import agent_bytes
 from ..spool.layout import Spool
 from .children import Children
 from .clearing import Clearing, cause, write_exit
@@ -182,8 +183,9 @@ class Supervisor:
         told: Conditions = {"run control": lambda: self.shutdown.told}
         order = self._ordered({**told, **self.conditions.of_run, **self.conditions.of_attempt})
         if order and self.shutdown.take(order, now):
+            # Before the signal: whatever the agent says after it belongs to its end.
+            self.spool.event("stopping", reason=order.reason, agent_bytes=agent_bytes(self.spool.folder))
             os.kill(self.children.agent or os.getpid(), signal.SIGTERM)
-            self.spool.event("stopping", reason=order.reason)
             self.membership.pass_on(order)
         if now >= self.shutdown.kill_at:
             self._kill()

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from ..shared.plan import read_plan
-from ..spool.events import append_event
+from ..spool.events import agent_bytes, append_event
 from ..system import disk_space, prctl
 from .environment import original_environment, recorded_variables, worker_environment, wrong_size
 from .oom import OomKills
@@ -57,9 +57,8 @@ class Worker(NamedTuple):
 
     def event(self, name: str, **fields: Any) -> None:
         """Append an event about this worker; a full disk loses it."""
-        append_event(
-            os.path.join(self.spool, "events.jsonl"), name, start=self.start, local_rank=self.local_rank, **fields
-        )
+        fields.update(start=self.start, local_rank=self.local_rank, agent_bytes=agent_bytes(self.spool))
+        append_event(os.path.join(self.spool, "events.jsonl"), name, **fields)
 
 
 def main(argv: List[str]) -> int:
