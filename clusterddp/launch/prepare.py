@@ -174,7 +174,7 @@ def prepare(
         check_synced(wanted.script, options, project, tree)
         networking = pool.submit(survey_network, hosts, facts, growing=options.min_nodes is not None, measured=False)
         progress("looking at the code there" if options.no_sync else "syncing")
-        workdirs, code = _code(hosts, project, tree, options, notify, dry=dry)
+        workdirs, code = _code(hosts, project, tree, options, notify, progress, dry=dry)
         network = networking.result()
     if network.error:
         raise PlanError(network.error, remedy="set clusterddp_address or clusterddp_interface")
@@ -328,6 +328,7 @@ def _code(
     tree: Tree,
     options: RunOptions,
     notify: Callable[[str], None],
+    progress: Callable[[str], None],
     *,
     dry: bool,
 ) -> tuple[dict[str, str], str]:
@@ -336,7 +337,7 @@ def _code(
         found = push.workdirs_as_they_are(hosts, workdir=project.workdir)
         digests = {host.digest for host in found}
         return {host.name: host.workdir for host in found}, digests.pop() if len(digests) == 1 else ""
-    result = push.sync(hosts, tree, workdir=project.workdir, subfolder=project.subfolder)
+    result = push.sync(hosts, tree, workdir=project.workdir, subfolder=project.subfolder, progress=progress)
     for notice in (*tree.notices, *result.notices):
         notify(notice)
     return dict(result.workdirs), result.digest

@@ -24,6 +24,8 @@ from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.manifest import Entry, as_text, on_disk
 from clusterddp.sync import git
 from clusterddp.sync.hash_cache import FILE_NAME, HashCache
+from clusterddp.sync.ignored import IgnoredData, ignored_data
+from clusterddp.sync.ignored import notice as ignored_notice
 from clusterddp.text.folding import few
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size
@@ -65,6 +67,7 @@ class Tree:
         size: Bytes in all.
         skipped: What is left out.
         git: ``{commit, dirty}``, None outside git.
+        ignored: Data that git ignores.
     """
 
     root: Path
@@ -73,6 +76,7 @@ class Tree:
     size: int
     skipped: tuple[Skipped, ...]
     git: dict[str, str | bool | None] | None
+    ignored: tuple[IgnoredData, ...] = ()
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -80,7 +84,8 @@ class Tree:
         reasons: dict[str, list[str]] = {}
         for item in self.skipped:
             reasons.setdefault(item.reason, []).append(shown(item.path))
-        return tuple(f"not synced, {reason}: {few(paths, 5)}" for reason, paths in reasons.items())
+        lines = [f"not synced, {reason}: {few(paths, 5)}" for reason, paths in reasons.items()]
+        return (*lines, *([ignored_notice(self.ignored)] if self.ignored else []))
 
 
 def scan(project: Project, limit: int | None = None) -> Tree:
@@ -108,6 +113,7 @@ def scan(project: Project, limit: int | None = None) -> Tree:
         size=sum(entry.size for entry in entries),
         skipped=tuple(skipped),
         git=None if listed is None else git.commit_and_dirty(root),
+        ignored=() if listed is None else ignored_data(root),
     )
 
 

@@ -30,6 +30,16 @@ def list_files(root: bytes) -> list[bytes] | None:
     return list(names)
 
 
+def list_ignored(root: bytes) -> list[bytes]:
+    """What git ignores below ``root``: files, and folders of nothing else with a slash; none if git cannot tell."""
+    result = _git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+    names = result.stdout.split(b"\0")[:-1] if result.returncode == 0 else []
+    # Git names an untracked folder of nothing but ignored files beside these.
+    parts = [name.rstrip(b"/").split(b"/") for name in names]
+    above = {b"/".join(one[:depth]) + b"/" for one in parts for depth in range(1, len(one))}
+    return [name for name in names if name not in above]
+
+
 def commit_and_dirty(root: bytes) -> dict[str, str | bool | None]:
     """``commit`` (None before the first) and ``dirty``."""
     head = _git(root, "rev-parse", "--verify", "--quiet", "HEAD")

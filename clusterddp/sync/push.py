@@ -9,6 +9,7 @@ Not here: which files (sync/files.py); what a host replaces, keeps and refuses (
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,17 @@ from clusterddp.errors import HostError, SyncError
 from clusterddp.hosts import fanout
 from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.manifest import Entry
+from clusterddp.sync.transfer import PATIENCE, Transfer
 from clusterddp.sync.upload import Uploads
 from clusterddp.text.paths import shown
+from clusterddp.text.units import human_duration, human_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from clusterddp.hosts.client import Host
     from clusterddp.sync.files import Tree
+    from clusterddp.sync.upload import Upload
 
 _TRIES = 3  # a host may change between being asked and being sent
 _TIMEOUT = 3600.0
@@ -64,10 +68,11 @@ class HostSync:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncResult:
-    """Every host's part, in the order given; all hold ``digest``."""
+    """Every host's part, in the order given; all hold ``digest``. ``seconds``: how long it took."""
 
     digest: str
     hosts: tuple[HostSync, ...]
+    seconds: float = 0.0
 
     @property
     def workdirs(self) -> Mapping[str, str]:
@@ -81,10 +86,22 @@ class SyncResult:
         for host in self.hosts:
             for line in (*([host.notice] if host.notice else []), *map(_kept_line, host.kept)):
                 lines.setdefault(line, []).append(host.name)
-        return tuple(f"{', '.join(names)}: {line}" for line, names in lines.items())
+        told = [f"{', '.join(names)}: {line}" for line, names in lines.items()]
+        sent = [host.sent_bytes for host in self.hosts if host.sent_bytes]
+        if sent and self.seconds >= PATIENCE:
+            count = f"{len(sent)} host{'' if len(sent) == 1 else 's'}"
+            told.append(f"synced {human_size(sum(sent))} to {count} in {human_duration(self.seconds)}")
+        return tuple(told)
 
 
-def sync(hosts: Sequence[Host], tree: Tree, *, workdir: str, subfolder: str = "") -> SyncResult:
+def sync(
+    hosts: Sequence[Host],
+    tree: Tree,
+    *,
+    workdir: str,
+    subfolder: str = "",
+    progress: Callable[[str], None] = lambda _: None,
+) -> SyncResult:
     """Make every host hold ``tree``, and nothing of an earlier tree, in its workdir.
 
     Args:
@@ -92,11 +109,13 @@ def sync(hosts: Sequence[Host], tree: Tree, *, workdir: str, subfolder: str = ""
         tree: What ``files.scan`` gave.
         workdir: For hosts without ``clusterddp_workdir``: ``project.workdir``.
         subfolder: A folder of the workdir that is to be there, for a worker's cwd.
+        progress: Takes how far it has come, once it has taken some seconds.
 
     Raises:
         HostError: one host failed; HostsError: several did.
         SyncError: a file changed while it was sent, or a host's digest is not the tree's.
     """
+    began = time.monotonic()
     jobs = [_Job(host, tree, host.entry.workdir or workdir, subfolder) for host in hosts]
     waiting = jobs
     for _ in range(_TRIES):
@@ -105,13 +124,22 @@ def sync(hosts: Sequence[Host], tree: Tree, *, workdir: str, subfolder: str = ""
         if not waiting:
             break
         _share_siblings(waiting)
-        with contextlib.closing(Uploads(tree)) as packs:
+        with contextlib.closing(Uploads(tree, progress)) as packs:
             for turn in _turns(waiting):
-                fanout.values(fanout.each(turn, lambda job: job.send(packs)))
+                _send(turn, packs, progress)
         waiting = [job for job in waiting if job.result is None]
     for job in waiting:
         raise HostError(job.name, "its files change while they are synced", remedy="see what writes to the workdir")
-    return SyncResult(digest=tree.digest, hosts=tuple(_proved(job.result, tree) for job in jobs if job.result))
+    proved = tuple(_proved(job.result, tree) for job in jobs if job.result)
+    return SyncResult(digest=tree.digest, hosts=proved, seconds=time.monotonic() - began)
+
+
+def _send(jobs: Sequence[_Job], packs: Uploads, progress: Callable[[str], None]) -> None:
+    """Send every host its pack, all at once."""
+    transfer = Transfer("syncing", progress)
+    for job in jobs:
+        transfer.expect(job.pack(packs).size)
+    fanout.values(fanout.each(jobs, lambda job: job.send(job.pack(packs), transfer)))
 
 
 def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str) -> tuple[HostSync, ...]:
@@ -177,11 +205,14 @@ class _Job:
             name=self.name, workdir=self.workdir, digest="", sent=len(self.needs), sent_bytes=size, removed=self.gone
         )
 
-    def send(self, packs: Uploads) -> None:
-        """Send the manifest and what the host lacks."""
-        pack = packs.get(self.needs, compress=self._host.entry.connection != "local")
+    def pack(self, packs: Uploads) -> Upload:
+        """The manifest and what the host lacks."""
+        return packs.get(self.needs, compress=self._host.entry.connection != "local")
+
+    def send(self, pack: Upload, transfer: Transfer) -> None:
+        """Send it."""
         args = {**self.args, "manifest": pack.manifest_size, "encoding": pack.encoding}
-        answer = self._host.upload("sync_apply", args, pack.pieces(), timeout=_TIMEOUT)
+        answer = self._host.upload("sync_apply", args, transfer.counted(pack.pieces()), timeout=_TIMEOUT)
         if "missing" in answer:
             return
         self.result = HostSync(

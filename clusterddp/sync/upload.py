@@ -17,10 +17,11 @@ from clusterddp.errors import SyncError
 from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.manifest import Entry, on_disk
 from clusterddp.remote.shared.sync_stream import PLAIN, ZLIB, heading
+from clusterddp.sync.transfer import Transfer
 from clusterddp.text.paths import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from clusterddp.sync.files import Tree
@@ -49,8 +50,8 @@ class Upload:
 class Uploads:
     """Uploads by content, each made once; they take disk space until ``close``."""
 
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
+    def __init__(self, tree: Tree, progress: Callable[[str], None] = lambda _: None) -> None:
+        self._tree, self._progress = tree, progress
         self._manifest = manifest.encode(tree.entries)
         self._packs: dict[tuple[tuple[Entry, ...], bool], Upload] = {}
         self._files: list[IO[bytes]] = []
@@ -84,7 +85,9 @@ class Uploads:
         return Upload(file=out, size=out.tell(), manifest_size=len(self._manifest), encoding=encoding)
 
     def _fill(self, out: IO[bytes], needs: tuple[Entry, ...], deflate: Any) -> None:
-        for piece in self._plain(needs):
+        packing = Transfer("packing", self._progress)
+        packing.expect(len(self._manifest) + sum(len(heading(e.path, e.size)) + e.size for e in needs))
+        for piece in packing.counted(self._plain(needs)):
             out.write(deflate.compress(piece) if deflate else piece)
         out.write(deflate.flush() if deflate else b"")
         out.flush()

@@ -1,0 +1,124 @@
+"""Data that lies in the project but is ignored by git, so that it is not synced: named, for the job may miss it.
+
+What a job never misses is passed over: caches, environments, packages that were built, hidden files, and whatever is
+small. Only so many files are looked at that nobody waits for it.
+
+Not here: what is synced (sync/files.py).
+"""
+
+# Names are bytes here, because a file name may be no text; pathlib has none such.
+# ruff: noqa: PTH110, PTH112, PTH114, PTH116, PTH118, PTH120, PTH208
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.remote.shared.manifest import as_text
+from clusterddp.sync import git
+from clusterddp.text.folding import few
+from clusterddp.text.paths import shown
+from clusterddp.text.units import human_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+LEAST = 10**6  # bytes; what is smaller is no data
+MOST_FILES = 5000  # looked at in all
+_MADE_AGAIN = frozenset((b"__pycache__", b"node_modules", b"build", b"dist", b"htmlcov"))
+_MADE_AGAIN_ENDS = (b".pyc", b".egg-info")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IgnoredData:
+    """Something that git ignores.
+
+    Attributes:
+        what: A path, or several files of one folder.
+        size: Bytes; None for a link.
+        whole: Whether all of it was looked at; else it is more.
+    """
+
+    what: str
+    size: int | None
+    whole: bool = True
+
+    def __str__(self) -> str:
+        if self.size is None:
+            return f"{self.what} (a link)"
+        return f"{self.what} ({'' if self.whole else 'more than '}{human_size(self.size)})"
+
+
+def ignored_data(root: bytes) -> tuple[IgnoredData, ...]:
+    """What git ignores of a project and a job may miss, links first, then the largest."""
+    names = [name for name in git.list_ignored(root) if not _made_again(root, name)]
+    links = [name for name in names if os.path.islink(os.path.join(root, name)) and _leads_to_data(root, name)]
+    found = [IgnoredData(what=shown(as_text(name)), size=None) for name in links]
+    files = iter(range(MOST_FILES))
+    sizes = [_measured(root, group, files) for group in _by_folder(name for name in names if name not in links)]
+    return (*found, *sorted((one for one in sizes if (one.size or 0) >= LEAST), key=lambda one: -(one.size or 0)))
+
+
+def notice(found: Sequence[IgnoredData]) -> str:
+    """One line about them, with what to do; empty for none."""
+    if not found:
+        return ""
+    remedy = "copy what the job needs of it to the workdir on every host (rsync), or take it out of .gitignore"
+    return f"not synced, ignored by git: {few([str(one) for one in found], 5)}; {remedy}"
+
+
+def _made_again(root: bytes, name: bytes) -> bool:
+    """Whether it is none of a job's: hidden, a cache, an environment, a package that was built."""
+    parts = name.rstrip(b"/").split(b"/")
+    if any(part.startswith(b".") or part in _MADE_AGAIN or part.endswith(_MADE_AGAIN_ENDS) for part in parts):
+        return True
+    return os.path.exists(os.path.join(root, name, b"pyvenv.cfg"))
+
+
+def _leads_to_data(root: bytes, name: bytes) -> bool:
+    path = os.path.join(root, name)
+    return os.path.isdir(path) or (os.path.exists(path) and os.stat(path).st_size >= LEAST)
+
+
+def _by_folder(names: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Folders by themselves, files of one folder together."""
+    files: dict[bytes, list[bytes]] = {}
+    for name in names:
+        if name.endswith(b"/"):
+            yield [name]
+        else:
+            files.setdefault(os.path.dirname(name), []).append(name)
+    yield from files.values()
+
+
+def _measured(root: bytes, names: list[bytes], files: Iterator[int]) -> IgnoredData:
+    """How large it is, as far as ``files``, one for each file looked at, goes."""
+    size, whole = 0, True
+    for path in _files([os.path.join(root, name) for name in names]):
+        if next(files, None) is None:
+            whole = False
+            break
+        try:
+            size += os.lstat(path).st_size
+        except OSError:  # gone meanwhile
+            continue
+    return IgnoredData(what=_called(names), size=size, whole=whole)
+
+
+def _called(names: list[bytes]) -> str:
+    if len(names) == 1:
+        return shown(as_text(names[0]))
+    folder = os.path.dirname(names[0])
+    return f"{len(names)} files" + (f" in {shown(as_text(folder))}/" if folder else "")
+
+
+def _files(waiting: list[bytes]) -> Iterator[bytes]:
+    while waiting:
+        path = waiting.pop()
+        if not os.path.isdir(path) or os.path.islink(path):
+            yield path
+            continue
+        try:
+            waiting.extend(os.path.join(path, name) for name in os.listdir(path))
+        except OSError:  # not ours to read, or gone meanwhile
+            continue
