@@ -12,7 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from clusterddp.cli.output import report, say, selection_for, writer
+from clusterddp.cli.output import report, say, say_reasons, selection_for, writer
 from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, ClusterddpError, RunError
 from clusterddp.logs import FrameArrived, renderer_for
 from clusterddp.runs.follow import Follower
@@ -115,8 +115,7 @@ def _ended(run: Run, verdict: Verdict | None, seconds: float) -> int:
     if verdict is None:
         say("the run goes on, but its hosts cannot be followed")
         return EXIT_NOT_THE_SCRIPT
-    for notice in verdict.preface:
-        say(notice)
+    say_reasons(run, verdict)
     say(f"run {run.id} succeeded in {seconds:.1f} s" if verdict.state == "succeeded" else verdict.line)
     return verdict.exit_code
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from clusterddp.api import Proof
     from clusterddp.logs import Event, Renderer, Selection
+    from clusterddp.runs.run import Run
+    from clusterddp.runs.verdict import Verdict
 
 OURS = "clusterddp: "  # begins every stderr line of ours
 
@@ -89,6 +91,19 @@ def report(run: str, proofs: list[Proof]) -> int:
         else:
             say(f"{run}: {proof.host}: {proof.summary}")
     return 0 if all(proof.proved_empty for proof in proofs) else 1
+
+
+def say_reasons(run: Run, verdict: Verdict) -> None:
+    """What stands before a verdict: notices, the first failure's own last lines, what helps."""
+    from clusterddp.runs.last_words import last_words  # noqa: PLC0415 - start-up
+
+    for line in verdict.notices:
+        say(line)
+    for failure in verdict.failures[:1]:
+        for line in last_words(run, failure):
+            say(line)
+    if verdict.remedy:
+        say(f"remedy: {verdict.remedy}")
 
 
 def say(line: str) -> None:

@@ -31,6 +31,9 @@ if how == "full":
     raise OSError(28, "No space left on device")
 if how == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
+if how == "usage":
+    print(*[f"line {n}" for n in range(20)], "ends.py: error: no such thing", sep="\\n", file=sys.stderr)
+    sys.exit(2)
 if how.isdigit():
     sys.exit(int(how))
 if how == "ignores":
@@ -72,6 +75,11 @@ def test_a_worker_that_raises_ends_the_others_and_is_named(user: User) -> None:
     assert done.code == 1
     verdict = f"rank 1 (gpu02:0) failed first: ValueError: loss is NaN (ends.py:{LINE_OF_RAISE}); 1 other stopped"
     assert done.notes[-1] == verdict
+    trace = [f"line {LINE_OF_RAISE}, in <module>", '    raise ValueError("loss is NaN")', "  ValueError: loss is NaN"]
+    again = user.run("logs", "--follow", done.run)
+    for ends in (done, again):
+        assert ends.notes[-6:-4] == ["traceback of rank 1 (gpu02:0):", "  Traceback (most recent call last):"]
+        assert all(note.endswith(line) for note, line in zip(ends.notes[-4:-1], trace, strict=True))
     assert user.status(done.run)["verdict"] == verdict
     assert took < 20  # torchrun's own barrier is 300 s
 
@@ -91,6 +99,13 @@ def test_a_run_ends_with_its_workers_own_code(user: User, how: str, code: int, t
     assert done.code == code
     assert done.notes[-1].startswith(f"rank 0 (gpu03:0) failed first: {text}")
     same_code_for_all_who_look(user, done.run, code)
+
+
+def test_a_worker_that_ends_without_a_traceback_is_shown_by_its_last_lines(user: User) -> None:
+    done = user.run("run", *ONE, "ends.py", "usage")
+    said = [f"  line {number}" for number in range(11, 20)]
+    assert done.notes[-12:-1] == ["last lines of rank 0 (gpu03:0):", *said, "  ends.py: error: no such thing"]
+    assert done.notes[-1] == "rank 0 (gpu03:0) failed first: exit code 2: ends.py: error: no such thing"
 
 
 def test_a_known_message_says_what_helps_and_the_verdict_stays_the_last_line(user: User) -> None:

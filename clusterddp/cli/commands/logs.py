@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options, setting
-from clusterddp.cli.output import say, writer
+from clusterddp.cli.output import say, say_reasons, writer
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
 
 if TYPE_CHECKING:
@@ -147,8 +147,7 @@ class Reading:
             return EXIT_FAILED if self.given_up else 0
         if self.verdict is None:
             return EXIT_NOT_THE_SCRIPT
-        for notice in self.verdict.preface:
-            say(notice)
+        say_reasons(self.run, self.verdict)
         say(f"run {self.run.id}: {self.verdict.line}")
         return self.verdict.exit_code
 

@@ -31,6 +31,7 @@ TABLE = {
     "forget": "cleanup.uninstall:forget",
     "orphans": "processes.orphans:orphans",
     "tail": "logs.tail:tail",
+    "last_words": "logs.last_words:last_words",
 }
 
 
