@@ -334,7 +334,9 @@ def _code(
 ) -> tuple[dict[str, str], str]:
     """Each host's workdir, and the digest of the code there."""
     if options.no_sync or dry:
-        found = push.workdirs_as_they_are(hosts, workdir=project.workdir)
+        found = push.workdirs_as_they_are(hosts, workdir=project.workdir, home=not dry)
+        for notice in dict.fromkeys(line for host in found for line in host.told):
+            notify(notice)
         digests = {host.digest for host in found}
         return {host.name: host.workdir for host in found}, digests.pop() if len(digests) == 1 else ""
     result = push.sync(hosts, tree, workdir=project.workdir, subfolder=project.subfolder, progress=progress)

@@ -4,6 +4,7 @@ helper      the other end of an operator's connection; dies with it
 supervisor  owns one node of one run; outlives every connection
 store       the rendezvous store of a run
 shim        the parent of one worker
+beat        says in a workdir that other hosts may share that a run is live there
 """
 
 import importlib
@@ -15,6 +16,7 @@ ROLES = {
     "supervisor": ".supervisor.main",
     "store": ".rendezvous.store",
     "shim": ".worker.shim",
+    "beat": ".sync.live",
 }
 
 

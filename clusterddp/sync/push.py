@@ -53,7 +53,7 @@ class HostSync:
         sent_bytes: Their bytes, before compression.
         removed: Files removed there.
         kept: The host's own versions that were in the way.
-        notice: Why ``workdir`` is not the usual one, or empty.
+        told: What a user should know of the folder: why it is not the usual one, what was brought home to it.
     """
 
     name: str
@@ -63,7 +63,7 @@ class HostSync:
     sent_bytes: int = 0
     removed: int = 0
     kept: tuple[KeptFile, ...] = ()
-    notice: str = ""
+    told: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +84,7 @@ class SyncResult:
         """One line for everything a user should know, the same of several hosts once."""
         lines: dict[str, list[str]] = {}
         for host in self.hosts:
-            for line in (*([host.notice] if host.notice else []), *map(_kept_line, host.kept)):
+            for line in (*host.told, *map(_kept_line, host.kept)):
                 lines.setdefault(line, []).append(host.name)
         told = [f"{', '.join(names)}: {line}" for line, names in lines.items()]
         sent = [host.sent_bytes for host in self.hosts if host.sent_bytes]
@@ -116,14 +116,14 @@ def sync(
         SyncError: a file changed while it was sent, or a host's digest is not the tree's.
     """
     began = time.monotonic()
-    jobs = [_Job(host, tree, host.entry.workdir or workdir, subfolder) for host in hosts]
+    jobs = [_Job(host, tree, host.entry.workdir or workdir, subfolder, home=True) for host in hosts]
     waiting = jobs
     for _ in range(_TRIES):
         fanout.values(fanout.each(waiting, _Job.ask))
+        fanout.values(fanout.each(_at_odds(waiting), _Job.ask))
         waiting = [job for job in waiting if job.result is None]
         if not waiting:
             break
-        _share_siblings(waiting)
         with contextlib.closing(Uploads(tree, progress)) as packs:
             for turn in _turns(waiting):
                 _send(turn, packs, progress)
@@ -152,19 +152,21 @@ def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str) -> tuple[HostSyn
     return tuple(fanout.values(fanout.each(jobs, _Job.preview)))
 
 
-def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str) -> tuple[HostSync, ...]:
+def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, home: bool = False) -> tuple[HostSync, ...]:
     """Each host's workdir and the digest of the code in it, for a run without sync.
 
-    ``digest`` is empty where no sync put the code, or somebody changed it since.
+    ``digest`` is empty where no sync put the code, or somebody changed it since. With ``home`` a run will start there,
+    and files of earlier ones come home from siblings.
 
     Raises:
         HostError: one host failed; HostsError: several did.
     """
 
     def ask(host: Host) -> HostSync:
-        args = {"workdir": host.entry.workdir or workdir, "digest": ""}
+        args = {"workdir": host.entry.workdir or workdir, "digest": "", "home": home}
         answer = host.call("workdir_state", args)
-        return HostSync(name=host.name, workdir=answer["workdir"], digest=answer["digest"])
+        told = tuple(map(str, answer["home"]))
+        return HostSync(name=host.name, workdir=answer["workdir"], digest=answer["digest"], told=told)
 
     return tuple(fanout.values(fanout.each(hosts, ask)))
 
@@ -172,25 +174,27 @@ def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str) -> tuple[HostSy
 class _Job:
     """The sync of one host."""
 
-    def __init__(self, host: Host, tree: Tree, workdir: str, subfolder: str) -> None:
+    def __init__(self, host: Host, tree: Tree, workdir: str, subfolder: str, *, home: bool = False) -> None:
         self.name = host.name
         self.result: HostSync | None = None
-        self.live = False
+        self.live: tuple[str, ...] = ()
         self.shared: str | None = None
         self.needs: tuple[Entry, ...] = ()
         self.gone = 0  # files of an earlier tree
+        self._home: list[str] = []
         self._host, self._tree = host, tree
         folders = [subfolder] if subfolder else []
-        self.args: dict[str, Any] = {"workdir": workdir, "digest": tree.digest, "folders": folders, "aside": False}
+        self.args: dict[str, Any] = {"workdir": workdir, "digest": tree.digest, "folders": folders, "home": home}
 
     def ask(self) -> None:
         """Ask which files the host has; sets ``result`` if it has all."""
         answer = self._host.call("workdir_state", self.args)
-        self.live, self.shared = bool(answer["live"]), answer["shared"]
+        self.live, self.shared = tuple(map(str, answer["live"])), answer["shared"]
+        self.result = None
+        self._home += [line for line in map(str, answer["home"]) if line not in self._home]
         if answer["ready"]:
-            self.result = HostSync(
-                name=self.name, workdir=answer["workdir"], digest=self._tree.digest, notice=answer["notice"]
-            )
+            workdir, told = str(answer["workdir"]), self._told(answer["notice"])
+            self.result = HostSync(name=self.name, workdir=workdir, digest=self._tree.digest, told=told)
             return
         self.workdir = str(answer["workdir"])
         have = {entry.path: entry for entry in (Entry(*values) for values in answer["have"])}
@@ -223,21 +227,24 @@ class _Job:
             sent_bytes=sum(entry.size for entry in self.needs),
             removed=answer["removed"],
             kept=tuple(KeptFile(path=path, kept_as=kept_as) for path, kept_as in answer["kept"]),
-            notice=answer["notice"],
+            told=self._told(answer["notice"]),
         )
+
+    def _told(self, notice: str) -> tuple[str, ...]:
+        return (*([notice] if notice else []), *self._home)
 
 
 def _lacks(there: Entry | None, entry: Entry) -> bool:
     return entry.kind == manifest.FILE and (there is None or (there.kind, there.content) != (entry.kind, entry.content))
 
 
-def _share_siblings(jobs: list[_Job]) -> None:
-    """Have hosts that share a folder all use the sibling if one of them has a live run there."""
-    busy = {job.shared for job in jobs if job.live and job.shared}
+def _at_odds(jobs: Sequence[_Job]) -> list[_Job]:
+    """Hosts that take a run for live which others that share the folder do not: its own host has said by now."""
+    live: dict[str, list[tuple[str, ...]]] = {}
     for job in jobs:
-        if job.shared in busy and not job.live:
-            job.args["aside"] = True
-            job.needs = tuple(entry for entry in job._tree.entries if entry.kind == manifest.FILE)  # noqa: SLF001
+        if job.shared:
+            live.setdefault(job.shared, []).append(job.live)
+    return [job for job in jobs if job.shared and set(job.live) != set.intersection(*map(set, live[job.shared]))]
 
 
 def _turns(jobs: list[_Job]) -> Iterator[list[_Job]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import queue
@@ -15,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import HelperError
 from clusterddp.project import Project
 from clusterddp.remote.sync import apply as workdir
+from clusterddp.remote.sync.live import mark
+from clusterddp.remote.sync.lock import PLACE
 from clusterddp.remote.system.bootstrap import Refused
 from clusterddp.sync.files import Tree, scan
 from clusterddp.sync.push import SyncResult, sync
-from tests.unit.plan_made import plan_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -84,16 +84,12 @@ class FakeHost:
 
     @contextlib.contextmanager
     def live_run(self, run: str, workdir: Path) -> Iterator[None]:
-        """A run whose supervisor holds its lock, as the host sees it."""
-        folder = self.state / "runs" / run / "1" / f"0-{self.name}"
-        folder.mkdir(parents=True)
-        (folder / "plan.json").write_text(plan_text(workdir=str(workdir)))
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        """A run whose supervisor is this process, as the host and those that share the folder see it."""
+        marker = mark(str(self.state), os.fsencode(workdir), run, self.name, os.getpid())
         try:
             yield
         finally:
-            os.close(handle)
+            Path(os.fsdecode(marker)).unlink()
 
 
 def project_at(root: Path) -> Project:
@@ -119,9 +115,10 @@ def write(root: Path, **files: str) -> None:
 
 
 def content(root: Path) -> dict[str, str]:
-    """Every file and link below a folder."""
+    """Every file and link below a folder but what sync keeps there for itself."""
     found = {}
-    for path in sorted(root.rglob("*")):
+    own = root / os.fsdecode(PLACE)
+    for path in sorted(path for path in root.rglob("*") if path != own and own not in path.parents):
         if path.is_symlink():
             found[path.relative_to(root).as_posix()] = f"-> {path.readlink()}"
         elif path.is_file():

@@ -120,12 +120,13 @@ def remove_leftovers(state: str) -> bool:
         shutil.rmtree(os.path.join(state, name), ignore_errors=True)
     workdirs = os.path.join(state, "workdirs")
     for name in os.listdir(workdirs) if os.path.isdir(workdirs) else ():
-        path = os.path.join(workdirs, re.sub(r"\.lock$", "", name))
+        path = os.path.join(workdirs, re.sub(r"\.lock$", "", name))  # earlier versions had their locks here
         record = read_json(path)
         if not record or not os.path.isdir(on_disk(record["workdir"])):  # there is nothing more to know
             os.unlink(os.path.join(workdirs, name))
-    if os.path.exists(os.path.join(state, "pruned")):
-        os.unlink(os.path.join(state, "pruned"))
+    for name in ("pruned", "host-id"):
+        if os.path.exists(os.path.join(state, name)):
+            os.unlink(os.path.join(state, name))
     retention.remove_empty(
         *(os.path.join(state, name) for name in ("runs", "rundirs", "workdirs", "helper", "trash")), state
     )

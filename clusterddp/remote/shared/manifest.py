@@ -69,7 +69,7 @@ def decode(data: bytes) -> List[Entry]:
         BadManifest: it is malformed, or a path or link would lead out of the folder.
     """
     try:
-        entries = [_entry(json.loads(line)) for line in data.splitlines()]
+        entries = [checked_entry(json.loads(line)) for line in data.splitlines()]
     except (ValueError, TypeError) as error:
         raise BadManifest("not a manifest: %s" % error) from error
     paths = {entry.path for entry in entries}
@@ -82,8 +82,16 @@ def decode(data: bytes) -> List[Entry]:
     return entries
 
 
-def _entry(values: Any) -> Entry:
-    path, kind, executable, size, content = values
+def checked_entry(values: Any) -> Entry:
+    """The entry of a JSON array.
+
+    Raises:
+        BadManifest: it is malformed, or its path or link would lead out of the folder.
+    """
+    try:
+        path, kind, executable, size, content = values
+    except (TypeError, ValueError):
+        raise BadManifest("not an entry: %r" % (values,)) from None
     entry = Entry(path, kind, executable, size, content)
     texts = isinstance(path, str) and isinstance(content, str)
     if not texts or kind not in (FILE, LINK) or executable not in (True, False) or not isinstance(size, int):

@@ -24,7 +24,7 @@ from ..shared.node_records import Ready, read_ready
 from ..shared.plan import BACKEND, NodePlan, read_plan, spool_environment
 from ..shared.records import written
 from ..spool.layout import PROGRAM, Spool, all_spools, create_spool
-from ..sync.apply import confirm
+from ..sync.apply import protect
 from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
 from ..system.ports import bind_ports
 from ..system.setup_env import setup_environment
@@ -77,7 +77,8 @@ def start(request: Request) -> Dict[str, Any]:
         if not spool.exit_record():
             spool.write_exit("failed", 125, reason)
         raise Refused(reason)
-    confirm_code(spool, plan, request.args["state"])
+    if not plan.program:
+        _protect_code(spool, plan, request.args["state"])
     retention.prune_at_start(request.args["state"], [plan.host])
     return {"started": True, "spool": spool.folder, "store": store, "control": control}
 
@@ -95,12 +96,10 @@ def _inside(plan: NodePlan, spool: Spool) -> NodePlan:
     return plan._replace(cwd=folder, workdir=folder, run_dir=folder, env=dict(plan.env, CLUSTERDDP_RUN_DIR=folder))
 
 
-def confirm_code(spool: Spool, plan: NodePlan, state: str) -> None:
-    """Now that the run is live, and protects its code: was it changed between its sync and its start?"""
-    if not plan.record["code"]:
-        return  # --no-sync in a folder that no sync has filled
+def _protect_code(spool: Spool, plan: NodePlan, state: str) -> None:
+    """Let the run, which is live now, protect its code. Was that changed between its sync and its start?"""
     try:
-        confirm(state, plan.workdir, plan.record["code"])
+        protect(spool, state, plan.workdir, plan.record["code"])
     except Refused as error:
         spool.write_stop_order(error.message, 0.0)
         raise

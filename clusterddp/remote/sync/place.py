@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import stat
-from typing import TYPE_CHECKING, Dict, List, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional
 
 from ..shared.manifest import FILE, LINK, Disk, Entry, as_text, on_disk, parents
 from ..shared.sync_stream import Incoming
@@ -26,13 +26,20 @@ STAGING = b".clusterddp-"
 
 
 class WorkdirUpdate:
-    """The change of one folder to a manifest: ``check``, ``stage``, ``place``, in this order."""
+    """The change of one folder to a manifest: ``check``, ``stage``, ``place``, in this order.
 
-    def __init__(self, record: "SyncRecord", plan: List[Entry]) -> None:
+    Args:
+        record: The folder's.
+        plan: The manifest.
+        hold: Called before each change and while contents come; raises where the folder's lock was lost.
+    """
+
+    def __init__(self, record: "SyncRecord", plan: List[Entry], hold: Callable[[], None] = lambda: None) -> None:
         self.token = secrets.token_hex(8)
         self.sent = 0
         self.removed = 0
         self.kept: List[List[str]] = []
+        self._hold = hold
         self._record = record
         self._leftover = record.token  # of a sync that was cut
         self._plan = {entry.path: entry for entry in plan}
@@ -80,15 +87,17 @@ class WorkdirUpdate:
                 self._stage_file(entry, size, incoming)
             else:
                 for _ in incoming.pieces(size):
-                    pass
+                    self._hold()
             part = incoming.heading()
         return sorted(wanted)
 
     def place(self) -> None:
         """Delete obsolete files, move new ones into place, keep aside the host's own that are in the way."""
         for path in sorted(self._obsolete, key=on_disk, reverse=True):
+            self._hold()
             self._remove(path)
         for entry in self._todo:
+            self._hold()
             self._make_parents(entry.path)
             if entry.kind == LINK or entry.path in self._staged:
                 self._put_in_place(entry)
@@ -132,6 +141,7 @@ class WorkdirUpdate:
         hashed = hashlib.sha256()
         with os.fdopen(handle, "wb") as out:
             for piece in incoming.pieces(size):
+                self._hold()
                 out.write(piece)
                 hashed.update(piece)
         if hashed.hexdigest() != entry.content:

@@ -1,20 +1,21 @@
-"""The sync record of a workdir, in the state folder: which files syncs have put there; and the workdir's lock.
+"""The sync record of a workdir: which files syncs have put there, for all hosts that share the folder.
 
+It lies in the workdir's own dotted folder (lock.py). What each host keeps in its state folder is a memory of hashes.
 Not here: what follows from it (sync/apply.py, sync/place.py).
 """
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
-import time
-from typing import Dict, Iterator, List, Tuple
+from typing import Any, Dict, List, Tuple
 
-from ..shared.manifest import Disk, Entry, as_text, on_disk
-from ..system.bootstrap import Refused, private_folder, read_json, write_private
+from ..shared.fields import Fields
+from ..shared.manifest import Disk, Entry, as_text, checked_entry, checked_path, on_disk
+from ..system.bootstrap import private_folder, read_json, write_private
+from .lock import PLACE
 
-LOCK_WAIT = 120.0  # seconds for another sync of the same workdir to end
+RECORD = b"record.json"
+_MOST = 1 << 22  # entries; a sync has 20,000 files at most unless more are asked for
 
 
 class SyncRecord:
@@ -22,15 +23,32 @@ class SyncRecord:
 
     def __init__(self, state: str, root: bytes) -> None:
         self.root = root
-        self.path = record_path(state, root)
-        data = read_json(self.path) or {}
-        self.digest: str = data.get("digest", "")
-        self.entries = [Entry(*values) for values in data.get("entries", [])]
-        self.links: List[str] = data.get("links", [])
-        self.token: str = data.get("token", "")
-        self.stats: Dict[str, Tuple[List[int], str]] = data.get("stats", {})
-        self.scanned_ns: int = data.get("at", 0)
-        self._boot: str = data.get("boot", "")
+        self.path = os.path.join(root, PLACE, RECORD)
+        self._memory = memory_path(state, root)
+        known = _read(self._memory)
+        self.digest, self.token = "", ""
+        self.entries: List[Entry] = []
+        self.links: List[str] = []
+        self._take(_read(os.fsdecode(self.path)) or known)
+        self.stats: Dict[str, Tuple[List[int], str]] = known.get("stats", {})
+        self.scanned_ns: int = known.get("at", 0)
+        self._boot: str = known.get("boot", "")
+
+    def _take(self, data: Dict[str, Any]) -> None:
+        """Take the record as it was written; one that is damaged says nothing, and what is there is the host's own.
+
+        Others may write in the folder, so each path is looked at as one that was sent.
+        """
+        try:
+            fields = Fields(data, most=_MOST)
+            entries = [checked_entry(values) for values in data.get("entries", [])]
+            links = [checked_path(link) for link in data.get("links", [])]
+            digest, token = (fields.text(name) if fields.given(name) else "" for name in ("digest", "token"))
+            if token and not token.isalnum():
+                raise fields.wrong("token", token, "a word")
+        except (ValueError, AttributeError, TypeError):
+            return
+        self.digest, self.token, self.entries, self.links = digest, token, entries, links
 
     def disk(self) -> Disk:
         """The folder as it is; hashes are reused within one boot only: a power cut can undo what stats promise."""
@@ -53,17 +71,29 @@ class SyncRecord:
 
     def complete(self, digest: str, entries: List[Entry], disk: Disk, looked: int) -> None:
         """Record a proved folder."""
-        self.digest, self.entries, self.stats, self.scanned_ns, self.token = digest, entries, disk.seen, looked, ""
-        self._boot = boot_id()
+        self.digest, self.entries, self.token = digest, entries, ""
         self.save()
+        self.remember(disk, looked)
 
     def save(self) -> None:
         """Write the record."""
-        value = {
-            "workdir": as_text(self.root), "digest": self.digest, "entries": self.entries, "links": self.links,
-            "token": self.token, "stats": self.stats, "at": self.scanned_ns, "boot": self._boot,
-        }  # fmt: skip
-        write_private(self.path, json.dumps(value, separators=(",", ":")).encode())
+        value = {"digest": self.digest, "entries": self.entries, "links": self.links, "token": self.token}
+        write_private(os.fsdecode(self.path), json.dumps(value, separators=(",", ":")).encode())
+
+    def remember(self, disk: Disk, looked: int) -> None:
+        """Keep the hashes of the files on ``disk`` as they were from ``looked`` (ns) on."""
+        self.stats, self.scanned_ns, self._boot = disk.seen, looked, boot_id()
+        value = {"workdir": as_text(self.root), "stats": self.stats, "at": self.scanned_ns, "boot": self._boot}
+        private_folder(os.path.dirname(self._memory))
+        write_private(self._memory, json.dumps(value, separators=(",", ":")).encode())
+
+
+def _read(path: str) -> Dict[str, Any]:
+    try:
+        data = read_json(path)
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 def changed_files(state: str, workdir: str) -> List[str]:
@@ -78,37 +108,9 @@ def changed_files(state: str, workdir: str) -> List[str]:
     return [entry.path for entry in record.entries if entry not in standing]
 
 
-def record_path(state: str, root: bytes) -> str:
-    """Where the record of a folder lies."""
+def memory_path(state: str, root: bytes) -> str:
+    """Where this host keeps the hashes of a folder's files."""
     return os.path.join(state, "workdirs", hashlib.sha256(root).hexdigest()[:24] + ".json")
-
-
-@contextlib.contextmanager
-def locked(state: str, root: bytes) -> Iterator[None]:
-    """Hold the workdir's lock.
-
-    Raises:
-        Refused: another sync holds it for longer than LOCK_WAIT.
-    """
-    private_folder(os.path.join(state, "workdirs"))
-    handle = os.open(record_path(state, root) + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + LOCK_WAIT
-    try:
-        while not _try_lock(handle):
-            if time.monotonic() > deadline:
-                raise Refused("another sync holds %s" % as_text(root), "wait for it to end")
-            time.sleep(0.02)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def boot_id() -> str:

@@ -1,7 +1,8 @@
 """The sibling of a workdir: other code beside a live run, with links back to everything that is not code.
 
 A file that the new run opens by its old name is the workdir's own, through the link, so data and checkpoints
-are found and written where they were. A name that is new, or replaced by a rename, stays in the sibling.
+are found and written where they were. A name that is new, or replaced by a rename, is in the sibling alone until it
+comes home (sync/home.py).
 """
 
 import os
@@ -23,10 +24,10 @@ def sibling_notice(primary: bytes, target: bytes, live: List[str]) -> str:
     """One line for the user; empty when the code is in the workdir itself."""
     if target == primary:
         return ""
-    return "run %s is live in %s with other code: this code is in %s, which links back; new files stay there" % (
-        ", ".join(live),
-        as_text(primary),
-        as_text(target),
+    named = (", ".join(live), as_text(primary), as_text(target))
+    return (
+        "run %s is live in %s with other code: this code is in %s, which links back;"
+        " new files come home at a later start" % named
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import HelperError, SyncError
-from clusterddp.remote.sync import apply as remote_workdir
+from clusterddp.remote.sync import workdir as remote_workdir
 from clusterddp.sync.push import preview, sync, workdirs_as_they_are
 from tests.unit.sync_help import FakeHost, content, push, tree_of, write
 

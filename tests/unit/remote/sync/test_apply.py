@@ -15,6 +15,7 @@ from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.sync_stream import ZLIB, Incoming
 from clusterddp.remote.sync import apply as remote_workdir
 from clusterddp.remote.sync import record
+from clusterddp.remote.sync.live import live_runs
 from clusterddp.remote.sync.place import WorkdirUpdate
 from clusterddp.remote.system.bootstrap import Refused, write_private
 from tests.unit.sync_help import FakeHost, content, push, tree_of, write
@@ -109,7 +110,7 @@ def test_a_live_run_keeps_its_code_while_another_syncs(root: Path, host: FakeHos
     assert content(host.workdir) == before
     other = Path(result.workdir)
     assert other.name == f"work~{result.digest[:12]}"
-    assert "run r1 is live" in result.notice
+    assert "run r1 is live" in result.told[0]
     assert content(other)["train.py"] == "print(2)"
     for name in ("snapshot.pt", "out/log", "pkg/cache.bin", "exp/own"):
         assert (other / name).read_text() == before[name]
@@ -126,7 +127,7 @@ def test_a_live_run_with_the_same_code_shares_the_workdir(root: Path, host: Fake
     push(root, host)
     with host.live_run("r1", host.workdir):
         result = push(root, host).hosts[0]
-        assert (result.workdir, result.notice) == (str(host.workdir), "")
+        assert (result.workdir, result.told) == (str(host.workdir), ())
 
 
 def test_code_changed_on_the_host_under_a_live_run_goes_to_a_sibling_and_that_ones_is_refused(
@@ -143,13 +144,20 @@ def test_code_changed_on_the_host_under_a_live_run_goes_to_a_sibling_and_that_on
                 push(root, host)
 
 
-def test_a_start_is_refused_when_another_sync_came_in_between(root: Path, host: FakeHost) -> None:
+def test_a_start_is_refused_when_another_sync_came_in_between(
+    root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bytes] = []
+    monkeypatch.setattr(remote_workdir, "keep_beating", lambda _, marker, __: kept.append(marker))
     ours = push(root, host).hosts[0]
-    remote_workdir.confirm(str(host.state), ours.workdir, ours.digest)
+    spool: Any = SimpleNamespace(run="r1", host="gpu01", supervisor=os.getpid)
+    remote_workdir.protect(spool, str(host.state), ours.workdir, ours.digest)
+    assert live_runs(str(host.state), os.fsencode(ours.workdir)) == [("r1", "gpu01")]
+    Path(os.fsdecode(kept[0])).unlink()
     write(root, **{"train.py": "print(2)"})
     push(root, host)
     with pytest.raises(Refused, match="another sync has changed"):
-        remote_workdir.confirm(str(host.state), ours.workdir, ours.digest)
+        remote_workdir.protect(spool, str(host.state), ours.workdir, ours.digest)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,135 @@
+"""Which runs are live in a workdir, on any host that shares it: a marker for each, in the folder itself.
+
+A marker's name says all (lock.py); it is empty, so that a full disk keeps nobody from writing it. Its beat is made by a
+process of its own, ``main``, which stands beside the supervisor: a file server that hangs holds that process alone.
+A marker that is not proved dead counts as live (owner.py).
+"""
+
+import os
+import select
+import subprocess
+import sys
+import time
+from typing import List, NamedTuple, Optional
+
+from ..spool.layout import Spool
+from ..system import procfs
+from .lock import PLACE
+from .owner import Owner, folder_time, last_beat, owner_of
+
+BEAT = 15.0  # seconds
+OLD = 600.0  # seconds without a beat after which another host's run is over: its host is off, or cut from the folder
+_MARK = b"run."
+_LOOK = 1.0  # seconds between two looks at the supervisor where the kernel cannot tell of its end
+
+
+class LiveRun(NamedTuple):
+    """A run that is live in a folder, and the host that says so."""
+
+    run: str
+    host: str
+
+
+def live_runs(state: str, root: bytes) -> List[LiveRun]:
+    """The runs that are live in the workdir ``root``; the markers of dead ones are removed."""
+    place, here, found = os.path.join(root, PLACE), owner_of(state, os.getpid()), []
+    now: Optional[float] = None
+    for name in sorted(_names(place)):
+        parts = os.fsdecode(name).split(".", 3)
+        owner = Owner.parse(parts[1]) if name.startswith(_MARK) and len(parts) == 4 else None
+        if owner is None:
+            continue
+        path = os.path.join(place, name)
+        lives = owner.lives(here)
+        if lives is None:
+            beat = last_beat(path)
+            now = now or _time(place)
+            lives = beat is not None and (now is None or now - beat <= OLD)
+        if lives:
+            found.append(LiveRun(run=parts[2], host=parts[3]))
+        else:
+            _remove(path)
+    return found
+
+
+def mark(state: str, root: bytes, run: str, host: str, pid: int) -> bytes:
+    """Mark a run as live while the process ``pid`` of this host is; the marker's path. The lock is held by the caller.
+
+    Raises:
+        OSError: nothing can be written there.
+    """
+    name = _MARK + os.fsencode("%s.%s.%s" % (owner_of(state, pid), run, host))
+    path = os.path.join(root, PLACE, name)
+    _touch(path)
+    return path
+
+
+def keep_beating(spool: Spool, marker: bytes, pid: int) -> None:
+    """Start the process that makes the beat of a marker, and removes it after the end of ``pid``."""
+    code = spool.path("remote.pyz")
+    subprocess.Popen(  # it stays when we end
+        [sys.executable, "-I", "-S", code, "beat", os.fsdecode(marker), str(pid), str(procfs.start_ticks(pid) or 0)],
+        env={},  # no mark of a run: it belongs to none, and nobody waits for it
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def main(argv: List[str]) -> int:
+    """``argv``: the marker, the supervisor's pid, its start in ticks."""
+    marker, pid, ticks = os.fsencode(argv[0]), int(argv[1]), int(argv[2])
+    end = _end_of(pid)
+    while procfs.start_ticks(pid) == ticks:
+        try:
+            _touch(marker)
+        except OSError:  # full, gone, or not to be reached at the moment
+            pass
+        _wait(end, pid, ticks)
+    _remove(marker)
+    return 0
+
+
+def _end_of(pid: int) -> Optional[int]:
+    """A descriptor that can be read when the process ends; None where Python or the kernel has none."""
+    try:
+        return int(os.pidfd_open(pid)) if sys.version_info >= (3, 9) else None
+    except (OSError, AttributeError):
+        return None
+
+
+def _wait(end: Optional[int], pid: int, ticks: int) -> None:
+    if end is not None:
+        select.select([end], [], [], BEAT)
+        return
+    deadline = time.monotonic() + BEAT
+    while time.monotonic() < deadline and procfs.start_ticks(pid) == ticks:
+        time.sleep(_LOOK)
+
+
+def _touch(path: bytes) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+    os.utime(path)
+
+
+def _remove(path: bytes) -> None:
+    try:
+        os.unlink(path)
+    except OSError:  # gone already, or for another to remove
+        pass
+
+
+def _time(place: bytes) -> Optional[float]:
+    try:
+        return folder_time(place)
+    except OSError:  # read-only here: what cannot be judged counts as live
+        return None
+
+
+def _names(place: bytes) -> List[bytes]:
+    try:
+        return os.listdir(place)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,107 @@
+"""Which folder a run's code goes to, and its lock: the workdir, or its sibling while a live run forbids a change there.
+
+Not here: what is done in it (sync/apply.py), who is live (sync/live.py).
+"""
+
+import contextlib
+import os
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+
+from ..shared.manifest import Entry, as_text, on_disk
+from ..system.bootstrap import NETWORK_FILESYSTEMS, Refused, filesystem_type, home_folder
+from . import sibling
+from .live import LiveRun, live_runs
+from .lock import FolderLock, folder_id
+from .place import WorkdirUpdate
+from .record import SyncRecord
+
+
+class Folder(NamedTuple):
+    """Where code goes: the record of that folder, the workdir it belongs to, and the runs that are live there."""
+
+    record: SyncRecord
+    primary: bytes
+    live: List[LiveRun]
+
+    @property
+    def path(self) -> bytes:
+        """The folder."""
+        return self.record.root
+
+    @property
+    def notice(self) -> str:
+        """One line for the user; empty where there is nothing to say."""
+        return sibling.sibling_notice(self.primary, self.path, sorted({one.run for one in self.live}))
+
+
+def choose_folder(args: Dict[str, Any], primary: bytes, plan: Optional[List[Entry]] = None) -> Folder:
+    """The folder for the code of ``digest``, with its entries where they are known (``plan``)."""
+    state, record = args["state"], SyncRecord(args["state"], primary)
+    live = live_runs(state, primary)
+    if live and args["digest"] and not _in_place(args, record, plan):
+        record = SyncRecord(state, sibling.sibling_path(primary, args["digest"]))
+    return Folder(record, primary, live)
+
+
+def _in_place(args: Dict[str, Any], record: SyncRecord, plan: Optional[List[Entry]]) -> bool:
+    if plan is not None:
+        return not WorkdirUpdate(record, plan).changes
+    return record.digest == args["digest"] and record.present_entries(record.disk()) == record.entries
+
+
+@contextlib.contextmanager
+def locked_workdir(args: Dict[str, Any], *, made: bool) -> Iterator[FolderLock]:
+    """A workdir's lock, at its real path; ``made``: a folder that is not there is made.
+
+    What is only looked at (no ``digest``, no ``home``) is not locked where no sync has been: nothing is left there.
+    """
+    root = workdir_path(args["workdir"], args["state"])
+    lock = FolderLock(args["state"], root)
+    try:
+        if made:
+            os.makedirs(root, exist_ok=True)
+        if not os.path.isdir(root) or not (args["digest"] or args.get("home") or folder_id(root)):
+            yield lock
+            return
+        with lock:
+            yield lock
+    except OSError as error:
+        place = os.fsdecode(error.filename or _least_space(root, os.fsencode(args["state"])))
+        remedy = "make room or give rights there, then sync again"
+        raise Refused("cannot sync to %s: %s" % (place, error.strerror), remedy) from error
+
+
+def _least_space(*folders: bytes) -> bytes:
+    """The folder with the least free disk space: a failed write does not name its file."""
+    return min((folder for folder in folders if os.path.isdir(folder)), key=lambda f: os.statvfs(f).f_bavail)
+
+
+def workdir_path(workdir: str, state: str) -> bytes:
+    """The real path of a workdir.
+
+    Raises:
+        Refused: it is not absolute, or it is a folder that holds other things than a project.
+    """
+    setting = "set clusterddp_workdir to a folder of its own"
+    if workdir.startswith("~/"):
+        workdir = os.path.join(home_folder(), workdir[2:])
+    if not os.path.isabs(workdir):
+        raise Refused("the workdir %r is not absolute" % workdir, setting)
+    root = os.path.realpath(on_disk(workdir))
+    folder, home, own = root + b"/", os.path.realpath(on_disk(home_folder())), os.path.realpath(on_disk(state))
+    if root == b"/" or (home + b"/").startswith(folder) or root == own or root.startswith(own + b"/"):
+        raise Refused("%s cannot be a workdir" % as_text(root), setting)
+    if os.path.lexists(root) and not os.path.isdir(root):
+        raise Refused("the workdir %s is not a folder" % as_text(root), setting)
+    return root
+
+
+def shared_as(root: bytes) -> Optional[str]:
+    """A name for a folder, the same on all hosts that share it; None where nothing says that they might."""
+    known = folder_id(root)
+    there = root
+    while not os.path.isdir(there):
+        there = os.path.dirname(there)
+    if known or filesystem_type(as_text(there)) not in NETWORK_FILESYSTEMS:
+        return known
+    return "%s %d" % (as_text(root), os.stat(there).st_ino)
