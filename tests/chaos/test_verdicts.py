@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,10 +16,9 @@ import pytest
 from tests.chaos.rounds import ROUNDS, dice
 from tests.integration.cli import WAIT, Done, User
 from tests.integration.memory_group import little_memory
+from tests.lean import training_python
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.conftest import MakeLab
 
 pytest.importorskip("torch", reason="torchrun is part of torch")
@@ -105,6 +105,7 @@ LINE_OF_RAISE = 1 + [line.endswith("# here") for line in RING.splitlines()].inde
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> User:
     user = User(tmp_path_factory.mktemp("user"))
+    user.env["PATH"] = f"{Path(training_python()).parent}:{user.env['PATH']}"
     user.write("ring.py", RING)
     return user
 

@@ -135,7 +135,7 @@ def main(names: list[str]) -> int:
 
     FOLDER.mkdir(exist_ok=True)
     library = str(Path(torch.__file__).parents[1])
-    with Lab(2, whole_torch=True) as lab:
+    with Lab(2, variables={"clusterddp_python": sys.executable}) as lab:
         assert "reduced 2.0" in said(lab, Case(fault=nothing)), "healthy hosts cannot train"
         for name in names or CASES:
             text = said(lab, CASES[name])

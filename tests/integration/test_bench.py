@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import User, nothing_left
+from tests.lean import training_python
 from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ SICK = "gpu01"
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Lab]:
-    with own_lab(3, whole_torch=True) as lab:
+    with own_lab(3, variables={"clusterddp_python": training_python()}) as lab:
         yield lab
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration.cli import User
 from tests.lab.system import command, wait_until
+from tests.lean import training_python
 from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ time.sleep(600)
 @pytest.fixture(scope="module")
 def three() -> Iterator[Lab]:
     """Three hosts of our own, broken and healed again by every test."""
-    with own_lab(3, whole_torch=True) as lab:
+    with own_lab(3, variables={"clusterddp_python": training_python()}) as lab:
         yield lab
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import EXAMPLES, Done, User, nothing_left
-from tests.lean import WHOLE
+from tests.lean import training_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +30,7 @@ pytest.importorskip("torch", reason="the examples train")
 pytestmark = pytest.mark.torch
 
 Losses = dict[int, float]  # by samples or steps done
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # with more workers than cores those of OpenMP spin most of the time
 SMALL = ("--samples", "100", "--global-batch", "16", "--micro-batch", "4")
 
 
@@ -44,7 +45,8 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
 @pytest.fixture(scope="module")
 def two_hosts(lab: Lab, user: User) -> Iterator[Lab]:
     """The user has done `up` with two hosts of the lab; nothing of ours is left on them in the end."""
-    lab.write_inventory(user.folder / "inventory.yaml", hosts=["gpu00", "gpu01"], more={"all": WHOLE})
+    of_all = {"clusterddp_python": training_python(), "clusterddp_env": ONE_THREAD}
+    lab.write_inventory(user.folder / "inventory.yaml", hosts=["gpu00", "gpu01"], more={"all": of_all})
     user.up(user.folder / "inventory.yaml")
     with nothing_left(lab):
         yield lab
@@ -78,7 +80,7 @@ def alone(user: User, *words: str) -> str:
     done = subprocess.run(
         [sys.executable, *words],
         cwd=user.folder,
-        env={**os.environ, **env},
+        env={**os.environ, **ONE_THREAD, **env},
         capture_output=True,
         text=True,
         check=False,

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.cli import User, nothing_left
 from tests.lab.system import wait_until
-from tests.lean import WHOLE
+from tests.lean import training_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,9 @@ IN_VALIDATE, IN_STEP = (1 + HANGS.splitlines().index(line) for line in (
 @pytest.fixture
 def user(lab: Lab, tmp_path: Path) -> Iterator[User]:
     user = User(tmp_path)
-    lab.write_inventory(user.folder / "inventory.yaml", more={"all": WHOLE, "gpu00": {"clusterddp_nproc": 2}})
+    more: dict[str, dict[str, object]] = {"all": {"clusterddp_python": training_python()}}
+    more["gpu00"] = {"clusterddp_nproc": 2}
+    lab.write_inventory(user.folder / "inventory.yaml", more=more)
     user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
     user.write("hangs.py", HANGS)
     with nothing_left(lab):

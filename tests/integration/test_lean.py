@@ -1,4 +1,4 @@
-"""The lean interpreter starts the same workers as the whole torch: both run, what workers and users see is compared.
+"""The lean interpreters start the same workers as the whole torch: both run, what workers and users see is compared.
 
 Not covered: what our launch makes of it, which tests with the whole torch show (test_main_job, test_examples, chaos).
 """
@@ -18,7 +18,7 @@ import pytest
 from tests.integration.shim_spool import PROBES, ShimSpool, make_spool, without_addresses
 from tests.integration.test_plugin import DIES_ONCE, hosts, launched, plan_for
 from tests.integration.test_shim_torchrun import VARYING, torchrun
-from tests.lean import lean_python
+from tests.lean import lean_python, training_python
 
 if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
@@ -32,8 +32,13 @@ HEAD = """
 import os, sys, time
 first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 mine = os.environ["RANK"] == "1"
+there = "the other is there " + os.environ["TORCHELASTIC_RESTART_COUNT"]
+if not mine:
+    open(there, "w").close()
+while not os.path.exists(there):
+    time.sleep(0.01)
 """
-ENDS = {  # of rank 1; the other waits for its end, so that it is always the same that fails first
+ENDS = {  # of rank 1, once the other is there, which waits for its end: always the same fails first
     "raises": f"{HEAD}if mine: raise ValueError('loss is NaN')\ntime.sleep(600)",
     "exits": f"{HEAD}if mine: sys.exit(7)\ntime.sleep(600)",
     "killed": f"{HEAD}if mine: os.kill(os.getpid(), 9)\ntime.sleep(600)",
@@ -58,6 +63,16 @@ def test_it_imports_no_tensors_and_says_the_same_of_itself() -> None:
         "import sys, torch.distributed.run, torch; sys.exit(hasattr(torch, 'ones') or 'torch._tensor' in sys.modules)"
     )
     subprocess.run([lean_python(), "-c", lacks], check=True)
+
+
+def test_for_training_the_agent_alone_is_lean(tmp_path: Path) -> None:
+    spool = spool_of(tmp_path, "training")
+    (spool.cwd / "train.py").write_text("import torch; print(torch.ones(2).sum().item())")
+    ended = torchrun(spool, "train.py", nproc=2, python=training_python())
+    assert ended.returncode == 0, ended.err
+    assert [(spool.folder / "logs" / f"0.{rank}.out").read_text() for rank in (0, 1)] == ["2.0\n", "2.0\n"]
+    ended = torchrun(spool, "nowhere.py", python=training_python())
+    assert f"{Path(lean_python()).parents[1]}/".encode() in ended.err  # the agent's own traceback
 
 
 def test_a_worker_sees_the_same(tmp_path: Path) -> None:
@@ -92,9 +107,13 @@ VARYING_TEXT = re.compile(
 )
 
 
+# Beside the first failure torchrun lists those whom it ended itself, if it has seen their ends by then: chance.
+OTHERS = re.compile(r"^Failures:\n.*?(?=^-+\nRoot Cause)", re.DOTALL | re.MULTILINE)
+
+
 def plain(err: bytes) -> list[str]:
     """torchrun's own lines without pids, times and places; sorted, for of two workers either may be seen first."""
-    text = err.decode().replace(str(Path(lean_python()).parents[1]), sys.prefix)
+    text = OTHERS.sub("", err.decode()).replace(str(Path(lean_python()).parents[1]), sys.prefix)
     return sorted(VARYING_TEXT.sub("*", text).splitlines())
 
 

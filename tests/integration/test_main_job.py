@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.integration.cli import EXAMPLES, Done, User, nothing_left
-from tests.lean import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 pytest.importorskip("torch", reason="torchrun is part of torch")
 pytestmark = pytest.mark.torch
 
+TWO_WORKERS: dict[str, dict[str, object]] = {"gpu00": {"clusterddp_nproc": 2}}
 PLACES = {0: ("gpu00", 0), 1: ("gpu00", 1), 2: ("gpu01", 0), 3: ("gpu02", 0), 4: ("gpu03", 0)}
 ARGUMENTS = (
     *("it's", '"quoted"', "$(id)", "`id`", "$HOME", "two  spaces", "new\nline", "*", "", "back\\slash", "-x"),
@@ -46,7 +47,7 @@ if first:
 def user(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
     """Somebody who has done `up` with four hosts, the first with two workers."""
     user = User(tmp_path_factory.mktemp("user"))
-    lab.write_inventory(user.folder / "inventory.yaml", more={"all": WHOLE, "gpu00": {"clusterddp_nproc": 2}})
+    lab.write_inventory(user.folder / "inventory.yaml", more=TWO_WORKERS)
     user.write("tells.py", TELLS)
     user.write("dies_once.py", DIES_ONCE)
     shutil.copy(EXAMPLES / "toy_ddp.py", user.folder)
@@ -127,9 +128,11 @@ def test_runs_lists_this_projects_runs_without_their_hosts(user: User, told: Don
     assert any(line.split()[:3] == [told.run, "baseline", "succeeded"] for line in user.run("runs").lines)
 
 
-def test_ddp_trains_over_gloo(user: User, up: Done) -> None:
-    assert up.code == 0
-    done = user.run("run", "toy_ddp.py", "--steps", "2")
+def test_ddp_trains_over_gloo(user: User, lab: Lab) -> None:
+    """Agents and workers with nothing but the installed torch."""
+    whole: dict[str, dict[str, object]] = {"all": {"clusterddp_python": sys.executable}, **TWO_WORKERS}
+    path = lab.write_inventory(user.folder / "whole.yaml", more=whole)
+    done = user.run("run", "-i", str(path), "toy_ddp.py", "--steps", "2")
     assert done.code == 0, done.out + done.err
     for rank, (host, local_rank) in PLACES.items():
         mine = [said for said in done.workers if said.rank == rank]

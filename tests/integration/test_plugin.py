@@ -23,6 +23,7 @@ from clusterddp.remote.spool.layout import Spool
 from clusterddp.runs.view import run_views
 from tests.integration.real_helper import entry, wait_for
 from tests.integration.runs_started import Started, node, plan_of
+from tests.lean import training_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +85,15 @@ def plan_for(
 ) -> LaunchPlan:
     run = new_run_id()
     nodes = [
-        node(host, folder, run, nproc=count, ports=PORTS, env={"OMP_NUM_THREADS": "1", **env})
+        node(
+            host,
+            folder,
+            run,
+            nproc=count,
+            ports=PORTS,
+            python=training_python(),
+            env={"OMP_NUM_THREADS": "1", **env},
+        )
         for host, count in zip(hosts, counts, strict=True)
     ]
     (folder / "work" / "train.py").write_text(textwrap.dedent(script))

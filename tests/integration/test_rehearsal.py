@@ -12,6 +12,7 @@ import pytest
 from tests.integration.cli import LIMIT, User, nothing_left
 from tests.integration.test_doctor import Named, named, no_new_ephemeral
 from tests.lab.system import wait_until
+from tests.lean import training_python
 from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ SICK = "gpu01"
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Lab]:
     """Two hosts of our own."""
-    with own_lab(2, whole_torch=True) as lab:
+    with own_lab(2, variables={"clusterddp_python": training_python()}) as lab:
         yield lab
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.shim_spool import PROBES, Ended, ShimSpool, environment, make_spool, without_addresses
+from tests.lean import training_python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,7 @@ def spool(tmp_path: Path) -> ShimSpool:
 
 
 def torchrun(
-    spool: ShimSpool, *args: str, shim: bool = True, nproc: int = 1, restarts: int = 0, python: str = sys.executable
+    spool: ShimSpool, *args: str, shim: bool = True, nproc: int = 1, restarts: int = 0, python: str = ""
 ) -> Ended:
     """Run a script under a single-node torchrun."""
     worker = environment()
@@ -37,7 +38,7 @@ def torchrun(
     if shim:
         ours["PYTHON_EXEC"] = spool.worker
     done = subprocess.run(
-        [python, "-m", "torch.distributed.run", "--standalone", *args],
+        [python or training_python(), "-m", "torch.distributed.run", "--standalone", *args],
         cwd=spool.cwd,
         env=env | ours,
         stdin=subprocess.DEVNULL,
@@ -51,7 +52,8 @@ def torchrun(
 def test_a_worker_of_torchrun_sees_what_it_sees_without_us(spool: ShimSpool) -> None:
     reports = []
     for shim in (False, True):
-        assert torchrun(spool, str(PROBES / "looks.py"), "report.json", shim=shim).returncode == 0
+        ended = torchrun(spool, str(PROBES / "looks.py"), "report.json", shim=shim, python=sys.executable)
+        assert ended.returncode == 0
         report = json.loads(without_addresses((spool.cwd / "report.json").read_bytes()))
         for name in ("environ", "posix"):
             found = report[name]

@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
 def _up(options: argparse.Namespace) -> int:
     lab = Lab(
         options.hosts,
-        whole_torch=True,
+        variables={"clusterddp_python": sys.executable},
         shared_home=options.shared_home,
         two_networks=options.two_networks,
         bastion=options.bastion,

@@ -9,7 +9,6 @@ Not covered: what a single host can do (host.py).
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, final
 
@@ -46,7 +45,7 @@ class Lab:
         known: Fill known_hosts with the hosts' keys (else it is left empty).
         users: The accounts; the first is the operator's.
         home_files: Texts by path, which every account's home has from the beginning.
-        whole_torch: Workers import torch: the inventory names the tests' own interpreter, else the lean one.
+        variables: The inventory's variables of all hosts (default: an interpreter whose torch is torchrun alone).
         kept: The lab outlives this process (until `python -m tests.lab down`).
 
     Attributes:
@@ -68,7 +67,7 @@ class Lab:
         known: bool = True,
         users: Sequence[str] = ("trainer",),
         home_files: Mapping[str, str] | None = None,
-        whole_torch: bool = False,
+        variables: Mapping[str, object] | None = None,
         kept: bool = False,
     ) -> None:
         if not 1 <= hosts <= MOST_HOSTS:
@@ -82,7 +81,7 @@ class Lab:
         self._known = known
         self._users = tuple(User(name=name, uid=FIRST_UID + index) for index, name in enumerate(users))
         self._home_files = dict(home_files or {})
-        self._python = sys.executable if whole_torch else lean_python()
+        self._variables = variables or {"clusterddp_python": lean_python()}
         self._kept = kept
         self.number = 0
         self.hosts: list[LabHost] = []
@@ -186,7 +185,7 @@ class Lab:
             more: Further variables by host name; under `all` for all hosts. They win.
         """
         chosen = [self.host(name) for name in hosts] if hosts is not None else self.hosts
-        of_all = {"clusterddp_python": self._python, **(more or {}).get("all", {})}
+        of_all = {**self._variables, **(more or {}).get("all", {})}
         more = {**(more or {}), "all": of_all}
         return texts.inventory(chosen, self.folder, bastion=self.bastion, proxy=proxy, twice=twice, more=more)
 

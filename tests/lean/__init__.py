@@ -1,8 +1,9 @@
-"""An interpreter whose torch is torchrun alone: the installed one's launcher over its C++ part, without tensors.
+"""Interpreters whose torchrun imports no tensors: the installed launcher over torch's C++ part.
 
-Importing all of torch takes 1.3 s of CPU, three times for a run over two hosts, and torchrun needs a quarter of it:
-where workers import no torch, agents need not either. Rendezvous, agents, stores and restarts are the installed files;
-what is left out is what ``torch/`` here has in its own words. `tests/integration/test_lean.py` holds it to the whole.
+Importing all of torch takes 1.3 s of CPU, three times for a run over two hosts, and torchrun needs a quarter of it.
+``lean_python`` has nothing else, for workers that import no torch; ``training_python`` has it for the agent and the
+whole torch for every other process. Rendezvous, agents, stores and restarts are the installed files; what is left out
+is what ``torch/`` here has in its own words. `tests/integration/test_lean.py` holds both to the whole.
 """
 
 from __future__ import annotations
@@ -14,25 +15,46 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 OWN = Path(__file__).with_name("torch")
 DIFFERENT = ("distributed", "utils")  # packages of which only some modules are ours
-WHOLE = {"clusterddp_python": sys.executable}  # variables of a host whose workers import torch
+# On the module search path of every process: the lean torch for `python -m torch.distributed.run …`.
+CHOICE = "import sys; sys.path.append({lean!r} if '-m torch.distributed.run' in ' '.join(sys.orig_argv) else {all!r})"
 
 
 @functools.cache
 def lean_python() -> str:
-    """The interpreter, made once for this environment; the whole one where no torch is installed."""
+    """An interpreter with torchrun alone, made once for this environment; the whole one where no torch is installed."""
+    installed = _installed()
+    return _made("lean-torch", lambda place: _lean(place, installed)) if installed else sys.executable
+
+
+@functools.cache
+def training_python() -> str:
+    """An interpreter with the lean torch for the agent, and all that is installed for the workers."""
+    installed = _installed()
+    lean = _packages(Path(lean_python()).parents[1])
+    return _made("training-torch", lambda place: _training(place, lean, installed)) if installed else sys.executable
+
+
+def _installed() -> Path | None:
+    """The installed torch's folder."""
     spec = importlib.util.find_spec("torch")
-    if spec is None or not spec.submodule_search_locations:
-        return sys.executable
-    installed = Path(spec.submodule_search_locations[0])
+    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+
+
+def _made(name: str, make: Callable[[Path], None]) -> str:
+    """The interpreter of a virtual environment in this one, made the first time."""
     texts = [path.read_bytes() for path in sorted(OWN.rglob("*.py"))] + [Path(__file__).read_bytes()]
-    digest = hashlib.sha256(b"".join([*texts, str(installed).encode()])).hexdigest()[:12]
-    place = Path(sys.prefix) / f"lean-torch-{digest}"
+    digest = hashlib.sha256(b"".join([*texts, str(_installed()).encode()])).hexdigest()[:12]
+    place = Path(sys.prefix) / f"{name}-{digest}"
     if not place.exists():
-        scratch = Path(tempfile.mkdtemp(dir=sys.prefix, prefix="lean-torch-"))
-        _make(scratch, installed)
+        scratch = Path(tempfile.mkdtemp(dir=sys.prefix, prefix=f"{name}-"))
+        make(scratch)
         scratch.chmod(0o755)
         try:
             scratch.rename(place)
@@ -41,17 +63,32 @@ def lean_python() -> str:
     return str(place / "bin" / "python")
 
 
-def _make(place: Path, installed: Path) -> None:
-    """A virtual environment with nothing but that torch and what it needs."""
+def _packages(place: Path) -> Path:
+    return place / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+
+
+def _empty(place: Path) -> Path:
+    """Make a virtual environment without packages; their folder."""
     real = Path(sys.executable).resolve()
     (place / "pyvenv.cfg").write_text(f"home = {real.parent}\ninclude-system-site-packages = false\n")
     (place / "bin").mkdir()
     (place / "bin" / "python").symlink_to(real)
-    packages = place / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
-    packages.mkdir(parents=True)
+    _packages(place).mkdir(parents=True)
+    return _packages(place)
+
+
+def _lean(place: Path, installed: Path) -> None:
+    """A virtual environment with nothing but that torch and what it needs."""
+    packages = _empty(place)
     for needed in (*installed.parent.glob("torch-*.dist-info"), *installed.parent.glob("typing_extensions*")):
         (packages / needed.name).symlink_to(needed)
     overlay(installed, OWN, packages / "torch", DIFFERENT)
+
+
+def _training(place: Path, lean: Path, installed: Path) -> None:
+    """A virtual environment that finds either torch, and this environment's py-spy."""
+    (_empty(place) / "torch.pth").write_text(CHOICE.format(lean=str(lean), all=str(installed.parent)))
+    (place / "bin" / "py-spy").symlink_to(Path(sys.executable).with_name("py-spy"))
 
 
 def overlay(installed: Path, own: Path, place: Path, mixed: tuple[str, ...] = ()) -> None:
