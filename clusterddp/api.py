@@ -29,7 +29,7 @@ from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import Outcome, each, values
 from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load
-from clusterddp.launch import base, join, prepare
+from clusterddp.launch import base, join, prepare, report
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.script import check_script
 from clusterddp.probe.evidence import gather_evidence, with_runs
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from clusterddp.errors import HostKeyError
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.plan import LaunchPlan
-    from clusterddp.launch.prepare import HostReport
+    from clusterddp.launch.report import HostReport
 
 
 def _quiet(_line: str) -> None:
@@ -150,14 +150,30 @@ class Cluster:
             raise UnreachableError(name, "is not in the inventory")
         return self._open(entry)
 
-    def up(self, *, fresh: bool = False) -> list[HostReport]:
+    def up(self, *, fresh: bool = False, skip: Iterable[str] = ()) -> list[HostReport]:
         """Reach every node, find out what it is, and say which ranks it would hold; remembers nothing.
+
+        Args:
+            fresh: Ask torch anew where it has answered before.
+            skip: Names of checks, or of categories, that are left out of those that a run would refuse hosts by.
 
         Raises:
             HostsError: hosts cannot be reached or cannot train; names each.
         """
         prepare.nodes(self.inventory)
-        return prepare.report(values(self.connect()), fresh=fresh)
+        return report.report(self.reached(), fresh=fresh, skip=tuple(skip), notify=self.notify)
+
+    def reached(self) -> list[Host]:
+        """Every node and spare, open.
+
+        Raises:
+            HostError, HostsError: hosts do not answer; the remedy tells how to go on without them.
+        """
+        outcomes = self.connect()
+        failed = [outcome for outcome in outcomes if outcome.error]
+        if failed:
+            raise prepare.without(failed, self.inventory)
+        return values(outcomes)
 
     def doctor(
         self, *, only: Iterable[str] = (), skip: Iterable[str] = (), bench: bool = False, share_gpus: bool = False
@@ -210,7 +226,7 @@ class Cluster:
         check_script(options, self.project)
         reserve = self.inventory.spares if options.relaunch else ()
         outcomes = self.connect([*entries, *reserve])
-        hosts = prepare.take(outcomes[: len(entries)], options, self.notify)
+        hosts = prepare.take(outcomes[: len(entries)], options, self.inventory, self.notify)
         spares = prepare.take_spares(outcomes[len(entries) :], self.notify)
         return prepare.prepare(
             hosts,
