@@ -17,7 +17,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from clusterddp.checks import engine
 from clusterddp.checks.model import Diagnosis
@@ -29,7 +29,7 @@ from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import Outcome, each, values
 from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load
-from clusterddp.launch import base, join, prepare, report
+from clusterddp.launch import base, code, join, prepare
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.script import check_script
 from clusterddp.probe.evidence import gather_evidence, with_runs
@@ -39,6 +39,7 @@ from clusterddp.runs import cleanup
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, current_spools
 from clusterddp.runs.view import Requester, RunView, choose_run, run_views
+from clusterddp.shell import Command, Executed, Execution
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from clusterddp.errors import HostKeyError
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.plan import LaunchPlan
-    from clusterddp.launch.report import HostReport
+    from clusterddp.launch.prepare import HostReport
 
 
 def _quiet(_line: str) -> None:
@@ -150,30 +151,14 @@ class Cluster:
             raise UnreachableError(name, "is not in the inventory")
         return self._open(entry)
 
-    def up(self, *, fresh: bool = False, skip: Iterable[str] = ()) -> list[HostReport]:
+    def up(self, *, fresh: bool = False) -> list[HostReport]:
         """Reach every node, find out what it is, and say which ranks it would hold; remembers nothing.
-
-        Args:
-            fresh: Ask torch anew where it has answered before.
-            skip: Names of checks, or of categories, that are left out of those that a run would refuse hosts by.
 
         Raises:
             HostsError: hosts cannot be reached or cannot train; names each.
         """
         prepare.nodes(self.inventory)
-        return report.report(self.reached(), fresh=fresh, skip=tuple(skip), notify=self.notify)
-
-    def reached(self) -> list[Host]:
-        """Every node and spare, open.
-
-        Raises:
-            HostError, HostsError: hosts do not answer; the remedy tells how to go on without them.
-        """
-        outcomes = self.connect()
-        failed = [outcome for outcome in outcomes if outcome.error]
-        if failed:
-            raise prepare.without(failed, self.inventory)
-        return values(outcomes)
+        return prepare.report(values(self.connect()), fresh=fresh)
 
     def doctor(
         self, *, only: Iterable[str] = (), skip: Iterable[str] = (), bench: bool = False, share_gpus: bool = False
@@ -226,7 +211,7 @@ class Cluster:
         check_script(options, self.project)
         reserve = self.inventory.spares if options.relaunch else ()
         outcomes = self.connect([*entries, *reserve])
-        hosts = prepare.take(outcomes[: len(entries)], options, self.inventory, self.notify)
+        hosts = prepare.take(outcomes[: len(entries)], options, self.notify)
         spares = prepare.take_spares(outcomes[len(entries) :], self.notify)
         return prepare.prepare(
             hosts,
@@ -263,6 +248,31 @@ class Cluster:
     def carrier(self, record: Mapping[str, Any]) -> base.Launcher:
         """The launcher of a run with this record."""
         return base.of_record(record)
+
+    def exec(self, *argv: str, **options: Any) -> list[Executed]:
+        """Run a command on every node and spare at once, and return how it ended on each, in the inventory's order.
+
+        ``options`` are fields of ``shell.Command``.
+        """
+        with self.execution(Command(argv=argv, **options)) as running:
+            return running.collected()
+
+    def execution(self, command: Command, *, given: IO[bytes] | None = None, sync: bool = False) -> Execution:
+        """The command begun on every node and spare as soon as it answers; a host that does not holds nobody up.
+
+        Args:
+            command: What to run.
+            given: Its input, the same for every host.
+            sync: First sync the project's code to the hosts that answer.
+        """
+        prepare.nodes(self.inventory)
+        folders = code.workdirs(self._reached, self.project)
+        if sync:
+            hosts = [outcome.value for outcome in self.connect(self._reached) if outcome.value]
+            folders.update(code.synced(hosts, self.project, self.notify, self.progress).workdirs)
+        return Execution(
+            self._reached, self._open, command, workdirs=folders, subfolder=self.project.subfolder, given=given
+        )
 
     def join(self, run: Run, names: Sequence[str] | None = None) -> list[str]:
         """Let nodes of the inventory join the run: these, or all that answer and are not in it; their names.

@@ -28,7 +28,9 @@ from clusterddp.errors import (
     ScriptError,
 )
 
-COMMANDS = ("up", "run", "logs", "status", "runs", "stop", "signal", "wait", "down", "doctor", "hosts", "discover")
+COMMANDS = (
+    "up", "run", "logs", "status", "runs", "stop", "signal", "wait", "down", "exec", "doctor", "hosts", "discover",
+)  # fmt: skip
 # torchrun's options that the plan sets by itself; see clusterddp.launch.plan.OWNED.
 _OF_TORCHRUN = (
     "--rdzv",

@@ -36,6 +36,7 @@ from clusterddp.text.units import human_size
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
+    from clusterddp.hosts.outgoing import Outgoing
     from clusterddp.hosts.ssh import BytePipe
     from clusterddp.inventory import HostEntry
 
@@ -199,21 +200,25 @@ class Host:
             done.set()
             watcher.join()
 
-    def stream(self, op: str, args: Mapping[str, Any] | None = None) -> Generator[Frame]:
+    def stream(
+        self, op: str, args: Mapping[str, Any] | None = None, outgoing: Outgoing | None = None
+    ) -> Generator[Frame]:
         """Run an operation and yield its data frames as they come; the last frame is its ``end``.
 
-        Closing the iterator cancels the operation. A result of several frames is joined into the end frame.
+        Closing the iterator cancels the operation. A result of several frames is joined into the end frame. Meanwhile
+        ``outgoing`` sends it data from another thread.
 
         Raises:
             HelperError: the operation failed.
             UnreachableError: the connection broke.
         """
         result = bytearray()
-        with self._request(op, args) as exchange:
-            self._write({"id": exchange.ident, "kind": "end"})
+        with self._request(op, args) as exchange, self._sending(exchange, outgoing):
             while True:
                 frame = self._next(exchange, None)
                 self._grant(exchange, frame)
+                if outgoing and frame.header["kind"] == "credit":
+                    outgoing.grant(frame.header.get("n", 0))
                 if frame.header["kind"] == "end":
                     self._collect(result, frame)
                     yield Frame(frame.header, bytes(result))
@@ -222,6 +227,19 @@ class Host:
                     self._collect(result, frame)
                 elif frame.header["kind"] == "data":
                     yield frame
+
+    @contextlib.contextmanager
+    def _sending(self, exchange: Exchange, outgoing: Outgoing | None) -> Iterator[None]:
+        """Let ``outgoing`` send while the block reads; without one the operation's data is complete at once."""
+        if outgoing is None:
+            self._write({"id": exchange.ident, "kind": "end"})
+            yield
+            return
+        outgoing.attach(lambda header, body: self._write({"id": exchange.ident, **header}, body))
+        try:
+            yield
+        finally:
+            outgoing.detach()
 
     @contextlib.contextmanager
     def _request(self, op: str, args: Mapping[str, Any] | None) -> Iterator[Exchange]:

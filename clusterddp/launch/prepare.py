@@ -13,7 +13,7 @@ import shlex
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import clusterddp
@@ -24,19 +24,19 @@ from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanE
 from clusterddp.facts import assign_gpus, workers
 from clusterddp.hosts.fanout import values
 from clusterddp.launch import preflight
-from clusterddp.launch.plan import LaunchOptions, check_restarts, choose_backend, make_plan
+from clusterddp.launch.code import code_of
+from clusterddp.launch.plan import LaunchOptions, check_restarts, choose_backend, make_plan, predicted_ranks
 from clusterddp.launch.script import check_synced, script_of
 from clusterddp.launch.threads import with_threads
-from clusterddp.probe.evidence import survey_network
+from clusterddp.probe.evidence import prove_network, survey_network
 from clusterddp.probe.network import probe
 from clusterddp.remote.shared.node_env import Node
-from clusterddp.sync import push
 from clusterddp.sync.files import scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from clusterddp.checks.model import Check
+    from clusterddp.checks.model import Check, CheckResult
     from clusterddp.facts import Facts
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
@@ -57,6 +57,44 @@ def operator() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostReport:
+    """A node as ``up`` shows it; ``ranks`` is the first and the last it would hold, None for a spare."""
+
+    host: str
+    facts: Facts
+    interface: str
+    address: str
+    nproc: int
+    ranks: tuple[int, int] | None
+
+
+def report(hosts: Sequence[Host], *, fresh: bool) -> list[HostReport]:
+    """What each node is, and what it would hold.
+
+    Raises:
+        HostsError, PlanError: hosts cannot be asked, or cannot train; names each.
+    """
+    facts = facts_of(hosts, fresh=fresh)
+    network = prove_network(hosts, facts)
+    devices = assign_gpus([(host.entry, facts[host.name]) for host in hosts])
+    counts = {host.name: workers(host.entry, facts[host.name], devices[host.name]) for host in hosts}
+    nodes = [node_of(host, facts[host.name], network[host.name], counts[host.name], None, "", "", "") for host in hosts]
+    taking = [node for host, node in zip(hosts, nodes, strict=True) if host.entry.role == "node"]
+    ranks = predicted_ranks(taking, backend_for("auto", hosts, facts))
+    return [
+        HostReport(
+            host=host.name,
+            facts=facts[host.name],
+            interface=network[host.name][0],
+            address=network[host.name][1],
+            nproc=counts[host.name],
+            ranks=ranks.get(host.name),
+        )
+        for host in hosts
+    ]
+
+
 def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
     """The hosts that a run takes.
 
@@ -69,9 +107,7 @@ def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
     return inventory.nodes
 
 
-def take(
-    outcomes: Sequence[Outcome[Host]], options: RunOptions, inventory: Inventory, notify: Callable[[str], None]
-) -> list[Host]:
+def take(outcomes: Sequence[Outcome[Host]], options: RunOptions, notify: Callable[[str], None]) -> list[Host]:
     """The hosts that come into question: all, or with ``nnodes`` those that answer.
 
     Raises:
@@ -82,7 +118,7 @@ def take(
     answering = [outcome.get() for outcome in outcomes if not outcome.error]
     if options.nnodes is None:
         if failed:
-            raise without(failed, inventory)
+            raise _without(failed)
         return answering
     least = options.min_nodes or options.nnodes
     if least > len(outcomes):
@@ -103,11 +139,10 @@ def take_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]
     return [outcome.value for outcome in outcomes if outcome.value]
 
 
-def without(failed: Sequence[Outcome[Host]], inventory: Inventory) -> ClusterddpError:
-    """The error of hosts that do not answer; its remedy tells how to go on without them, where a node is left."""
+def _without(failed: Sequence[Outcome[Host]]) -> ClusterddpError:
+    pattern = "all" + "".join(f":!{outcome.name}" for outcome in failed)
     errors = [outcome.error for outcome in failed if outcome.error]
-    pattern = inventory.pattern_without([outcome.name for outcome in failed])
-    for error in errors if pattern else ():
+    for error in errors:
         error.remedy = f"{error.remedy + '; or ' if error.remedy else ''}go on without: --limit {shlex.quote(pattern)}"
     return errors[0] if len(errors) == 1 else HostsError(errors)
 
@@ -139,10 +174,11 @@ def prepare(
         check_synced(wanted.script, options, project, tree)
         networking = pool.submit(survey_network, hosts, facts, growing=options.min_nodes is not None, measured=False)
         progress("looking at the code there" if options.no_sync else "syncing")
-        workdirs, code = _code(hosts, project, tree, options, notify, progress, dry=dry)
+        workdirs, code = code_of(hosts, project, tree, options, notify, progress, dry=dry)
         network = networking.result()
-    preflight.surveyed(network)
-    preflight.admit(preflight.results_of(checks, hosts, told, options, network), notify)
+    if network.error:
+        raise PlanError(network.error, remedy="set clusterddp_address or clusterddp_interface")
+    _admit(preflight.results_of(checks, hosts, told, options, network), notify)
     run = new_run_id()
     nodes = []
     for host in hosts:
@@ -195,10 +231,17 @@ def _take_part(
         hosts = preflight.fitting(hosts, told, options, checks, notify)
     hosts = [*hosts, *spares]
     facts = {host.name: facts for host, facts in zip(hosts, values([told[h.name] for h in hosts]), strict=True)}
-    preflight.admit(preflight.results_of(checks, hosts, told, options), notify)
+    _admit(preflight.results_of(checks, hosts, told, options), notify)
     devices = assign_gpus([(h.entry, facts[h.name]) for h in hosts], options.gpus, share=options.share_gpus)
-    preflight.admit(preflight.others_on_gpus(hosts, facts, devices, options, checks), notify)
+    _admit(preflight.others_on_gpus(hosts, facts, devices, options, checks), notify)
     return hosts, facts, devices
+
+
+def _admit(results: Sequence[CheckResult], notify: Callable[[str], None]) -> None:
+    """Refuse what fails in the preflight; tell the warnings that are worth it."""
+    preflight.refuse(results)
+    for line in preflight.noted(results):
+        notify(line)
 
 
 def new_run_id() -> str:
@@ -277,29 +320,6 @@ def node_of(
         clock_error_ns=facts.clock_error_ns,
         devices=None if devices is None else ",".join(devices),
     )
-
-
-def _code(
-    hosts: Sequence[Host],
-    project: Project,
-    tree: Tree,
-    options: RunOptions,
-    notify: Callable[[str], None],
-    progress: Callable[[str], None],
-    *,
-    dry: bool,
-) -> tuple[dict[str, str], str]:
-    """Each host's workdir, and the digest of the code there."""
-    if options.no_sync or dry:
-        found = push.workdirs_as_they_are(hosts, workdir=project.workdir, home=not dry)
-        for notice in dict.fromkeys(line for host in found for line in host.told):
-            notify(notice)
-        digests = {host.digest for host in found}
-        return {host.name: host.workdir for host in found}, digests.pop() if len(digests) == 1 else ""
-    result = push.sync(hosts, tree, workdir=project.workdir, subfolder=project.subfolder, progress=progress)
-    for notice in (*tree.notices, *result.notices):
-        notify(notice)
-    return dict(result.workdirs), result.digest
 
 
 def _record(

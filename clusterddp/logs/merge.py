@@ -80,12 +80,12 @@ def brief_backoff(attempt: int, error: ClusterddpError) -> float | None:
 class _HostQueue:
     """The events of one host between its reading thread and the merge."""
 
-    def __init__(self, host: str, lock: threading.Lock) -> None:
+    def __init__(self, host: str, lock: threading.Lock, *, in_past: bool) -> None:
         self.host = host
         self.events: deque[Event] = deque()
         self.not_full = threading.Condition(lock)
         self.position = Position()  # so far its thread has read
-        self.in_past = True  # its past is not complete
+        self.in_past = in_past  # its past is not complete
         self.done = False  # nothing more comes
 
 
@@ -97,12 +97,21 @@ class Merge:
         open_stream: Opens a host's ``tail`` at a position; called in that host's thread, again after a break.
         follow: Whether silent hosts may be overtaken; a plain read waits for all.
         retry: How long to wait after the nth break in a row; None gives the host up.
+        past: Whether the streams begin with what is over, in order of time; else everything comes as it arrives.
     """
 
-    def __init__(self, hosts: Iterable[str], open_stream: Open, *, follow: bool = True, retry: Retry = backoff) -> None:
+    def __init__(
+        self,
+        hosts: Iterable[str],
+        open_stream: Open,
+        *,
+        follow: bool = True,
+        retry: Retry = backoff,
+        past: bool = True,
+    ) -> None:
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
-        self._queues = {host: _HostQueue(host, self._lock) for host in hosts}
+        self._queues = {host: _HostQueue(host, self._lock, in_past=past) for host in hosts}
         self._open, self._retry, self._follow = open_stream, retry, follow
         self._closed = threading.Event()
         self._bug: BaseException | None = None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from clusterddp.logs.clean import clean
 from clusterddp.logs.lines import LineSplitter, LogLine, Span
 from clusterddp.logs.merge import FrameArrived, StreamBroken, StreamEnded
+from clusterddp.remote.shared.plan import AGENT_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -29,9 +30,9 @@ INDEX_STEP_MS = 100.0  # a supervisor notes sizes this often: a line may be so m
 
 
 def label_of(host: str, header: Header) -> str:
-    """``[RANK HOST:LOCAL_RANK]``, or ``[agent HOST]``."""
+    """``[RANK HOST:LOCAL_RANK]``, ``[agent HOST]``, or ``[HOST]`` for what is of no run."""
     if header["local_rank"] is None:
-        return f"[agent {host}]"
+        return f"[agent {host}]" if header["file"] == AGENT_LOG else f"[{host}]"
     rank = "?" if header["rank"] is None else header["rank"]
     return f"[{rank} {host}:{header['local_rank']}]"
 

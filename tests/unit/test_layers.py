@@ -29,11 +29,11 @@ REMOTE = SOURCE / "remote"
 # imports `remote.shared` alone.
 OPERATOR = (
     "errors", "remote.shared", "text", "inventory", "project", "crash", "discover", "logs", "hosts", "facts", "sync",
-    "runs", "checks", "probe", "launch", "doctor", "api", "tasks", "cli",
+    "runs", "shell", "checks", "probe", "launch", "doctor", "api", "tasks", "cli",
 )  # fmt: skip
 HOSTS = (
     "system", "shared", "spool", "rendezvous", "worker", "control", "helper", "logs", "processes", "sync", "cleanup",
-    "supervisor", "probes", "builtin",
+    "supervisor", "probes", "shell", "builtin",
 )  # fmt: skip
 FACES = {"__init__", "__main__"}  # of a package: they pass on what the rooms hold
 

@@ -32,6 +32,7 @@ TABLE = {
     "orphans": "processes.orphans:orphans",
     "tail": "logs.tail:tail",
     "last_words": "logs.last_words:last_words",
+    "exec": "shell.execute:execute",
 }
 
 

@@ -54,6 +54,25 @@ class Request:
             self._receive()
         self.args = dict(parse_json(self._text))
 
+    @property
+    def handle(self) -> int:
+        """The descriptor that is readable when something has come, for a selector; ``take`` takes it."""
+        return self._source
+
+    def take(self) -> "tuple[list[Frame], bool]":
+        """The data frames that have come, and whether the operator's data is complete; what was used is granted by you.
+
+        Waits for one frame where none has come.
+        """
+        self._receive()
+        frames, self._waiting = self._waiting, []
+        return frames, self._ended
+
+    def grant(self, size: int) -> None:
+        """Let the operator send so many more bytes."""
+        if size:
+            self._write({"kind": "credit", "n": size})
+
     def read(self) -> bytes:
         """The next piece of the operator's data; empty when it is complete. Grants the operator as much again."""
         while not self._waiting and not self._ended:
@@ -61,7 +80,7 @@ class Request:
         if not self._waiting:
             return b""
         body = self._waiting.pop(0).body
-        self._write({"kind": "credit", "n": len(body)})
+        self.grant(len(body))
         return body
 
     def read_all(self) -> bytes:

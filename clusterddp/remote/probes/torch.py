@@ -48,7 +48,7 @@ def find_interpreter(wanted: Optional[str], env: Dict[str, str], workdir: Option
     names = [wanted] if wanted else ["python", "python3"]
     said = ""
     for name in names:
-        found = _locate(name, env, workdir)
+        found = locate(name, env, workdir)
         if found is None:
             continue
         answer = Child([found, "-c", _WHO], env=env, timeout=QUICK, cwd="/", given=b"").answer()
@@ -109,7 +109,8 @@ def _is_torch(name: str) -> bool:
     return name == "torch" or (name.startswith("torch-") and name.endswith((".dist-info", ".egg-info")))
 
 
-def _locate(name: str, env: Dict[str, str], workdir: Optional[str]) -> Optional[str]:
+def locate(name: str, env: Dict[str, str], workdir: Optional[str]) -> Optional[str]:
+    """Where the interpreter ``name`` is: a name on the environment's PATH, or a path; None where it is not."""
     name = os.path.expanduser(name)
     if "/" not in name:
         return shutil.which(name, path=env.get("PATH", os.defpath))

@@ -29,6 +29,11 @@ THREADS = "OMP_NUM_THREADS"
 PROBED = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", THREADS}  # unless the user set them
 
 
+def without_other_launchers(environment: Mapping[str, str]) -> Dict[str, str]:
+    """The environment without what another launcher or torchrun has left in it."""
+    return {n: value for n, value in environment.items() if n not in STALE and not n.startswith(STALE_PREFIXES)}
+
+
 class Policy(NamedTuple):
     """What the environments of all nodes of a run have in common."""
 

@@ -19,7 +19,7 @@ from ..cleanup import retention
 from ..control.membership import boot_clock
 from ..helper.request import Request
 from ..shared.fields import DamagedError
-from ..shared.node_env import STALE, STALE_PREFIXES
+from ..shared.node_env import without_other_launchers
 from ..shared.node_records import Ready, read_ready
 from ..shared.plan import BACKEND, NodePlan, read_plan, spool_environment
 from ..shared.records import written
@@ -177,10 +177,7 @@ def _existing(spool: Spool) -> Dict[str, Any]:
 
 def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
     """The agent's environment: what the setup lines leave, cleaned of other launchers, then the plan's."""
-    environment = setup_environment(plan.setup, dict(os.environ))
-    for name in list(environment):
-        if name in STALE or name.startswith(STALE_PREFIXES):
-            del environment[name]
+    environment = without_other_launchers(setup_environment(plan.setup, dict(os.environ)))
     values = dict(plan.env)
     for name in plan.yielding:  # probed; what the host's user or a setup line has set stands above it
         if name in environment:

@@ -1,0 +1,144 @@
+"""``clusterddp exec``: a command on every host at once, its lines labelled as they come, or equal outputs folded."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clusterddp.cli.options import Duration, cluster_options
+from clusterddp.cli.output import put, say, writer
+from clusterddp.errors import EXIT_INTERRUPTED, EXIT_STOPPED, UsageError
+from clusterddp.text.folding import few, folded_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from clusterddp.logs import Event
+    from clusterddp.shell import Executed, Execution
+
+
+@click.command("exec", context_settings={"allow_interspersed_args": False})
+@cluster_options
+@click.option("--gather", is_flag=True, help="Show equal outputs of several hosts once, at the end.")
+@click.option("--sync", is_flag=True, help="Bring the project's code to the hosts first.")
+@click.option("--timeout", type=Duration(positive=True), help="End it after this time.")
+@click.option("--bare", is_flag=True, help="In the login's environment and home, not as a worker has it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--shell", metavar="STRING", help="A text for the host's shell in place of COMMAND.")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND…")
+def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
+    """Run COMMAND on every host, in the environment and folder that a worker would have."""
+    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+    from clusterddp.shell import Command  # noqa: PLC0415
+
+    if given["gather"] and given["as_json"]:
+        raise UsageError("--gather with --json: each line of JSON names its host already", remedy="leave one out")
+    wanted = Command(argv=given["argv"], shell=given["shell"], bare=given["bare"], timeout=given["timeout"])
+    source = None if sys.stdin.isatty() else sys.stdin.buffer
+    show = gathered if given["gather"] else as_json if given["as_json"] else live
+    with open_cluster(inventory, limit) as cluster:
+        signal.signal(signal.SIGTERM, _interrupt)
+        with cluster.execution(wanted, given=source, sync=given["sync"]) as execution:
+            return show(execution)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt(EXIT_STOPPED)
+
+
+def live(execution: Execution) -> int:
+    """Show lines as they come."""
+    from clusterddp.logs import renderer_for  # noqa: PLC0415 - start-up
+
+    with writer(renderer_for(sys.stdout.buffer)) as write:
+        code = _followed(execution, lambda events: write([event for event in events if _is_told_here(event)]))
+    return _told(execution, code)
+
+
+def as_json(execution: Execution) -> int:
+    """Show a JSON object a line, and at the end one for each host."""
+    from clusterddp.logs.json_lines import OutputRenderer  # noqa: PLC0415 - start-up
+
+    with writer(OutputRenderer()) as write:
+        code = _followed(execution, lambda events: write([event for event in events if _is_told_here(event)]))
+    for name in execution.hosts:
+        end = execution.results[name]
+        told = {"host": name, "exit_code": end.code, "error": end.error, "cwd": end.cwd, "left": list(end.left)}
+        sys.stdout.write(json.dumps(told) + "\n")
+    return _told(execution, code)
+
+
+def gathered(execution: Execution) -> int:
+    """Show equal outputs once: the largest group first, then as the inventory has the hosts."""
+    from clusterddp.logs.clean import clean  # noqa: PLC0415 - start-up
+    from clusterddp.shell.execution import Collected  # noqa: PLC0415
+
+    output = Collected()
+    code = _followed(execution, output.take)
+    groups: dict[bytes, list[str]] = {}
+    for end in output.of(execution):
+        groups.setdefault(end.output, []).append(end.host)
+    for text, hosts in sorted(groups.items(), key=lambda group: -len(group[1])):
+        lines = clean(text).decode(errors="replace").splitlines()
+        head = f"{folded_names(hosts)} ({len(hosts)}):"
+        for line in [f"{head} {lines[0]}"] if len(lines) == 1 else [head, *lines] if lines else []:
+            put(line)
+    return _told(execution, code)
+
+
+def _is_told_here(event: Event) -> bool:
+    """Whether the lines show it; a lost host is told at the end, with all others."""
+    from clusterddp.logs import StreamBroken  # noqa: PLC0415 - start-up
+
+    return not isinstance(event, StreamBroken)
+
+
+def _followed(execution: Execution, take: Callable[[list[Event]], None]) -> int | None:
+    """Take all output; Ctrl-C ends the command everywhere first. The exit code of an interrupted one, else None."""
+    try:
+        for events in execution.events():
+            take(events)
+    except KeyboardInterrupt as interrupt:
+        for events in execution.stop():
+            take(events)
+        return EXIT_STOPPED if interrupt.args else EXIT_INTERRUPTED
+    return None
+
+
+def _told(execution: Execution, interrupted: int | None) -> int:
+    """Say on stderr how it ended where that is not plain; the command's exit code."""
+    sys.stdout.flush()
+    ends = [execution.results[name] for name in execution.hosts]
+    at_home = [end.host for end in ends if end.home]
+    if at_home:
+        remedy = "--sync brings the project's code"
+        say(f"{folded_names(at_home)}: no workdir there yet, it ran in the home folder; {remedy}")
+    for end in ends:
+        if end.error:
+            say(f"{end.host}: {end.error.removeprefix(f'{end.host}: ')}")
+        if end.left:
+            say(f"{end.host}: left running: {few(end.left, 5)}")
+    if interrupted is not None:
+        _say_proof(ends)
+        return interrupted
+    if len({end.code for end in ends}) > 1:
+        say(f"exit codes: {'; '.join(_by_code(ends))}")
+    return max(end.code for end in ends)
+
+
+def _say_proof(ends: Sequence[Executed]) -> None:
+    proved = [end.host for end in ends if not end.left and not end.error]
+    if proved:
+        say(f"ended; nothing of it is left on {folded_names(proved)}")
+
+
+def _by_code(ends: Iterable[Executed]) -> list[str]:
+    codes: dict[int, list[str]] = {}
+    for end in ends:
+        codes.setdefault(end.code, []).append(end.host)
+    return [f"{code} on {folded_names(hosts)}" for code, hosts in sorted(codes.items(), reverse=True)]

@@ -1,0 +1,63 @@
+"""The project's code on hosts: brought there, or found as it is; and the folders that hold it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.sync import push
+from clusterddp.sync.files import scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.inventory import HostEntry
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.project import Project
+    from clusterddp.sync.files import Tree
+
+
+def code_of(
+    hosts: Sequence[Host],
+    project: Project,
+    tree: Tree,
+    options: RunOptions,
+    notify: Callable[[str], None],
+    progress: Callable[[str], None],
+    *,
+    dry: bool,
+) -> tuple[dict[str, str], str]:
+    """Each host's workdir, and the digest of the code there."""
+    if options.no_sync or dry:
+        found = push.workdirs_as_they_are(hosts, workdir=project.workdir, home=not dry)
+        for notice in dict.fromkeys(line for host in found for line in host.told):
+            notify(notice)
+        digests = {host.digest for host in found}
+        return {host.name: host.workdir for host in found}, digests.pop() if len(digests) == 1 else ""
+    result = synced(hosts, project, notify, progress, tree)
+    return dict(result.workdirs), result.digest
+
+
+def synced(
+    hosts: Sequence[Host],
+    project: Project,
+    notify: Callable[[str], None],
+    progress: Callable[[str], None],
+    tree: Tree | None = None,
+) -> push.SyncResult:
+    """The project's code brought to the hosts; ``tree``: what was found here, if somebody has looked already.
+
+    Raises:
+        ClusterddpError: it is too large, or a host cannot take it.
+    """
+    tree = tree or scan(project)
+    result = push.sync(hosts, tree, workdir=project.workdir, subfolder=project.subfolder, progress=progress)
+    for notice in (*tree.notices, *result.notices):
+        notify(notice)
+    return result
+
+
+def workdirs(entries: Iterable[HostEntry], project: Project) -> dict[str, str]:
+    """Host → the folder that holds the project's code there when no run stands in the way; empty: it never had one."""
+    usual = project.workdir if project.known_id else ""
+    return {entry.name: entry.workdir or usual for entry in entries}

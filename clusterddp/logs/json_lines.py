@@ -1,0 +1,22 @@
+"""Output of commands that belong to no run, as one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from clusterddp.logs.render import FileView, Renderer
+
+if TYPE_CHECKING:
+    from clusterddp.logs.lines import Span
+
+
+class OutputRenderer(Renderer):
+    """``{host, stream, text}`` for each line."""
+
+    def render(self, view: FileView, span: Span) -> bytes:
+        """One span as JSON lines."""
+        stream = view.header["stream"]
+        texts = [text.decode(errors="replace") for _, _, text in view.splitter.lines_of(span)]
+        lines = [json.dumps({"host": view.host, "stream": stream, "text": text}) + "\n" for text in texts]
+        return "".join(lines).encode()

@@ -1,0 +1,177 @@
+"""The operation ``exec``: a command on this host, its input, output and end over one request.
+
+    operator → host   data frames: its stdin; one with ``stop``: end it
+    host → operator   data frames with ``stream`` (``out`` or ``err``); the result
+                      ``{code, error, stopped, left, cwd, home}``
+
+It ends with the request too: who closes the connection ends the command (guard.py).
+"""
+
+import json
+import os
+import selectors
+import shutil
+from collections import deque
+from typing import Any, Deque, Dict, List, Optional
+
+from ..helper.request import Request
+from ..probes.torch import locate
+from ..shared.node_env import without_other_launchers
+from ..system.bootstrap import Refused, home_folder
+from ..system.setup_env import setup_environment
+from ..worker.environment import original_environment
+from .guard import Command, Streams, guard
+
+PIECE = 1 << 15
+LINGER = 1.0  # seconds of silence after which the output of a command that has ended is taken for complete
+MOST_AFTER_END = 4 << 20  # bytes: more than both pipes hold, so what comes beyond is written after the end
+
+
+def execute(request: Request) -> Dict[str, Any]:
+    """Run the command to its end.
+
+    Args of the request: ``argv``, or ``shell`` (a text for ``sh -c``); ``bare`` (the login's environment and home in
+    place of a worker's); ``setup``, ``env``, ``python``, ``host``, ``workdir``, ``subfolder``; ``timeout``, ``grace``.
+
+    Raises:
+        Refused: a setup line fails.
+    """
+    args = request.args
+    environment = original_environment(dict(os.environ))
+    home = home_folder()
+    cwd = home
+    if not args["bare"]:
+        environment = worker_like(args, environment)
+        workdir = args["workdir"] and os.path.join(os.path.expanduser(args["workdir"]), args["subfolder"])
+        cwd = workdir if os.path.isdir(workdir) else home
+    environment["PWD"] = cwd
+    shell = shutil.which("bash", path=environment.get("PATH", os.defpath)) or "/bin/sh"
+    argv = args["argv"] if args["shell"] is None else [shell, "-c", args["shell"]]
+    command = Command(argv, cwd, environment, args["timeout"], args["grace"])
+    answer = Exchange(request, command).run()
+    return dict(answer, cwd=cwd, home=cwd == home and not args["bare"])
+
+
+def worker_like(args: Dict[str, Any], session: Dict[str, str]) -> Dict[str, str]:
+    """The environment that a worker's would begin with: setup lines, the interpreter first on PATH, the inventory's."""
+    environment = without_other_launchers(setup_environment(args["setup"], session))
+    environment.update(args["env"])
+    environment["CLUSTERDDP_HOST"] = args["host"]
+    python = locate(args["python"], environment, args["workdir"]) if args["python"] else None
+    if python and shutil.which(os.path.basename(python), path=environment.get("PATH", os.defpath)) != python:
+        folders = [os.path.dirname(python), environment.get("PATH", os.defpath)]
+        environment["PATH"] = os.pathsep.join(folders)
+    return environment
+
+
+class Exchange:
+    """One command's streams between the guard and the operator."""
+
+    def __init__(self, request: Request, command: Command) -> None:
+        self.request = request
+        self.input: Deque[bytes] = deque()  # for the command; granted anew as it takes it
+        self.input_ended = False
+        self.answer = bytearray()
+        self.ended = False  # the command has, and the guard has answered
+        self.after_end = 0  # bytes of output since
+        self.selector = selectors.DefaultSelector()
+        stdin, stdout, stderr, orders, answer = (os.pipe() for _ in range(5))
+        parts = Streams(stdin[0], stdout[1], stderr[1], orders[0], answer[1])
+        if not os.fork():
+            guard(command, parts)
+        for handle in parts:
+            os.close(handle)
+        self.stdin: Optional[int] = stdin[1]
+        self.orders = orders[1]
+        os.set_blocking(self.stdin, False)
+        self.outputs = {stdout[0]: "out", stderr[0]: "err"}
+        self.selector.register(answer[0], selectors.EVENT_READ, self._take_answer)
+        self.selector.register(request.handle, selectors.EVENT_READ, self._take_frames)
+        for handle in self.outputs:
+            self.selector.register(handle, selectors.EVENT_READ, self._pass_output)
+
+    def run(self) -> Dict[str, Any]:
+        """Pass everything on until the command has ended and its output is complete."""
+        while self.outputs or not self.ended:
+            self._want_input()
+            ready = self.selector.select(LINGER if self.ended else None)
+            if self.ended and (not ready or self.after_end > MOST_AFTER_END):
+                break  # what it left in the background holds its output open
+            for key, _ in ready:
+                key.data(key.fd)
+        return self._result()
+
+    def _take_answer(self, handle: int) -> None:
+        data = os.read(handle, PIECE)
+        self.answer += data
+        if not data:
+            self.ended = True
+            self.selector.unregister(handle)
+
+    def _result(self) -> Dict[str, Any]:
+        try:
+            found: Dict[str, Any] = json.loads(bytes(self.answer))
+        except ValueError:
+            raise Refused("the process that guards the command was killed", "see the kernel's log there") from None
+        return found
+
+    def _pass_output(self, handle: int) -> None:
+        data = os.read(handle, PIECE)
+        if data:
+            self.request.send(data, stream=self.outputs[handle])
+            self.after_end += len(data) if self.ended else 0
+            return
+        self.selector.unregister(handle)
+        os.close(handle)
+        del self.outputs[handle]
+
+    def _take_frames(self, _handle: int) -> None:
+        frames, self.input_ended = self.request.take()
+        for frame in frames:
+            if frame.header.get("stop"):
+                self._order_end()
+            elif self.stdin is None:
+                self.request.grant(len(frame.body))
+            else:
+                self.input.append(frame.body)
+
+    def _order_end(self) -> None:
+        try:
+            os.write(self.orders, b"s")
+        except OSError:  # it has ended already
+            pass
+
+    def _want_input(self) -> None:
+        """Watch the command's stdin while something is there for it; close it when nothing more comes."""
+        if self.stdin is None:
+            return
+        known = self.stdin in self.selector.get_map()
+        if self.input and not known:
+            self.selector.register(self.stdin, selectors.EVENT_WRITE, self._pass_input)
+        elif known and not self.input:
+            self.selector.unregister(self.stdin)
+        if self.input_ended and not self.input:
+            self._close_input()
+
+    def _pass_input(self, handle: int) -> None:
+        try:
+            sent = os.write(handle, self.input[0])
+        except BlockingIOError:
+            return
+        except OSError:  # it reads no more
+            waiting: List[bytes] = list(self.input)
+            self.input.clear()
+            self._close_input()
+            self.request.grant(sum(map(len, waiting)))
+            return
+        self.request.grant(sent)
+        rest = self.input.popleft()[sent:]
+        if rest:
+            self.input.appendleft(rest)
+
+    def _close_input(self) -> None:
+        if self.stdin is not None:
+            if self.stdin in self.selector.get_map():
+                self.selector.unregister(self.stdin)
+            os.close(self.stdin)
+            self.stdin = None

@@ -1,0 +1,136 @@
+"""The guard: the process that starts one command, is the parent of all that comes of it, and ends it.
+
+It stands apart from the helper, which may be killed with its connection at any moment: the guard then sees the end of
+its orders and ends everything below itself. What a command that has ended by itself leaves in the background stays.
+
+Not here: the command's input and output (execute.py).
+"""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import time
+from typing import Any, Dict, List, NamedTuple, NoReturn, Optional
+
+from ..processes import terminate
+from ..system import prctl, procfs
+from ..system.wait_status import exit_code, reap
+
+NOT_STARTED = 127  # a shell's own code for a command that is not there
+TIMED_OUT = 124
+
+
+class Command(NamedTuple):
+    """What is to be run, and for how long at most (seconds; None: no limit)."""
+
+    argv: List[str]
+    cwd: str
+    environment: Dict[str, str]
+    timeout: Optional[float]
+    grace: float  # seconds between SIGTERM and SIGKILL
+
+
+class Streams(NamedTuple):
+    """The guard's ends of its pipes."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+    orders: int  # its end, or anything on it, ends the command
+    answer: int  # takes the JSON ``{code, error, stopped, left}``
+
+
+def guard(command: Command, streams: Streams) -> NoReturn:
+    """The whole life of the forked process: start, wait, end what is to be ended, answer."""
+    status = 1
+    try:
+        os.setsid()
+        prctl.set_pdeathsig(0)
+        prctl.set_subreaper()
+        _close_all_but({2, *streams})
+        os.dup2(streams.stderr, 2)  # not the connection's, which would stay open as long as this process
+        answer = _run(command, streams)
+        with os.fdopen(streams.answer, "wb") as stream:
+            stream.write(json.dumps(answer).encode())
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _run(command: Command, streams: Streams) -> Dict[str, Any]:
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(woken, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    try:
+        child = subprocess.Popen(
+            command.argv,
+            cwd=command.cwd,
+            env=command.environment,
+            stdin=streams.stdin,
+            stdout=streams.stdout,
+            stderr=streams.stderr,
+            preexec_fn=os.setpgrp,  # noqa: PLW1509 - one thread; Popen's own way is Python 3.11
+        )
+    except (OSError, ValueError) as error:
+        return {"code": NOT_STARTED, "error": _why(command, error), "stopped": False, "left": []}
+    for handle in (streams.stdin, streams.stdout, streams.stderr):
+        os.close(handle)
+    code = _wait(child.pid, streams.orders, woken, command.timeout)
+    if code is not None:
+        return {"code": code, "error": "", "stopped": False, "left": [p.to_json() for p in descendants()]}
+    timed_out = not _ordered(streams.orders)
+    left = terminate.terminate_all(descendants, command.grace)
+    return {"code": TIMED_OUT if timed_out else 128 + signal.SIGTERM, "error": "", "stopped": not timed_out,
+            "left": [process.to_json() for process in left]}  # fmt: skip
+
+
+def descendants() -> List[terminate.Process]:
+    """Every live process below this one: orphans among them are its children (subreaper)."""
+    for _ in reap():
+        pass
+    table = procfs.snapshot()
+    return [terminate.describe(table[pid]) for pid in procfs.subtree([os.getpid()], table, ()) - {os.getpid()}]
+
+
+def _wait(pid: int, orders: int, woken: int, timeout: Optional[float]) -> Optional[int]:
+    """The command's exit code; None when it is to be ended."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    with selectors.DefaultSelector() as selector:
+        selector.register(orders, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        while True:
+            for ended, status in reap():
+                if ended == pid:
+                    return exit_code(status)
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return None
+            for key, _ in selector.select(left):
+                if key.fd == orders:
+                    return None
+                os.read(woken, 4096)
+
+
+def _ordered(orders: int) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(orders, selectors.EVENT_READ)
+        return bool(selector.select(0))
+
+
+def _why(command: Command, error: Exception) -> str:
+    if isinstance(error, FileNotFoundError) and os.path.isdir(command.cwd):
+        return "%s: command not found" % command.argv[0]
+    return "%s cannot be started: %s" % (command.argv[0], getattr(error, "strerror", None) or error)
+
+
+def _close_all_but(kept: "set[int]") -> None:
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in kept:
+            try:
+                os.close(int(name))
+            except OSError:  # the listing's own handle is closed already
+                pass

@@ -1,0 +1,216 @@
+"""One command on many hosts at once: started as each host answers, its output merged, all of it ended together."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING
+
+from clusterddp.errors import ClusterddpError, HostError, UnreachableError
+from clusterddp.hosts.fanout import POOL
+from clusterddp.hosts.outgoing import Outgoing
+from clusterddp.logs.merge import FrameArrived, Merge, StreamBroken
+from clusterddp.shell.command import Command, Executed, end_frame, ended, output_frame, unreached
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.inventory import HostEntry
+    from clusterddp.logs.merge import Event
+    from clusterddp.logs.selection import Position
+    from clusterddp.remote.shared.frames import Frame
+
+_PIECE = 1 << 16
+MOST_COLLECTED = 16 << 20  # bytes of one host's output
+_ANSWER = 10.0  # seconds beyond the grace that a host gets to say that nothing is left
+
+
+class Execution:
+    """A command that runs; read ``events`` to its end, then ``results``. Close it, or use it as a context.
+
+    Args:
+        entries: Where.
+        open_host: Connects a host; called in a thread a host.
+        command: What.
+        workdirs: Host → its workdir.
+        subfolder: The folder of the workdir in which it runs.
+        given: Its input, the same for each host; None: empty.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[HostEntry],
+        open_host: Callable[[HostEntry], Host],
+        command: Command,
+        *,
+        workdirs: Mapping[str, str],
+        subfolder: str,
+        given: IO[bytes] | None = None,
+    ) -> None:
+        self.command = command
+        self.results: dict[str, Executed] = {}
+        self._entries = {entry.name: entry for entry in entries}
+        self._open_host, self._workdirs, self._subfolder = open_host, workdirs, subfolder
+        self._given = Given(given) if given else None
+        self._outgoing = {name: Outgoing() for name in self._entries}
+        self._connecting = threading.Semaphore(POOL)
+        self._stopping = threading.Event()
+        self._merge = Merge(self._entries, self._begin, retry=lambda _number, _error: None, past=False)
+
+    @property
+    def hosts(self) -> list[str]:
+        """Where it runs, in the inventory's order."""
+        return list(self._entries)
+
+    def __enter__(self) -> Execution:  # noqa: PYI034 - typing.Self is Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Read no more; what still runs ends with its connection."""
+        self._stopping.set()
+        self._merge.close()
+        if self._given:
+            self._given.close()
+
+    def events(self) -> Iterator[list[Event]]:
+        """Batches of output and ends as they come; ``results`` holds every host's when it is over."""
+        return self._events(None)
+
+    def collected(self) -> list[Executed]:
+        """Wait for the end; how it ended on each host, in order, with its output."""
+        output = Collected()
+        for events in self.events():
+            output.take(events)
+        return output.of(self)
+
+    def stop(self) -> Iterator[list[Event]]:
+        """End the command everywhere, and yield what still comes until each host has said what is left, or is late."""
+        self._stopping.set()
+        for name, outgoing in self._outgoing.items():
+            with contextlib.suppress(HostError):
+                if not outgoing.order(stop=True) and name not in self.results:
+                    self.results[name] = unreached(name, "was not reached before the command was ended")
+        yield from self._events(time.monotonic() + self.command.grace + _ANSWER)
+        for name in self._entries:
+            self.results.setdefault(name, unreached(name, "does not say whether the command has ended there"))
+
+    def _events(self, deadline: float | None) -> Iterator[list[Event]]:
+        while len(self.results) < len(self._entries):
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            events = self._merge.batch(left)
+            for event in events:
+                if isinstance(event, StreamBroken):
+                    self.results[event.host] = unreached(event.host, str(event.error))
+            for name, told in self._merge.ended.items():
+                if name not in self.results:
+                    self.results[name] = ended(name, told)
+            yield events
+            if not events and self._merge.done:
+                return
+
+    # A host's thread
+
+    def _begin(self, name: str, _position: Position) -> Iterator[Frame]:
+        entry, outgoing = self._entries[name], self._outgoing[name]
+        with self._connecting:
+            if self._stopping.is_set():
+                raise UnreachableError(name, "was not reached before the command was ended")
+            host = self._open_host(entry)
+        args = self.command.args(entry, self._workdirs[name], self._subfolder)
+        frames = host.stream("exec", args, outgoing)
+        threading.Thread(target=self._feed, args=(outgoing,), name=f"input {name}", daemon=True).start()
+        offsets: dict[str, int] = {}
+        with contextlib.closing(frames):
+            for frame in frames:
+                if self._stopping.is_set():  # it began while the order was given
+                    outgoing.order(stop=True)
+                if frame.header["kind"] == "end":
+                    yield end_frame(name, frame)
+                elif frame.header["kind"] == "data":
+                    yield output_frame(name, frame, offsets)
+
+    def _feed(self, outgoing: Outgoing) -> None:
+        with contextlib.suppress(ClusterddpError):  # the thread that reads tells of it
+            for piece in self._given.pieces() if self._given else ():
+                if not outgoing.send(piece):
+                    return
+            outgoing.end()
+
+
+class Collected:
+    """The output of each host, both streams as they came; at most ``MOST_COLLECTED`` bytes of each."""
+
+    def __init__(self) -> None:
+        self._output: dict[str, bytearray] = {}
+
+    def take(self, events: list[Event]) -> None:
+        """Keep a batch's output."""
+        for event in events:
+            if isinstance(event, FrameArrived):
+                kept = self._output.setdefault(event.host, bytearray())
+                kept += event.frame.body[: MOST_COLLECTED - len(kept)]
+
+    def of(self, execution: Execution) -> list[Executed]:
+        """Each host's end with its output."""
+        ends = [execution.results[name] for name in execution.hosts]
+        return [replace(end, output=bytes(self._output.get(end.host, b""))) for end in ends]
+
+
+class Given:
+    """One input read once, for many readers, each from its beginning and at its own pace."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = source
+        self._kept = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed with us
+        self._size, self._ended = 0, False
+        self._changed = threading.Condition()
+        threading.Thread(target=self._read, name="stdin", daemon=True).start()
+
+    def close(self) -> None:
+        """No reader gets more."""
+        self._end()
+        with self._changed:
+            self._kept.close()
+
+    def pieces(self) -> Iterator[bytes]:
+        """The input, as it comes."""
+        offset = 0
+        while piece := self._at(offset):
+            offset += len(piece)
+            yield piece
+
+    def _at(self, offset: int) -> bytes:
+        """What stands there, waiting for it; empty at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._size > offset or self._ended)
+            if self._kept.closed:
+                return b""
+            self._kept.seek(offset)
+            return self._kept.read(_PIECE)
+
+    def _read(self) -> None:
+        try:
+            while data := self._source.read1(_PIECE):  # type: ignore[attr-defined]
+                with self._changed:
+                    if self._kept.closed:
+                        return
+                    self._kept.seek(self._size)
+                    self._kept.write(data)
+                    self._size += len(data)
+                    self._changed.notify_all()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
