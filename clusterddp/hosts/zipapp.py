@@ -5,16 +5,26 @@ Not here: opening the connection (connection.py) and speaking with the helper (h
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import importlib.util
 import io
 import json
+import marshal
+import os
+import struct
+import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clusterddp.remote.shared.frames import MAGIC, PROTOCOL
 from clusterddp.remote.shared.plan import BACKEND
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 REMOTE = Path(__file__).parents[1] / "remote"
 PACKAGE = "clusterddp_remote"  # the name of remote/ inside the zipapp
@@ -25,6 +35,8 @@ _PLUGIN = {
     "entry_points.txt": f"[torchrun.handlers]\n{BACKEND} = {PACKAGE}.rendezvous:creator\n",
 }
 _ENTRY = f"import sys\nfrom {PACKAGE}.__main__ import main\nsys.exit(main())\n"
+
+_UNCHECKED = 1  # a .pyc file's flags (PEP 552): a digest in place of a time, and nobody compares it
 
 # Stage by stage: sh picks an interpreter by the first two lines of stdin; that interpreter runs the program
 # whose length stands on the next line. One constant string: no host, user or path is ever part of it, so no
@@ -66,21 +78,73 @@ class Bundle:
 
 @functools.cache
 def bundle() -> Bundle:
-    """The zipapp of ``clusterddp/remote``, the same bytes for the same sources."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        _add(archive, "__main__.py", _ENTRY.encode())
-        for name, text in _PLUGIN.items():
-            _add(archive, f"{PACKAGE}-0.dist-info/{name}", text.encode())
-        for path in sorted(REMOTE.rglob("*")):
-            inside = path.relative_to(REMOTE)
-            if path.is_file() and "__pycache__" not in inside.parts:
-                _add(archive, f"{PACKAGE}/{inside.as_posix()}", path.read_bytes())
-    code = buffer.getvalue()
+    """The zipapp of ``clusterddp/remote``, with byte code where this Python keeps its own (`__pycache__`).
+
+    A host with a Python of the same version need not compile what it imports, at each connection and for each process
+    of a run; zipimport passes over byte code of another version and takes the source beside it.
+    """
+    members = _members()
+    try:
+        code = _with_byte_code(members)
+    except (OSError, NotImplementedError):  # a folder of somebody else's; a Python that keeps no byte code
+        code = _archive(members)
     return Bundle(code=code, digest=hashlib.sha256(code).hexdigest())
 
 
-def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    entry = zipfile.ZipInfo(name)  # a fixed date: the digest tells the sources, not the build
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    archive.writestr(entry, data)
+def _members() -> dict[str, bytes]:
+    """What the zipapp holds, by name; the same for the same sources."""
+    found = {"__main__.py": _ENTRY.encode()}
+    found |= {f"{PACKAGE}-0.dist-info/{name}": text.encode() for name, text in _PLUGIN.items()}
+    for path in sorted(REMOTE.rglob("*")):
+        inside = path.relative_to(REMOTE)
+        if path.is_file() and "__pycache__" not in inside.parts:
+            found[f"{PACKAGE}/{inside.as_posix()}"] = path.read_bytes()
+    return found
+
+
+def _with_byte_code(members: Mapping[str, bytes]) -> bytes:
+    """The archive with byte code, read from where it was kept or made and kept there, behind a digest of its sources.
+
+    Raises:
+        OSError: it cannot be kept: compiling all for every command would cost more than it saves.
+        NotImplementedError: this Python keeps no byte code.
+    """
+    kept = Path(importlib.util.cache_from_source(str(REMOTE / "zipapp.py"))).with_suffix(".pyz")
+    sources = hashlib.sha256(importlib.util.MAGIC_NUMBER)
+    for name, data in members.items():
+        sources.update(b"%s %d " % (name.encode(), len(data)) + data)
+    with contextlib.suppress(FileNotFoundError):
+        found = kept.read_bytes()
+        if found.startswith(sources.digest()):
+            return found[sources.digest_size :]
+    if sys.dont_write_bytecode:
+        return _archive(members)
+    code = _archive({**members, **_byte_code(members)})
+    kept.parent.mkdir(exist_ok=True)
+    scratch = kept.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        scratch.write_bytes(sources.digest() + code)
+        scratch.replace(kept)
+    finally:
+        scratch.unlink(missing_ok=True)
+    return code
+
+
+def _byte_code(members: Mapping[str, bytes]) -> dict[str, bytes]:
+    """`.pyc` files that are not compared with their sources, for the package's modules."""
+    found = {}
+    for name, data in members.items():
+        if name.startswith(f"{PACKAGE}/") and name.endswith(".py"):
+            code = compile(data, name, "exec", dont_inherit=True, optimize=2)  # without docstrings: a tenth less
+            found[f"{name}c"] = importlib.util.MAGIC_NUMBER + struct.pack("<I8s", _UNCHECKED, b"") + marshal.dumps(code)
+    return found
+
+
+def _archive(members: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            entry = zipfile.ZipInfo(name)  # a fixed date: the digest tells the sources, not the build
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+    return buffer.getvalue()

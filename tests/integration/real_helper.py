@@ -44,7 +44,8 @@ def with_test_operations() -> Bundle:
             text = source.read(name)
             if name == f"{PACKAGE}/helper/operations.py":
                 text += b"\nfrom ..helper_ops import TABLE as _MORE, Table\nTABLE = Table({**TABLE, **_MORE})\n"
-            target.writestr(name, text)
+            if name != f"{PACKAGE}/helper/operations.pyc":
+                target.writestr(name, text)
         target.writestr(f"{PACKAGE}/helper_ops.py", (Path(__file__).parent / "helper_ops.py").read_bytes())
     code = buffer.getvalue()
     return Bundle(code=code, digest=hashlib.sha256(code).hexdigest())

@@ -27,7 +27,8 @@ with zipfile.ZipFile(io.BytesIO(real.code)) as source, zipfile.ZipFile(buffer, "
         text = source.read(info)
         if info.filename.endswith("/MODULE.py"):
             text += b"\\ndef FUNCTION(request):\\n    raise KeyError('provoked')\\n"
-        target.writestr(info, text)
+        if not info.filename.endswith("/MODULE.pyc"):
+            target.writestr(info, text)
 made = zipapp.Bundle(code=buffer.getvalue(), digest=hashlib.sha256(buffer.getvalue()).hexdigest())
 zipapp.bundle = lambda: made
 """

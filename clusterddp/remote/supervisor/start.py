@@ -146,9 +146,9 @@ def invite(request: Request) -> Dict[str, Any]:
 
 
 def _members(zipapp: str) -> Dict[str, int]:
-    """What a zipapp holds, however it was packed: checksums by name."""
+    """What a zipapp holds, however it was packed and whoever's byte code is with it: checksums by name."""
     with zipfile.ZipFile(zipapp) as archive:
-        return {member.filename: member.CRC for member in archive.infolist()}
+        return {one.filename: one.CRC for one in archive.infolist() if not one.filename.endswith(".pyc")}
 
 
 def renew(request: Request) -> None:

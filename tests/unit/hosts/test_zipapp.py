@@ -1,0 +1,71 @@
+"""What is sent to hosts: the sources, and byte code for those with this Python."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import sys
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.hosts import zipapp
+from tests.integration.shim_spool import INTERPRETERS, OWN, interpreter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WHENCE = f"""
+import sys
+sys.path.insert(0, sys.argv[1])
+import {zipapp.PACKAGE}.helper.loop as loop
+print(loop.__file__)
+"""
+
+
+@pytest.fixture
+def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the sources that nothing was compiled for."""
+    copy = tmp_path / "remote"
+    shutil.copytree(zipapp.REMOTE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(zipapp, "REMOTE", copy)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    return copy
+
+
+def members() -> set[str]:
+    return set(zipfile.ZipFile(io.BytesIO(zipapp.bundle.__wrapped__().code)).namelist())
+
+
+@pytest.mark.parametrize("version", INTERPRETERS)
+def test_a_host_takes_the_byte_code_of_its_own_version_and_else_the_source(remote: Path, version: str) -> None:
+    path = remote.with_suffix(".pyz")
+    path.write_bytes(zipapp.bundle.__wrapped__().code)
+    argv = [interpreter(version), "-I", "-S", "-c", WHENCE, str(path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{path}/{zipapp.PACKAGE}/helper/loop.{'pyc' if version == OWN else 'py'}"
+
+
+def test_it_is_compiled_once_and_anew_when_a_source_changes(remote: Path) -> None:
+    first = zipapp.bundle.__wrapped__()
+    (kept,) = (remote / "__pycache__").iterdir()
+    made = kept.stat().st_mtime_ns
+    assert zipapp.bundle.__wrapped__() == first
+    assert kept.stat().st_mtime_ns == made
+    (remote / "helper" / "loop.py").write_text("CHANGED = True\n")
+    assert zipapp.bundle.__wrapped__().digest != first.digest
+    assert [path.name for path in (remote / "__pycache__").iterdir()] == [kept.name]
+
+
+@pytest.mark.parametrize("forbidden", ["by its owner", "by the environment"])
+def test_where_byte_code_cannot_be_kept_the_sources_go_alone(
+    remote: Path, monkeypatch: pytest.MonkeyPatch, forbidden: str
+) -> None:
+    if forbidden == "by its owner":
+        (remote / "__pycache__").write_text("in the way of the folder")
+    else:
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert not [name for name in members() if name.endswith(".pyc")]
+    assert f"{zipapp.PACKAGE}/helper/loop.py" in members()
