@@ -193,9 +193,17 @@ def on_the_roll(node: Started, *pids: int) -> None:
 
 
 def kill_supervisor(node: Started) -> None:
-    """As the kernel does when memory runs out."""
-    os.kill(node.supervisor, signal.SIGKILL)
+    """And its fence, which else would end the rest: as `kill -9 -1` does, or the kernel when memory runs out."""
+    fence = fence_of(node.supervisor)
+    os.kill(node.supervisor, signal.SIGSTOP)
+    for pid in (fence, node.supervisor):
+        os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not node.spool.alive(), "the supervisor's end")
+
+
+def fence_of(supervisor: int) -> int:
+    """The process above a supervisor."""
+    return int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def gone(*pids: int) -> bool:

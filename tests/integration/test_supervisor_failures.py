@@ -116,7 +116,7 @@ class TestLostMessages:
     ) -> None:
         heard = "            self._take_decision("
         deaf = ("control/membership", heard, heard.replace("self", "self.place == 2 or self", 1))
-        hasty = ("supervisor/stop_conditions", "grace=3.0, behind=30.0", "grace=3.0, behind=2.0")
+        hasty = ("supervisor/stop_conditions", "grace=1.0, behind=30.0", "grace=1.0, behind=2.0")
         run = job(deaf, hasty, relaunch=1)
         os.kill(run.nodes[1].pids("agent")[0], signal.SIGKILL)
         again = [run.started(2, name) for name in NAMES[:2]]

@@ -1,14 +1,17 @@
 """One connection of run control: bytes in and out, the proof on both sides that they know the run's key, frames.
 
     called:  Hello      nonce
-    caller:  Call       both places, nonce, proof
+    caller:  Call       both places, nonce, proof, or
+             Ask        the same: "has your part ended for good?"
     called:  Lead       proof          "I lead you from now on", or
-             Elsewhere  place, proof   "ask that one", and the connection ends
+             Elsewhere  place, proof   "ask that one", and the connection ends, or
+             Gone       proof          "my part has ended for good", and the connection ends
 
 A proof is an HMAC over the role of who gives it, the run, both places and both nonces: what was heard on another
 connection, or meant for another node or run, is worth nothing. From the same values come two keys, one for each
-direction. After Lead every frame carries an HMAC over its number and its bytes: who stands between can delay and end a
-connection, and nothing else. Frames are not encrypted: nothing in them is secret.
+direction, and two more for beats as datagrams (control/datagrams.py). After Lead every frame carries an HMAC over its
+number and its bytes: who stands between can delay and end a connection, and nothing else. Frames are not encrypted:
+nothing in them is secret.
 
 A frame is a 4-byte big-endian length and a message of so many bytes; after the proof 32 bytes of HMAC follow.
 Not here: the messages (control/messages.py), who leads whom (control/leader.py).
@@ -21,18 +24,21 @@ import json
 import os
 import socket
 import struct
-import time
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Tuple, Union
 
+from ..system.clock import boot_clock
 from . import messages
-from .messages import Call, Elsewhere, Hello, Lead, Message
+from .contact import NEVER, Echoes
+from .messages import Ask, Call, Elsewhere, Gone, Hello, Lead, Message
 
-PROTOCOL = "clusterddp run control 2"
+PROTOCOL = "clusterddp run control 3"
 MOST_UNPROVED = 512  # bytes of a message before the proof
 MOST_PROVED = 64 * 1024  # and after it
 MOST_UNSENT = 32 << 20  # bytes that wait for a peer that does not read
 BLOCK = 1 << 16
 _TAG = hashlib.sha256().digest_size
+THIN_LINEAR_TIMEOUTS, RTO_MAX_MS = 16, 44  # of TCP on Linux; Python has no names for them
+LONGEST_RETRY = 1000  # ms between two tries to send a lost segment: a doubled pause outlasts what was wrong
 
 Address = Tuple[str, int]
 
@@ -63,6 +69,7 @@ class Connection:
         self, connection: socket.socket, secret: Secret, target: Optional[int] = None, address: str = ""
     ) -> None:
         connection.setblocking(False)
+        _retry_soon(connection)
         self.socket = connection
         self.secret = secret
         self.target = target
@@ -73,7 +80,12 @@ class Connection:
         self.refused = False  # nobody listens there any more
         self.unread = bytearray()
         self.unsent = bytearray()
-        self.began = self.heard = self.beat = time.monotonic()
+        self.began = self.heard = boot_clock()
+        self.beat = self.beat_tcp = NEVER  # when we last sent one: at all, and over this connection
+        self.echoes = Echoes()
+        self.datagrams = False  # whether one was ever heard from there
+        self.asks = False  # we only ask whether its part has ended
+        self.beat_keys: Optional[Tuple[bytes, bytes]] = None  # of beats that we send, and receive, as datagrams
         self._keys: Optional[Tuple[bytes, bytes]] = None  # of what we send, of what we receive
         self._sent = self._received = 0  # frames with an HMAC
 
@@ -126,7 +138,7 @@ class Connection:
             if not hmac.compare_digest(tag, _tag(self._keys[1], self._received, frame)):
                 raise Broken("a frame that was changed, repeated or left out")
             self._received += 1
-        self.heard = time.monotonic()
+        self.heard = boot_clock()
         return messages.decode(frame[4:])
 
     def send(self, message: Message) -> bool:
@@ -155,7 +167,8 @@ class Connection:
     def introduce(self, hello: Hello) -> bool:
         """Answer the called side's nonce."""
         self.theirs = hello.nonce
-        return self.send(Call(self.secret.place, self.target or 0, self.nonce, self._proof("caller")))
+        kind, role = (Ask, "asks") if self.asks else (Call, "caller")
+        return self.send(kind(self.secret.place, self.target or 0, self.nonce, self._proof(role)))
 
     def follow(self, answer: Lead) -> None:
         """The called side leads us, if it knows the key.
@@ -174,20 +187,28 @@ class Connection:
         """
         self._compare("elsewhere %d" % answer.place, answer.proof)
 
+    def check_gone(self, answer: Gone) -> None:
+        """Does who says that its part has ended know the key?
+
+        Raises:
+            Broken: no.
+        """
+        self._compare("gone", answer.proof)
+
     # The called side
 
     def greet(self) -> bool:
         """Say our nonce."""
         return self.send(Hello(self.nonce))
 
-    def check_call(self, call: Call) -> int:
-        """The caller's place, if it knows the key and means us.
+    def check_call(self, call: Union[Call, Ask]) -> int:
+        """The place of who calls or asks, if it knows the key and means us.
 
         Raises:
             Broken: it does not.
         """
         self.theirs = call.nonce
-        self._compare("caller", call.proof, call.caller)
+        self._compare("caller" if isinstance(call, Call) else "asks", call.proof, call.caller)
         if call.called != self.secret.place or call.caller == self.secret.place:
             raise Broken("place %d calls place %d" % (call.caller, call.called))
         return call.caller
@@ -202,6 +223,10 @@ class Connection:
         """Name another one to the caller at ``place``."""
         return self.send(Elsewhere(lead, self._proof("elsewhere %d" % lead, place)))
 
+    def send_gone(self, place: int) -> bool:
+        """Say to the caller at ``place`` that our part has ended for good."""
+        return self.send(Gone(self._proof("gone", place)))
+
     # Proofs
 
     def _prove(self, place: int) -> None:
@@ -209,6 +234,7 @@ class Connection:
         self.place = place
         ours, other = ("called", "caller") if self.target is None else ("caller", "called")
         self._keys = (self._mac("frames of " + ours, place), self._mac("frames of " + other, place))
+        self.beat_keys = (self._mac("beats of " + ours, place), self._mac("beats of " + other, place))
 
     def _mac(self, role: str, place: Optional[int]) -> bytes:
         """HMAC over role, run, the caller's and the called place and nonce; ``place``: the other side's."""
@@ -224,6 +250,15 @@ class Connection:
     def _compare(self, role: str, proof: str, place: Optional[int] = None) -> None:
         if not hmac.compare_digest(self._proof(role, place), proof):
             raise Broken("it does not know the run's key, or means another node")
+
+
+def _retry_soon(connection: socket.socket) -> None:
+    """Have the kernel send lost segments again soon, as far as it knows how."""
+    for option, value in ((THIN_LINEAR_TIMEOUTS, 1), (RTO_MAX_MS, LONGEST_RETRY), (socket.TCP_NODELAY, 1)):
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        except OSError:  # an older kernel
+            pass
 
 
 def _tag(key: bytes, number: int, frame: bytes) -> bytes:

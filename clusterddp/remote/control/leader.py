@@ -7,7 +7,10 @@ it reaches (an order to stop needs no majority) and looks for the others.
 Whatever a peer sends, before the proof and after it, ends its own connection at most. Strangers, who have not proved
 the key yet, have one deadline for all of it; where there are too many the oldest gives way, first of the same address.
 
-Not here: proofs and frames (control/connection.py), what the messages mean (control/membership.py, supervisor/).
+Whom a lead misses it asks whether its part has ended for good.
+
+Not here: beats and what they prove (control/beats.py, control/contact.py), proofs and frames (control/connection.py),
+what the messages mean (control/membership.py, supervisor/).
 """
 
 import selectors
@@ -15,11 +18,15 @@ import socket
 import time
 from typing import Callable, List, NamedTuple, Optional, Sequence, Set, Union
 
+from ..system.clock import boot_clock
+from .beats import Beats
 from .connection import Address, Broken, Connection, Secret
-from .messages import Beat, Call, Decision, Elsewhere, Hello, Lead, Message, Order, Table, WordSaid
+from .messages import Beat, Call, Decision, Elsewhere, Gone, Hello, Lead, Message, Order, Table, WordSaid
 
-BEAT = 1.0  # seconds between heartbeats
-SILENCE = 6.0  # seconds without a word after which a connection is given up
+SILENCE = 3.0  # seconds without a word after which a connection is given up
+SILENCE_TCP = 6.0  # the same where no datagram gets through: a lost segment holds up what follows
+HOLD = 3.0  # seconds since the last contact with a majority in which a lead decides anything
+ASK = 1.0  # seconds between questions to those a lead misses
 RETRY = 0.5  # seconds between attempts to reach somebody
 PATIENCE = 2.5  # seconds without a lead, or without a majority, after which others are asked
 DIAL_LIMIT = 2.0  # seconds for a connection and its proofs
@@ -49,7 +56,13 @@ class Said(NamedTuple):
     message: Union[WordSaid, Table, Order, Decision]
 
 
-Event = Union[Joined, Lost, Said]
+class Ended(NamedTuple):
+    """A node's part has ended for good: it said so, though its supervisor is no more."""
+
+    place: int
+
+
+Event = Union[Joined, Lost, Said, Ended]
 
 
 class Control:
@@ -78,8 +91,10 @@ class Control:
         self.call: Optional[Connection] = None  # our own, being proved
         self.called = 0.0  # when we last tried to reach somebody
         self.asked = secret.place  # the place that was tried last when looking for others
-        self.since = time.monotonic()  # since when this way to find a lead is tried
-        self.unsettled = self.since  # since when there was no lead with a majority
+        self.since = self.began = boot_clock()  # since when this way to find a lead is tried; when all were known
+        self.beats = Beats(self.links, self._send, selector, listener)
+        self.contact = self.beats.contact
+        self.missed: Set[int] = set()  # places to ask whether their part has ended
         self.lead_has_majority = True
         self.listen_at = 0.0  # when to listen again
         self.closed = False
@@ -87,8 +102,8 @@ class Control:
 
     def begin(self, addresses: Sequence[Address]) -> None:
         """The addresses of all places are known: who is not the first calls it."""
-        self.addresses = list(addresses)
-        self.since = self.unsettled = time.monotonic()
+        self.addresses = self.beats.addresses = list(addresses)
+        self.since = self.began = boot_clock()
 
     @property
     def leading(self) -> bool:
@@ -112,6 +127,21 @@ class Control:
         """Whether there is a lead with a majority, as far as is known here."""
         return self.lead_has_majority if self._upstream() else self.lead == self.place and self.majority
 
+    @property
+    def last_contact(self) -> float:
+        """When this node was last in contact with a majority, for certain; at first when it began."""
+        return boot_clock() if self.listener is None else max(self.contact.proved, self.began)
+
+    @property
+    def in_contact(self) -> bool:
+        """Whether it is now: what came late, after a stop of ours, proves nothing."""
+        return self.listener is None or boot_clock() - self.contact.proved < HOLD
+
+    @property
+    def slow(self) -> bool:
+        """Whether beats go over TCP alone, where lost packets hold them up for seconds."""
+        return any(not link.datagrams for link in self.links if link.place is not None)
+
     def say(self, message: Message, to: Optional[int] = None) -> None:
         """Send a message to who is connected now (the lead to everyone, the others to the lead), or to one place."""
         for link in [link for link in self.links if link.place is not None]:
@@ -120,36 +150,47 @@ class Control:
 
     def turn(self) -> None:
         """What time asks for: call, beat, give up the silent. Called by every tick of the loop."""
-        now = time.monotonic()
+        now = boot_clock()
         for link in list(self.links):
-            if (now - link.began > DIAL_LIMIT) if link.place is None else (now - link.heard > SILENCE):
+            silence = SILENCE if link.datagrams else SILENCE_TCP
+            if (now - link.began > DIAL_LIMIT) if link.place is None else (now - link.heard > silence):
                 self._drop(link)
-            elif link.place is not None and now - link.beat > BEAT:
-                link.beat = now
-                self._send(link, Beat(self.settled))
+        self.beats.turn(now, self._upstream(), settled=self.settled)
         if not self.listening and now >= self.listen_at:
             self._listen()
         if self.settled:
-            self.since = self.unsettled = now
+            self.since = now
+            self._ask(now)
         elif self.addresses and not self.closed and not self._upstream():
             self._look_around(now)
 
     def close(self, patience: float = 2.0) -> None:
         """Send what waits, for at most ``patience`` seconds; then end all connections."""
         self.closed = True
-        deadline = time.monotonic() + patience
-        while any(link.unsent for link in self.links) and time.monotonic() < deadline:
+        deadline = boot_clock() + patience
+        while any(link.unsent for link in self.links) and boot_clock() < deadline:
             for link in list(self.links):
                 if not link.flush():
                     self._drop(link, quiet=True)
             time.sleep(0.01)
         for link in list(self.links):
             self._drop(link, quiet=True)
+        self.beats.close()
         if self.listener:
             self._pause()
             self.listener.close()
 
     # Who leads
+
+    def _ask(self, now: float) -> None:
+        """Ask one of the missed."""
+        missing = sorted(self.missed - {self.place, *self.connected}) if self.lead == self.place else []
+        if not missing or self.call or now - self.called < ASK:
+            return
+        self.asked = next((place for place in missing if place > self.asked), missing[0])
+        self._call(self.asked, now)
+        if self.call:
+            self.call.asks = True
 
     def _upstream(self) -> Optional[Connection]:
         """The connection to our lead."""
@@ -173,7 +214,7 @@ class Control:
 
     def _follow(self, place: int) -> None:
         """Take another one for the lead."""
-        self.lead, self.since = place, time.monotonic()
+        self.lead, self.since = place, boot_clock()
 
     def _call(self, place: int, now: float) -> None:
         self.called = now
@@ -184,10 +225,15 @@ class Control:
 
     def _answered(self, link: Connection, message: Message) -> None:
         """The answer of whom we called; too late if we lead a majority by now."""
-        if self.settled:
+        if self.settled and not link.asks:
             self._drop(link)
         elif isinstance(message, Hello) and not link.theirs:
             link.introduce(message)
+        elif isinstance(message, Gone):
+            link.check_gone(message)
+            self._is_gone(link, link.target or 0)
+        elif link.asks:
+            raise Broken("it was asked, not called")
         elif isinstance(message, Elsewhere):
             link.check_elsewhere(message)
             if message.place >= len(self.addresses):
@@ -201,7 +247,15 @@ class Control:
         else:
             raise Broken("a stranger")
 
+    def _is_gone(self, link: Connection, place: int) -> None:
+        self._drop(link)
+        self.missed.discard(place)
+        if place == self.lead and place != self.place:
+            self._follow((place + 1) % len(self.addresses))
+        self.handle(Ended(place))
+
     def _is_led(self, link: Connection) -> None:
+        self.contact.leave(self.contact.proved)  # of our own, if we led
         for follower in [other for other in self.links if other is not link]:
             self._drop(follower)  # they call again, and are sent on
         self.call = None
@@ -211,7 +265,7 @@ class Control:
 
     def _calls(self, link: Connection, message: Message) -> None:
         """Somebody calls us: take him in, send him on, or let him lead."""
-        if not isinstance(message, Call):
+        if not isinstance(message, Call):  # who asks may know by this that our part goes on
             raise Broken("a stranger")
         place = link.check_call(message)
         if self.addresses and place > len(self.addresses):  # a host that joins is the next one
@@ -240,7 +294,7 @@ class Control:
         """Do not look at the listener; who calls waits in its backlog."""
         if self.listening and self.listener:
             self.selector.unregister(self.listener)
-        self.listening, self.listen_at = False, time.monotonic() + NO_DESCRIPTORS
+        self.listening, self.listen_at = False, boot_clock() + NO_DESCRIPTORS
 
     def _accept(self) -> None:
         for _ in range(ACCEPT):
@@ -292,6 +346,7 @@ class Control:
         if link.place is None:
             (self._answered if led else self._calls)(link, message)
         elif isinstance(message, Beat):
+            self.beats.hear(link, message)
             if led:
                 self.lead_has_majority = message.majority
         elif isinstance(message, (Order, Decision, Table if led else WordSaid)):
@@ -315,7 +370,8 @@ class Control:
     def _drop(self, link: Connection, *, quiet: bool = False) -> None:
         if link not in self.links:
             return
-        settled = self.settled
+        if link.target is not None and link.place is not None:
+            self.contact.leave(link.heard)
         self.links.remove(link)
         self.selector.unregister(link.socket)
         link.socket.close()
@@ -324,7 +380,5 @@ class Control:
             if link.refused and link.target == self.lead:  # its supervisor is gone: on to the next at once
                 self.called = 0.0
                 self._follow((self.lead + 1) % len(self.addresses))
-        if settled and not self.settled:
-            self.unsettled = link.heard
         if link.place is not None and not quiet:
             self.handle(Lost(link.place, link.heard))

@@ -13,18 +13,16 @@ from typing import Any, Callable, Dict, List, Optional, Set
 
 from ..spool.layout import Spool
 from ..system.bootstrap import read_json, write_json
-from .leader import Control, Event, Joined, Lost
+from ..system.clock import boot_clock
+from .leader import Control, Ended, Event, Joined, Lost
 from .messages import Decision, NodeState, Order, Row, Table, Word, WordSaid, in_parts
 from .messages import Joined as Newcomer
 
 TELL = 5.0  # seconds after which the lead tells all again what holds
+START = 30.0  # seconds that a node gets at least to be heard for the first time
+SLOWER = 2.5  # seconds more for a node that beats over TCP alone, until its fence and until it is lost
 GATHER = 0.1  # seconds in which it gathers new words: one table then tells of all of them
 OVER = (NodeState.ENDING, NodeState.ENDED)
-
-
-def boot_clock() -> float:
-    """Seconds since this boot, those of a suspended machine included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Membership:
@@ -42,6 +40,7 @@ class Membership:
         self.heard: Dict[int, float] = {}  # place → when, by the monotonic clock
         self.missing: Dict[int, float] = {}  # place → since when it is out of reach
         self.left: Set[int] = set()  # places that are done for good
+        self.ended: Set[int] = set()  # places whose supervisor is gone, and nothing else is there any more
         self.operator = boot_clock()  # when an operator was last heard by any node
         self.decision: Optional[Decision] = None  # the newest: what follows an attempt
         self.order: Optional[Order] = None  # what ends the attempt or the run; who connects later hears it too
@@ -49,12 +48,12 @@ class Membership:
         self.unheard = False  # whether our last word has reached nobody yet
         self._new: Set[int] = set()  # places whose words the others have not heard yet
         self._told_at = 0.0
-        self._begun = time.monotonic()
+        self._begun = boot_clock()
 
     def begin(self, spool: Spool, attempt: int, *, leased: bool) -> None:
         """Turn to an attempt. ``leased``: the run ends when no node hears an operator."""
         self.spool, self.attempt, self.leased, self.order = spool, attempt, leased, None
-        self._begun = time.monotonic()
+        self._begun = boot_clock()
 
     # What is known
 
@@ -63,8 +62,19 @@ class Membership:
         return {p: word for p, word in self.words.items() if word.attempt == attempt and word.state in OVER}
 
     def lost(self, now: float, limit: float) -> List[int]:
-        """Places that have been out of reach for longer than ``limit`` seconds."""
-        return sorted(place for place, since in self.missing.items() if now - since > limit)
+        """Places that have been out of reach for longer than ``limit`` seconds for certain, or have ended for good.
+
+        Not earlier than so long after any other lead can have told them of a majority (control/contact.py).
+        """
+        floor = self.control.contact.elsewhere
+        late = {p for p, since in self.missing.items() if now - max(since, floor) > self._patience(p, limit)}
+        return sorted(late | self.ended)
+
+    def _patience(self, place: int, limit: float) -> float:
+        word = self.words.get(place)
+        if word is None:  # it may not even know yet that all are ready
+            return max(limit, START)
+        return limit + SLOWER if word.slow else limit
 
     def behind(self, now: float, limit: float) -> List[int]:
         """Connected places that ``limit`` seconds after this attempt began still speak of an older one, or of none."""
@@ -129,6 +139,8 @@ class Membership:
             self._tell_one(event.place)
         elif isinstance(event, Lost):
             self.missing[event.place] = event.heard
+        elif isinstance(event, Ended):
+            self.ended.add(event.place)
         elif isinstance(event.message, WordSaid):
             self._hear(event.place, event.message.word)
             self._operator_heard(event.message.operator)
@@ -143,7 +155,7 @@ class Membership:
 
     def save(self) -> None:
         """Keep what is known of the others, for who asks this host alone."""
-        now = time.monotonic()
+        now = boot_clock()
         nodes = {self.names[p]: dict(w.to_json(), age=round(now - self.heard[p], 3)) for p, w in self.words.items()}
         known: Dict[str, Any] = {"time": time.time_ns(), "nodes": nodes}
         known["missing"] = [self.names[place] for place in self.missing]
@@ -163,7 +175,7 @@ class Membership:
             self._note(place, word, age)
 
     def _note(self, place: int, word: Word, age: float = 0.0) -> None:
-        at = time.monotonic() - age
+        at = boot_clock() - age
         if at >= self.heard.get(place, 0.0):
             self.words[place], self.heard[place] = word, at
             self._new.add(place)
@@ -208,7 +220,7 @@ class Membership:
         self.save()
 
     def _table(self, places: Set[int]) -> List[Table]:
-        now = time.monotonic()
+        now = boot_clock()
         rows = [Row(place, now - self.heard[place], self.words[place]) for place in sorted(places)]
         return in_parts(rows, self.operator_age)
 
@@ -220,6 +232,7 @@ class Membership:
                 self.missing.pop(place, None)
             else:
                 self.missing.setdefault(place, now)
+        self.control.missed = set(self.missing) - self.ended
 
     def _operator_heard(self, age: float) -> None:
         self.operator = max(self.operator, boot_clock() - age)

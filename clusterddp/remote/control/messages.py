@@ -4,12 +4,14 @@ Before the proof (control/connection.py):
 
     Hello      called → caller   a nonce
     Call       caller → called   who calls whom, a nonce, a proof
+    Ask        caller → called   the same, to ask only whether the part of who is called has ended for good
     Lead       called → caller   "I lead you from now on", proved
     Elsewhere  called → caller   "that one leads", proved; the connection ends
+    Gone       called → caller   "my part has ended for good", proved; the connection ends
 
 After it, in authenticated frames:
 
-    Beat       both ways          whether the sender knows of a lead with a majority
+    Beat       both ways          what proves contact (control/contact.py); the lead answers each
     WordSaid   to the lead        a node's word on itself
     Table      from the lead      such words of many nodes, in parts
     Order      both ways          end the run, or one attempt of it
@@ -59,7 +61,10 @@ class Joined(NamedTuple):
 
 
 class Word(NamedTuple):
-    """A node's last word on itself. ``left``: it is done for good; ``code``: its agent's exit code."""
+    """A node's last word on itself.
+
+    ``left``: it is done for good; ``code``: its agent's exit code; ``slow``: its beats go over TCP alone.
+    """
 
     state: NodeState
     attempt: int
@@ -68,6 +73,7 @@ class Word(NamedTuple):
     cause: str = ""
     left: bool = False
     joined: Optional[Joined] = None
+    slow: bool = False
 
     def to_json(self) -> Dict[str, Any]:
         """As a JSON object."""
@@ -90,6 +96,15 @@ class Call(NamedTuple):
     proof: str
 
 
+class Ask(NamedTuple):
+    """As Call."""
+
+    caller: int
+    called: int
+    nonce: str
+    proof: str
+
+
 class Lead(NamedTuple):
     """The called one leads the caller."""
 
@@ -103,10 +118,22 @@ class Elsewhere(NamedTuple):
     proof: str
 
 
+class Gone(NamedTuple):
+    """The part of who is called has ended for good: nothing of it runs."""
+
+    proof: str
+
+
 class Beat(NamedTuple):
-    """``majority``: whether the sender knows of a lead with one."""
+    """``majority``: whether the sender knows of a lead with one; ``number``: its own, ``echo``: the newest it heard.
+
+    ``age``: seconds since a lead's last contact with a majority, or since a follower heard another lead.
+    """
 
     majority: bool
+    number: int
+    echo: int
+    age: float
 
 
 class WordSaid(NamedTuple):
@@ -153,7 +180,7 @@ class Decision(NamedTuple):
     reason: str = ""
 
 
-Message = Union[Hello, Call, Lead, Elsewhere, Beat, WordSaid, Table, Order, Decision]
+Message = Union[Hello, Call, Ask, Lead, Elsewhere, Gone, Beat, WordSaid, Table, Order, Decision]
 
 
 def cut(text: str, most: int) -> str:
@@ -262,14 +289,19 @@ _WORD: Readers = {
     "cause": _short(CAUSE),
     "left": Fields.flag,
     "joined": maybe(record(Joined, _JOINED)),
+    "slow": Fields.flag,
 }
 _ROW: Readers = {"place": _PLACE, "age": Fields.real, "word": record(Word, _WORD)}
+_COUNT = _number(0, 1 << 53)
+_CALL: Readers = {"caller": _PLACE, "called": _PLACE, "nonce": _digits(NONCE), "proof": _digits(PROOF)}
 _READERS: Dict[Type[Any], Readers] = {
     Hello: {"nonce": _digits(NONCE)},
-    Call: {"caller": _PLACE, "called": _PLACE, "nonce": _digits(NONCE), "proof": _digits(PROOF)},
+    Call: _CALL,
+    Ask: _CALL,
     Lead: {"proof": _digits(PROOF)},
     Elsewhere: {"place": _PLACE, "proof": _digits(PROOF)},
-    Beat: {"majority": Fields.flag},
+    Gone: {"proof": _digits(PROOF)},
+    Beat: {"majority": Fields.flag, "number": _COUNT, "echo": _COUNT, "age": Fields.real},
     WordSaid: {"word": record(Word, _WORD), "operator": Fields.real},
     Table: {"rows": records(Row, _ROW), "operator": Fields.real},
     Order: {"reason": _short(REASON), "grace": Fields.real, "ours": Fields.flag, "attempt": maybe(_ATTEMPT)},

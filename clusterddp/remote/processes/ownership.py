@@ -88,6 +88,7 @@ class NodeProcesses:
         """The node's processes, and the pids of processes that certainly are not the node's."""
         own = {self.supervisor} if self.supervisor else set()
         callers = {os.getpid(), os.getppid()} - own  # also where a worker of the run asks
+        callers.update(self._fence(table))
         strangers, roots = set(callers), set()
         sessions = self._roster_sessions(table)
         for process in table.values():
@@ -103,6 +104,12 @@ class NodeProcesses:
         own_processes = [table[pid] for pid in sorted(found) if pid in table and table[pid].ticks >= self.since_ticks]
         self.known.update(process.identity for process in own_processes)
         return own_processes, strangers
+
+    def _fence(self, table: Dict[int, ProcStat]) -> List[int]:
+        """The process above a live supervisor (supervisor/fence.py): it ends with it, and is no more left than that."""
+        supervisor = table.get(self.supervisor) if self.supervisor else None
+        above = table.get(supervisor.parent) if supervisor else None
+        return [above.pid] if above and procfs.run_and_host(above) == self.marks else []
 
     def _roster_sessions(self, table: Dict[int, ProcStat]) -> Set[int]:
         """The sessions of live processes on the roster: all their members belong to the run.

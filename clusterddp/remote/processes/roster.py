@@ -26,7 +26,7 @@ class Roster(NamedTuple):
 
     Attributes:
         members: (pid, start ticks, session) each.
-        adopter: (pid, start ticks) of the supervisor's parent, which adopts orphans once the supervisor is gone.
+        adopter: (pid, start ticks) of whoever adopts orphans once the supervisor and its fence are gone.
     """
 
     members: List[Tuple[int, int, int]]
@@ -57,7 +57,8 @@ class RosterWriter:
         inside = procfs.subtree([own], table, ())
         barred = {pid for pid in inside if pid != own and procfs.run_and_host(table[pid]) not in (None, mine)}
         members = [table[pid] for pid in sorted(procfs.subtree([own], table, barred)) if pid in table]
-        parent = table[own].parent
+        fence = table.get(table[own].parent)  # it adopts first, and may be killed too
+        parent = fence.parent if fence and procfs.run_and_host(fence) == mine else table[own].parent
         value = {
             "boot": procfs.boot_identity(),
             "adopter": [parent, procfs.start_ticks(parent) or 0],

@@ -57,30 +57,49 @@ def terminate_all(
     patience: float = 5.0,
     killed: Optional[Set[Tuple[int, int]]] = None,
 ) -> List[Process]:
-    """SIGTERM all that ``look`` finds, SIGKILL what is left after ``grace`` s; returns the survivors.
+    """``Ending`` to its end; returns the survivors."""
+    ending = Ending(look, grace, patience, killed)
+    while True:
+        left = ending.step()
+        if left is not None:
+            return left
+        time.sleep(POLL)
 
-    Looks again until nothing is found: a process may fork while it is being ended.
+
+class Ending:
+    """SIGTERM to all that ``look`` finds, SIGKILL to what is left after ``grace`` s, again until nothing is found.
 
     Args:
-        look: Finds what is left.
+        look: Finds what is left; a process may fork while it is being ended.
         grace: Seconds between the signals.
         patience: Seconds to wait for killed processes (uninterruptible sleep) before they count as survivors.
         killed: Takes pid and start time of each that needed SIGKILL.
     """
-    deadline = time.monotonic() + grace
-    termed: Set[int] = set()
-    while True:
-        left = look()
+
+    def __init__(
+        self,
+        look: Callable[[], List[Process]],
+        grace: float,
+        patience: float = 5.0,
+        killed: Optional[Set[Tuple[int, int]]] = None,
+    ) -> None:
+        self.look, self.patience, self.killed = look, patience, killed
+        self.deadline = time.monotonic() + grace
+        self.termed: Set[int] = set()
+
+    def step(self) -> Optional[List[Process]]:
+        """One look and its signals; the survivors once it is over, None before."""
+        left = self.look()
         now = time.monotonic()
-        if not left or now > deadline + patience:
+        if not left or now > self.deadline + self.patience:
             return left
         for process in left:
-            if now >= deadline:
-                kill(process, killed)
-            elif process.pid not in termed:
-                termed.add(process.pid)
+            if now >= self.deadline:
+                kill(process, self.killed)
+            elif process.pid not in self.termed:
+                self.termed.add(process.pid)
                 send_signal(process, signal.SIGTERM)
-        time.sleep(POLL)
+        return None
 
 
 def kill(process: Process, killed: Optional[Set[Tuple[int, int]]] = None) -> None:

@@ -18,7 +18,11 @@ from ..shared.plan import AGENT_LOG, PORT_TO_COME
 from ..spool.events import agent_bytes
 from ..spool.layout import Spool
 from ..system import prctl, procfs
+from ..system.clock import boot_clock
 from ..system.wait_status import exit_code, reap
+
+NEVER = float("inf")
+HELD_UP = 127
 
 
 class Children:
@@ -44,6 +48,7 @@ class Children:
             reserve(listener)
         self.agent: Optional[int] = None
         self.agent_exit: Optional[int] = None
+        self.until = NEVER  # when, by the boot clock, it is too late to start the agent
         self.store: Optional[int] = None
         self.store_again = False  # it was started a second time, the plain way
         self.umask, self.files = umask, files
@@ -106,6 +111,8 @@ class Children:
 
     def prepare_child(self) -> None:
         """In the child: die with the supervisor; the user's umask, and signals as a shell would leave them."""
+        if boot_clock() >= self.until:  # we were held up, and the others may be in a later attempt
+            os._exit(HELD_UP)
         prctl.set_pdeathsig(signal.SIGKILL)
         os.setpgid(0, 0)
         os.umask(self.umask)
@@ -157,11 +164,9 @@ class Children:
         for process in self.leftovers():
             terminate.kill(process, self.killed)
 
-    def end(self, grace: float) -> List[terminate.Process]:
-        """End all processes of this node but the store; returns the survivors, which stay on the roster."""
-        survivors = terminate.terminate_all(self.leftovers, grace, killed=self.killed)
-        self.roster.update()
-        return survivors
+    def end(self, grace: float) -> terminate.Ending:
+        """What ends all processes of this node but the store, step by step: run control must not wait for it."""
+        return terminate.Ending(self.leftovers, grace, killed=self.killed)
 
     def unseen(self) -> List[int]:
         """The children that /proc does not show: another user's, where those are hidden.

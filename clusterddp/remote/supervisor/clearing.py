@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from ..processes import terminate
 from ..rendezvous.store import clients
 from ..shared import failures
+from ..system.clock import boot_clock
 from .relaunch import may_follow
 from .shutdown import NEVER
 from .status import evidence
@@ -47,10 +48,19 @@ class Clearing:
 
     def __init__(self, node: "Node") -> None:
         self.node = node
-        self.survivors = node.children.end(LEFTOVER_GRACE if node.shutdown.order is None else 0.0)
+        self.ending = node.children.end(LEFTOVER_GRACE if node.shutdown.order is None else 0.0)
+        self.survivors: Optional[List[terminate.Process]] = None  # None: they are being ended
         self.quiet = time.monotonic()  # since when no agent is connected to the store
         alone = bool(node.children.agent_exit) and node.goes_on()
         self.deadline = NEVER if alone else self.quiet + STORE_LIMIT
+
+    def goes_on(self) -> bool:
+        """Whether processes are still being ended; the survivors stay on the roster."""
+        if self.survivors is None:
+            self.survivors = self.ending.step()
+            if self.survivors is not None:
+                self.node.children.roster.update()
+        return self.survivors is None
 
     def store_needed(self, order: "Optional[Order]") -> bool:
         """Whether an agent may still need our store.
@@ -64,19 +74,19 @@ class Clearing:
         hurried = failed or order or node.shutdown.order or node.shutdown.told
         if not node.children.store or now >= self.deadline or hurried:
             return False
-        if self._awaited(now) and clients(node.spool.store_port()):  # a dead host's connections look alive
+        if self._awaited() and clients(node.spool.store_port()):  # a dead host's connections look alive
             self.quiet = now
         return now - self.quiet <= STORE_QUIET
 
-    def _awaited(self, now: float) -> bool:
+    def _awaited(self) -> bool:
         """Whether another node's agent may still need the store."""
         plan, membership = self.node.plan, self.node.membership
         done = set(membership.over(plan.attempt))
-        return bool(set(plan.places) - done - set(membership.lost(now, STORE_LOST)) - {plan.place})
+        return bool(set(plan.places) - done - set(membership.lost(boot_clock(), STORE_LOST)) - {plan.place})
 
     def write_exit(self) -> None:
         """The exit record of a node whose agent ran."""
-        write_exit(self.node, self.survivors)
+        write_exit(self.node, self.survivors or [])
 
 
 def write_exit(node: "Node", survivors: List[terminate.Process]) -> None:

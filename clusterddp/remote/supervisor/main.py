@@ -1,17 +1,20 @@
 """The supervisor: our process on a host that owns the agent of one run. It outlives every connection.
 
 Here it becomes a process of its own: the spool's lock, signals, the environment. Not here: what it does
-(supervisor/node.py), its start by the helper (supervisor/start.py).
+(supervisor/node.py), its start by the helper (supervisor/start.py), the process above it (supervisor/fence.py).
 """
 
 import json
 import os
 import signal
 import sys
-from typing import List
+from typing import List, Optional
 
+from ..control.connection import Secret
 from ..spool.layout import Spool
 from ..system import prctl
+from .fence import fork_fence
+from .lease import Fence
 from .node import Supervisor
 
 
@@ -21,6 +24,19 @@ def main(argv: List[str]) -> int:
     Says ``ready`` on stdout.
     """
     spool = Spool(argv[0])
+    store, listener = (None if word == "-" else int(word) for word in argv[1:3])
+    try:
+        secret: Optional[Secret] = Secret(spool.control_key(), spool.run, spool.plan().place)
+    except FileNotFoundError:  # whoever stopped the run meanwhile has removed it
+        secret = None
+    fence = fork_fence((spool.run, spool.host), secret, listener, [store] if store is not None else [])
+    try:
+        return _supervise(spool, fence, store, listener)
+    finally:
+        fence.release()
+
+
+def _supervise(spool: Spool, fence: Fence, store: Optional[int], listener: Optional[int]) -> int:
     environment = json.load(sys.stdin)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -35,8 +51,7 @@ def main(argv: List[str]) -> int:
         return 1
     prctl.set_subreaper()
     spool.write_supervisor()
-    store, listener = (None if word == "-" else int(word) for word in argv[1:3])
-    supervisor = Supervisor(spool, environment, store, listener)
+    supervisor = Supervisor(spool, environment, store, listener, fence)
 
     def terminate(*_: object) -> None:
         supervisor.conditions.terminated = True

@@ -29,8 +29,10 @@ from ..shared.failures import FAIL_FAST_REASON
 from ..shared.plan import NodePlan, Peer, with_peer
 from ..spool.events import agent_bytes
 from ..spool.layout import Spool
+from ..system.clock import boot_clock
 from .children import Children
 from .clearing import Clearing, cause, write_exit
+from .lease import Fence
 from .loop import Loop
 from .relaunch import Next, Over, Relaunching
 from .shutdown import Shutdown
@@ -62,21 +64,23 @@ class Supervisor:
         environment: The agent's.
         store: The store's listening socket, on the rendezvous host.
         listener: Run control's, where there are several nodes.
+        fence: The process above us.
     """
 
     def __init__(
-        self, spool: Spool, environment: Dict[str, str], store: Optional[int], listener: Optional[int]
+        self, spool: Spool, environment: Dict[str, str], store: Optional[int], listener: Optional[int], fence: Fence
     ) -> None:
         plan = spool.plan()
         self.loop = Loop()
-        self.place = plan.place
+        self.place, self.fence = plan.place, fence
         self.phase = Phase.WAITING
         own = socket.socket(fileno=listener) if listener is not None else None
         secret = Secret(spool.control_key(), plan.run, plan.place)
         self.control = Control(secret, self.loop.selector, self._take, own)
         self.membership = Membership(self.control, [peer.host for peer in plan.peers], self._welcome)
-        self.conditions = StopConditions(self.control, self.membership, plan)
+        self.conditions = StopConditions(self.control, self.membership, fence, plan)
         self.relaunching = Relaunching(self.control, self.membership, self.conditions)
+        self.ready = False  # whether all nodes are
         self.stop: Optional[Order] = None  # ordered by run control, to be written down
         self.umask = os.umask(0o077)  # once: in a later attempt it would be our own
         self.files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -100,8 +104,8 @@ class Supervisor:
         self.loop.handlers = {
             "children": self.children.reap,
             "roster": self.children.roster.poll,
-            "run control": self.control.turn,
-            "membership": lambda: self.membership.turn(time.monotonic()),
+            "run control": self._turn,
+            "membership": lambda: self.membership.turn(boot_clock()),
             "fail fast": self._fail_fast,
             "record of a stop told": self._write_stop,
             "time index": lambda: self.index.poll(time.time_ns()),
@@ -149,17 +153,29 @@ class Supervisor:
             self.children.kill_store()
             write_exit(self, [])
             return Phase.LEAVING
-        ready = self.spool.committed()
-        if not ready:
-            return Phase.WAITING
-        self.control.begin(list(ready.peers))
+        if not self.ready:
+            ready = self.spool.committed()
+            if not ready:
+                return Phase.WAITING
+            self.ready = True
+            self.control.begin(list(ready.peers))
         if self.plan.standby:
             self.tell(NodeState.STANDBY)
             return Phase.BETWEEN
+        if self.conditions.too_early():
+            return Phase.WAITING
         return self._start()
 
     def _start(self) -> Phase:
         """Start the agent; raises nothing, for it must not be done twice."""
+        late = self.conditions.begin_part()
+        if late:  # the others may be in a later attempt by now
+            self.shutdown.take(late, time.monotonic())
+            self.children.agent_exit = CANNOT_START
+            self.children.kill_store()
+            write_exit(self, [])
+            self._tell_end()
+            return Phase.BETWEEN
         try:
             self.children.start_agent()
         except (OSError, ValueError, subprocess.SubprocessError) as error:  # no interpreter, no folder, no memory
@@ -177,6 +193,9 @@ class Supervisor:
     def _run(self) -> Phase:
         """Carry out an order to end: SIGTERM to the agent, SIGKILL to all after the grace."""
         if self.children.agent_exit is not None:  # its pid may be another process's by now
+            ended_by_fence = self.conditions.fenced()
+            if ended_by_fence:
+                self.shutdown.take(ended_by_fence, time.monotonic())
             self.tell(NodeState.ENDING)
             return Phase.CLEARING
         now = time.monotonic()
@@ -194,7 +213,7 @@ class Supervisor:
     def _clear(self) -> Phase:
         """End what the agent has left, and the store when no other node needs it; write the exit record."""
         self.clearing = self.clearing or Clearing(self)
-        if self.clearing.store_needed(self._ordered(self.conditions.of_run)):
+        if self.clearing.goes_on() or self.clearing.store_needed(self._ordered(self.conditions.of_run)):
             return Phase.CLEARING
         self.children.kill_store()
         self.loop.guard("end of the time index", lambda: self.index.finish(time.time_ns()))
@@ -255,6 +274,12 @@ class Supervisor:
 
     # Run control
 
+    def _turn(self) -> None:
+        """Run control's, and behind it the lease: where the one fails or stands still the other ends."""
+        self.control.turn()
+        told = self.shutdown.order or self.children.agent_exit is not None
+        self.fence.renew(self.conditions.lease(None if told else self.children.agent))
+
     def _take(self, event: Event) -> None:
         """An event of run control."""
         self.loop.guard(type(event).__name__, lambda: self._take_event(event), pauses=False)
@@ -306,7 +331,7 @@ class Supervisor:
         if self.plan.joined:
             joined = Joined(peer.host, peer.address, peer.nproc, self.plan.bound[1])
         code = None if state is NodeState.STANDBY else self.children.agent_exit
-        word = Word(state, self.plan.attempt, code, curable, reason, joined=joined)
+        word = Word(state, self.plan.attempt, code, curable, reason, joined=joined, slow=self.conditions.slow)
         self.loop.guard("word", lambda: self.membership.tell(word), pauses=False)
 
     def _tell_end(self) -> None:

@@ -20,6 +20,7 @@ from ..shared.plan import NodePlan, next_plan, spool_environment
 from ..shared.records import written
 from ..spool.layout import Spool, create_spool
 from ..system.bootstrap import write_json, write_private
+from ..system.clock import boot_clock
 from ..system.ports import bind_ports
 from ..worker.environment import write_worker
 from .next_attempt import backoff, decide
@@ -91,6 +92,8 @@ class Relaunching:
         """
         now = time.monotonic()
         self.waiting_since = self.waiting_since or now
+        if self.conditions.fence.gone:  # nothing would guard the others against us
+            return self._end(node, "its fence process is gone")
         if not may_follow(node.plan, node.shutdown.order):
             return Over("")
         if order:
@@ -100,7 +103,7 @@ class Relaunching:
             over = self._lead(node, now)
             if over:
                 return self._end(node, over)
-        elif now - self.control.unsettled > self.conditions.limits.lost:
+        elif boot_clock() - self.control.last_contact > self.conditions.limits.lost:
             return self._end(node, ALONE)
         return self._obey(node, self.membership.decision)
 
@@ -126,19 +129,20 @@ class Relaunching:
     def _lead(self, node: "Node", now: float) -> str:
         """Decide and tell what follows, if it is known; why the run ends for this node alone, if it does."""
         limits, plan = self.conditions.limits, node.plan
-        lost = {*self.membership.lost(now, limits.lost), *self.membership.behind(now, limits.behind)}
+        boot = boot_clock()
+        lost = {*self.membership.lost(boot, limits.lost), *self.membership.behind(boot, limits.behind)}
         lost |= self.membership.left
         following = decide(plan, self.membership.words, {node.place, *self.control.connected}, lost)
         if following is None:
             self._limit_wait(node, now, lost)
             return ""
         self.ended_since = self.ended_since or now
-        if not self.control.majority:
-            alone = now - self.control.unsettled > limits.lost
+        if not (self.control.majority and self.control.in_contact):
+            alone = boot - self.control.last_contact > limits.lost
             return (following.reason or ALONE if not following.places else ALONE) if alone else ""
         if not following.places:
             self.membership.decide(Decision(plan.attempt + 1, reason=following.reason))
-        elif now - self.ended_since >= backoff(plan.attempt):
+        elif lost or now - self.ended_since >= backoff(plan.attempt):  # a lost host does not fail as a script does
             (listener,) = bind_ports(plan.ports, 1, plan.peers[node.place].address)
             port = listener.getsockname()[1]
             self.store = listener.detach()

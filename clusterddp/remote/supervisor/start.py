@@ -16,7 +16,6 @@ import zipfile
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..cleanup import retention
-from ..control.membership import boot_clock
 from ..helper.request import Request
 from ..shared.fields import DamagedError
 from ..shared.node_env import without_other_launchers
@@ -26,6 +25,7 @@ from ..shared.records import written
 from ..spool.layout import PROGRAM, Spool, all_spools, create_spool
 from ..sync.apply import protect
 from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
+from ..system.clock import boot_clock
 from ..system.ports import bind_ports
 from ..system.setup_env import setup_environment
 from ..worker.environment import write_worker

@@ -8,29 +8,32 @@ import time
 from typing import Callable, Dict, NamedTuple, Optional, Sequence
 
 from ..control.leader import Control
-from ..control.membership import Membership
+from ..control.membership import SLOWER, START, Membership
 from ..control.messages import Order
 from ..shared.failures import LEASE, TIME_LIMIT
 from ..shared.plan import NodePlan
 from ..spool.layout import Spool
+from ..system.clock import boot_clock
 from .children import Children
+from .lease import FOREVER, Fence, Lease
 
 COMMIT_LIMIT = 60.0  # seconds within which the operator must say that all nodes are ready
 GRACE = 10.0  # seconds for the agent
+OURS = 0.25  # seconds by which the supervisor itself comes before its fence, if it can
 Conditions = Dict[str, Callable[[], Optional[Order]]]
 
 
 class Limits(NamedTuple):
     """Seconds."""
 
-    lost: float  # a node out of reach is lost; with relaunches later than its own fence and grace
-    fence: float  # a node that reaches no majority ends its own part
+    lost: float  # a node out of reach is lost; with relaunches later than its own fence, grace and kill
+    fence: float  # a node without contact to a majority ends its own part
     grace: float  # for its agent then
     behind: float  # a node within reach that does not begin the attempt counts as lost
 
 
 LIMITS = Limits(lost=60.0, fence=120.0, grace=GRACE, behind=90.0)  # a cable out for half a minute ends nothing
-LIMITS_RELAUNCH = Limits(lost=20.0, fence=12.0, grace=3.0, behind=30.0)
+LIMITS_RELAUNCH = Limits(lost=7.5, fence=5.0, grace=1.0, behind=30.0)
 
 
 def of_attempt(plan: NodePlan, reason: str, grace: float, *, ours: bool = True) -> Order:
@@ -47,8 +50,10 @@ class StopConditions:
         terminated: Whether SIGTERM came.
     """
 
-    def __init__(self, control: Control, membership: Membership, plan: NodePlan) -> None:
-        self.control, self.membership = control, membership
+    def __init__(self, control: Control, membership: Membership, fence: Fence, plan: NodePlan) -> None:
+        self.control, self.membership, self.fence = control, membership, fence
+        self.begun = False  # whether an agent was to be started in this attempt
+        self.slow = False  # whether beats went over TCP alone when the attempt began
         self.limits = LIMITS_RELAUNCH if plan.relaunch else LIMITS
         self.born = time.monotonic()
         self.terminated = False
@@ -62,7 +67,8 @@ class StopConditions:
             "store": self._store,
             "decision": self._decision,
             "lost nodes": self._lost_nodes,
-            "fence": self._fence,
+            "contact": self._contact,
+            "fence": self.fenced,
         }
 
     def begin(self, spool: Spool, plan: NodePlan, children: Children) -> None:
@@ -110,12 +116,14 @@ class StopConditions:
 
         But for the one that has the store: without it no agent starts anything again.
         """
-        now = time.monotonic()
+        now = boot_clock()
         lost = self._fatal(self.membership.lost(now, self.limits.lost))
         behind = self._fatal(self.membership.behind(now, self.limits.behind)) if self.control.leading else ""
         here = self.membership.names[self.membership.place]
-        if lost and not self.control.settled:
+        ended = self._fatal(sorted(self.membership.ended))
+        if lost and not ended and not self.control.settled:
             return of_attempt(self.plan, "%s lost contact with %s" % (here, lost), self.limits.grace)
+        lost = ended or lost
         if lost:
             verb = "were" if ", " in lost else "was"
             return of_attempt(self.plan, "%s %s lost" % (lost, verb), self.limits.grace)
@@ -132,11 +140,46 @@ class StopConditions:
             return ", ".join(self.membership.names[place] for place in ours)
         return ""
 
-    def _fence(self) -> Optional[Order]:
-        """A node that reaches no majority ends its own part where another attempt may start without it."""
-        fenced = self.plan.relaunch or not self.plan.elastic
-        alone = time.monotonic() - self.control.unsettled > self.limits.fence
-        if fenced and alone and self.membership.others_at_work():
-            here = self.membership.names[self.membership.place]
-            return of_attempt(self.plan, "%s lost contact with the other hosts" % here, self.limits.grace)
+    def _contact(self) -> Optional[Order]:
+        """A node without contact to a majority ends its own part where another attempt may start without it."""
+        if boot_clock() < self._until():
+            return None
+        here = self.membership.names[self.membership.place]
+        return of_attempt(self.plan, "%s lost contact with the other hosts" % here, self.limits.grace)
+
+    def fenced(self) -> Optional[Order]:
+        """Our fence has ended this node's processes, or is dead, and with it what guards the others against us."""
+        here = self.membership.names[self.membership.place]
+        if self.fence.acted is not None:
+            reason = "%s was held up for %d s or more, so its part was ended" % (here, self._patience())
+            return of_attempt(self.plan, reason, 0.0)
+        if self.fence.gone:
+            return of_attempt(self.plan, "the fence process of %s is gone" % here, self.limits.grace)
         return None
+
+    def too_early(self) -> bool:
+        """Whether the first attempt has to wait for contact to a majority: without it nothing says who has begun."""
+        waited = boot_clock() - self.control.began
+        return bool(self.plan.relaunch) and not self.control.in_contact and waited < START
+
+    def begin_part(self) -> Optional[Order]:
+        """The agent is to be started, unless this returns an order: too late, or without a fence."""
+        self.fence.begin()
+        self.slow = self.control.slow
+        self.begun = True
+        lease = self.lease(None)
+        self.children.until = lease.term_at
+        self.fence.renew(lease)
+        return self.fenced() or self._contact()
+
+    def lease(self, agent: Optional[int]) -> Lease:
+        """How long this node's part may go on, for the fence; ``agent``: who gets its SIGTERM, if it is to get one."""
+        end = self._until() + OURS
+        return Lease(end, end + self.limits.grace, agent or 0)
+
+    def _until(self) -> float:
+        fenced = self.begun and (self.plan.relaunch or not self.plan.elastic) and self.membership.others_at_work()
+        return self.control.last_contact + self._patience() if fenced else FOREVER
+
+    def _patience(self) -> float:
+        return self.limits.fence + (SLOWER if self.slow else 0.0)

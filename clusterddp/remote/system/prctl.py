@@ -9,6 +9,7 @@ from typing import Any
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
+MCL_CURRENT = 1
 
 
 def _prctl(option: int, value: int) -> bool:
@@ -38,6 +39,17 @@ def set_pdeathsig(sig: int) -> bool:
 def set_subreaper() -> bool:
     """Make this process the parent of every orphan among its descendants; whether the kernel took it."""
     return _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def lock_memory() -> bool:
+    """Keep in memory what this process has there, so that no stalled disk holds it up; whether the limit allows it."""
+    try:
+        import ctypes
+
+        libc: Any = ctypes.CDLL(None, use_errno=True)
+        return bool(libc.mlockall(MCL_CURRENT) == 0)
+    except (ImportError, OSError, AttributeError):
+        return False
 
 
 def forbid_core_dump() -> bool:

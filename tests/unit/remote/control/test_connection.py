@@ -82,7 +82,7 @@ def pair() -> Iterator[Between]:
 def test_messages_pass_both_ways_once_both_sides_have_proved_the_key(pair: Between) -> None:
     pair.prove()
     assert (pair.caller.place, pair.called.place) == (0, 2)
-    for message in (STOP, Beat(majority=True)):
+    for message in (STOP, Beat(majority=True, number=1, echo=0, age=0.0)):
         pair.called.send(message)
         assert pair.to_caller(pair.from_called()) == message
         pair.caller.send(message)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.control import leader, membership
+from clusterddp.remote.control import beats, leader, membership
 from clusterddp.remote.control.connection import Secret
 from clusterddp.remote.control.leader import Control, Event, Lost, Said
 from clusterddp.remote.control.membership import Membership
@@ -58,8 +58,10 @@ class Run(Star):
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    for name, value in {"BEAT": 0.1, "PATIENCE": 0.3, "RETRY": 0.05}.items():
+    for name, value in {"PATIENCE": 0.3, "RETRY": 0.05, "ASK": 0.1}.items():
         monkeypatch.setattr(leader, name, value)
+    for name, value in {"BEAT": 0.1, "HURRY": 0.05}.items():
+        monkeypatch.setattr(beats, name, value)
     monkeypatch.setattr(membership, "TELL", 0.2)
     made = Run(3, tmp_path)
     yield made
@@ -154,6 +156,7 @@ def test_a_host_that_joined_has_the_next_place_and_no_other(run: Run) -> None:
 
 def test_since_when_a_node_is_lost_counts_from_when_it_was_last_heard(run: Run) -> None:
     lead = run.member(0)
+    lead.words[1] = RUNNING
     lead.take(Lost(1, 100.0))
     assert (lead.lost(119.0, 20.0), lead.lost(121.0, 20.0)) == ([], [1])
 

@@ -39,7 +39,7 @@ ALL: list[Message] = [
     Call(1, 0, NONCE, PROOF),
     Lead(PROOF),
     Elsewhere(2, PROOF),
-    Beat(majority=True),
+    Beat(majority=True, number=3, echo=2, age=0.5),
     WordSaid(WORD, 0.5),
     Table((Row(0, 0.0, WORD), Row(7, 12.5, Word(NodeState.STANDBY, 1))), 3.0),
     Order("gpu07 was lost", 3.0, ours=True, attempt=2),

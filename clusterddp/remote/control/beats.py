@@ -1,0 +1,114 @@
+"""The beats of one node: a follower's to its lead, over TCP and as datagrams; a lead's answers, each the way it came.
+
+Not here: what beats prove (control/contact.py), datagrams' bytes (control/datagrams.py), who leads (control/leader.py).
+"""
+
+import selectors
+import socket
+from typing import Callable, List, Optional
+
+from ..system.clock import boot_clock
+from .connection import Address, Connection
+from .contact import Contact, age
+from .datagrams import Datagrams
+from .messages import Beat
+
+BEAT = 0.5  # seconds between beats
+HURRY = 0.2  # and between datagrams while none comes back
+COUNT = 0.05  # seconds between two looks at who is in contact
+
+
+class Beats:
+    """One node's.
+
+    Args:
+        links: Its connections, as they come and go.
+        send: Sends a message over one.
+        selector: The supervisor's loop.
+        listener: The listening socket of run control, if there is one.
+
+    Attributes:
+        addresses: Of all places; the list that run control keeps.
+        contact: What was proved.
+    """
+
+    def __init__(
+        self,
+        links: List[Connection],
+        send: Callable[[Connection, Beat], None],
+        selector: selectors.BaseSelector,
+        listener: Optional[socket.socket],
+    ) -> None:
+        self.links, self.send, self.selector = links, send, selector
+        self.addresses: List[Address] = []
+        self.contact = Contact()
+        self.majority = False  # what we answer
+        self.counted = 0.0
+        self.datagrams = Datagrams(listener) if listener else None
+        if self.datagrams and self.datagrams.socket:
+            selector.register(self.datagrams.socket, selectors.EVENT_READ, self._receive)
+
+    def turn(self, now: float, lead: Optional[Connection], *, settled: bool) -> None:
+        """Beat, if it is time; where nobody leads us, count who is in contact.
+
+        Args:
+            now: The time.
+            lead: The connection to who leads us.
+            settled: Whether there is a lead with a majority.
+        """
+        if lead:
+            self._beat(lead, now, settled=settled)
+        elif now - self.counted >= COUNT:
+            proved = [link.echoes.proved for link in self.links if link.place is not None]
+            self.contact.lead(proved, len(self.addresses), now)
+            self.counted = now
+        self.majority = settled
+
+    def hear(self, link: Connection, beat: Beat) -> None:
+        """A beat came over TCP."""
+        answer = self._take(link, beat)
+        if answer:
+            self.send(link, answer)
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        if self.datagrams and self.datagrams.socket:
+            self.selector.unregister(self.datagrams.socket)
+            self.datagrams.close()
+
+    def _beat(self, lead: Connection, now: float, *, settled: bool) -> None:
+        """To our lead; more often while nothing comes back."""
+        if now - lead.beat < (BEAT if now - self.contact.proved < 2 * BEAT else HURRY):
+            return
+        lead.beat = now
+        beat = Beat(settled, lead.echoes.send(now), lead.echoes.theirs, age(now, self.contact.left))
+        self._send_datagram(lead, beat)
+        if now - lead.beat_tcp >= BEAT:
+            lead.beat_tcp = now
+            self.send(lead, beat)
+
+    def _take(self, link: Connection, beat: Beat) -> Optional[Beat]:
+        """A beat of who follows us, whose answer is returned, or an answer of our lead."""
+        now = boot_clock()
+        new = link.echoes.take(beat.number, beat.echo)
+        if link.target is None:
+            self.contact.told(now, beat.age)
+            return Beat(self.majority, link.echoes.send(now), link.echoes.theirs, age(now, self.contact.proved))
+        if new and beat.majority:
+            self.contact.follow(link.echoes.proved, beat.age)
+        return None
+
+    def _send_datagram(self, link: Connection, beat: Beat) -> None:
+        if self.datagrams and link.place is not None and link.place < len(self.addresses):
+            self.datagrams.send(link, beat, self.addresses[link.place])
+
+    def _receive(self) -> None:
+        known = {link.place: link for link in self.links if link.place is not None}
+        for link, beat in self.datagrams.receive(known.get) if self.datagrams else ():
+            link.datagrams = True
+            if beat.number <= link.echoes.theirs:  # repeated, or overtaken
+                continue
+            link.heard = boot_clock()
+            answer = self._take(link, beat)
+            if answer:
+                self._send_datagram(link, answer)
