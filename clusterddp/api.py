@@ -29,7 +29,7 @@ from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import Outcome, each, values
 from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load
-from clusterddp.launch import base, code, join, prepare
+from clusterddp.launch import base, code, join, prepare, report
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.script import check_script
 from clusterddp.probe.evidence import gather_evidence, with_runs
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from clusterddp.errors import HostKeyError
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.plan import LaunchPlan
-    from clusterddp.launch.prepare import HostReport
+    from clusterddp.launch.report import HostReport
 
 
 def _quiet(_line: str) -> None:
@@ -60,8 +60,7 @@ class Cluster:
     """The hosts of one inventory, and a project whose code runs on them.
 
     Args:
-        inventory: Which hosts.
-        project: Whose code; the current folder's project by default.
+        inventory, project: Which hosts, and whose code; the current folder's project by default.
         accept_new_host_keys: Record unknown host keys instead of refusing them; a changed one is always refused.
         notify: Takes notices, a line each.
         ask: Asks the user for a passphrase or a second factor, one prompt at a time; None: nobody is there to ask.
@@ -134,8 +133,8 @@ class Cluster:
         host = self._hosts.get(entry.name)
         if host is None or host.lost:
             host = Host.open(entry, self._connector)
-            if host.noise.strip():
-                self.notify(f"{host.name}: its login shell prints {host.noise.strip().splitlines()[0][:80]!r}")
+            if noise := host.noise.strip():
+                self.notify(f"{host.name}: its login shell prints {noise.splitlines()[0][:80]!r}")
             with self._lock:
                 self._hosts[entry.name] = host
         return host
@@ -146,19 +145,35 @@ class Cluster:
 
     def host(self, name: str) -> Host:
         """The open host of that name, opened again if its connection was lost."""
-        entry = next((entry for entry in self.inventory.hosts if entry.name == name), None)
-        if entry is None:
-            raise UnreachableError(name, "is not in the inventory")
-        return self._open(entry)
+        for entry in self.inventory.hosts:
+            if entry.name == name:
+                return self._open(entry)
+        raise UnreachableError(name, "is not in the inventory")
 
-    def up(self, *, fresh: bool = False) -> list[HostReport]:
+    def up(self, *, fresh: bool = False, skip: Iterable[str] = ()) -> list[HostReport]:
         """Reach every node, find out what it is, and say which ranks it would hold; remembers nothing.
+
+        Args:
+            fresh: Ask torch anew where it has answered before.
+            skip: Names of checks, or of categories, that are left out of those that a run would refuse hosts by.
 
         Raises:
             HostsError: hosts cannot be reached or cannot train; names each.
         """
         prepare.nodes(self.inventory)
-        return prepare.report(values(self.connect()), fresh=fresh)
+        return report.report(self.reached(), fresh=fresh, skip=tuple(skip), notify=self.notify)
+
+    def reached(self) -> list[Host]:
+        """Every node and spare, open.
+
+        Raises:
+            HostError, HostsError: hosts do not answer; the remedy tells how to go on without them.
+        """
+        outcomes = self.connect()
+        failed = [outcome for outcome in outcomes if outcome.error]
+        if failed:
+            raise prepare.without(failed, self.inventory)
+        return values(outcomes)
 
     def doctor(
         self, *, only: Iterable[str] = (), skip: Iterable[str] = (), bench: bool = False, share_gpus: bool = False
@@ -211,18 +226,10 @@ class Cluster:
         check_script(options, self.project)
         reserve = self.inventory.spares if options.relaunch else ()
         outcomes = self.connect([*entries, *reserve])
-        hosts = prepare.take(outcomes[: len(entries)], options, self.notify)
+        hosts = prepare.take(outcomes[: len(entries)], options, self.inventory, self.notify)
         spares = prepare.take_spares(outcomes[len(entries) :], self.notify)
-        return prepare.prepare(
-            hosts,
-            spares,
-            self.project,
-            self.inventory,
-            options,
-            self.notify,
-            self.progress,
-            dry=dry,
-        )
+        told = self.notify, self.progress
+        return prepare.prepare(hosts, spares, self.project, self.inventory, options, *told, dry=dry)
 
     def run(self, script: str, args: Sequence[str] = (), **options: Any) -> Run:
         """Sync the project's code, start ``script`` by torchrun on every node, return at once.
@@ -270,9 +277,8 @@ class Cluster:
         if sync:
             hosts = [outcome.value for outcome in self.connect(self._reached) if outcome.value]
             folders.update(code.synced(hosts, self.project, self.notify, self.progress).workdirs)
-        return Execution(
-            self._reached, self._open, command, workdirs=folders, subfolder=self.project.subfolder, given=given
-        )
+        inside = self.project.subfolder
+        return Execution(self._reached, self._open, command, workdirs=folders, subfolder=inside, given=given)
 
     def join(self, run: Run, names: Sequence[str] | None = None) -> list[str]:
         """Let nodes of the inventory join the run: these, or all that answer and are not in it; their names.
@@ -283,16 +289,15 @@ class Cluster:
         """
         if names is None:
             outcomes = self.connect([entry for entry in self.inventory.nodes if entry.name not in run.spools])
-            for outcome in outcomes:
-                if outcome.error:
-                    self.notify(f"left out: {outcome.error}")
+            for error in filter(None, (outcome.error for outcome in outcomes)):
+                self.notify(f"left out: {error}")
             hosts = [outcome.value for outcome in outcomes if outcome.value]
         else:
             hosts = [self.host(name) for name in names]
         if not hosts:
             raise RunError(f"no host can join run {run.id}: all that answer are in it")
-        guide = next(name for name, spool in run.spools.items() if spool)
-        return list(join.join(self.host(guide), run.spools[guide], hosts, self.project))
+        guide, spool = next((name, spool) for name, spool in run.spools.items() if spool)
+        return list(join.join(self.host(guide), spool, hosts, self.project))
 
     def list_runs(self) -> list[RunView]:
         """Every run the reachable hosts know of, oldest first."""

@@ -212,8 +212,10 @@ def find(start: Path | None = None, environ: Mapping[str, str] | None = None) ->
 
 
 def typed(path: Path) -> str:
-    """A path as short as it can be typed in the current folder."""
+    """A path as short as it can be typed in the current folder; whole from ``/``, where it would lack but its slash."""
     relative = os.path.relpath(path)
+    if Path.cwd() == Path("/"):
+        return str(Path("/", relative))
     return str(path) if relative.startswith("..") else relative
 
 

@@ -40,7 +40,7 @@ def select(only: Iterable[str] = (), skip: Iterable[str] = (), *, bench: bool = 
     left = [check for check in TABLE if not {check.name, check.category} & set(skip) if bench or not _measures(check)]
     barred = {word for check in TABLE if _measures(check) for word in (check.name, check.category)}
     if not bench and barred & set(only):
-        raise UsageError(f"{min(barred & set(only))} is measured with --bench only")
+        raise UsageError(f"{min(barred & set(only))} is measured with `doctor --bench` only")
     if not only:
         return left
     wanted = {check.name for check in left if {check.name, check.category} & set(only)}

@@ -66,11 +66,11 @@ def attach(
     started = time.monotonic()
     try:
         signal.signal(signal.SIGQUIT, _detach)
-        progress.say(f"run {run.id}: {size}; Ctrl-C stops it, Ctrl-\\ detaches")
+        say(f"run {run.id}: {size}; Ctrl-C stops it, Ctrl-\\ detaches")
         if shown and min(shown) >= world:
-            progress.say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
+            say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
         progress.watch(run)
-        with lease_renewal(run), joining_late_hosts(cluster, run, progress.say):
+        with lease_renewal(run), joining_late_hosts(cluster, run, say):
             verdict = _follow(run, progress, shown, agents=agents)
         code = _ended(run, verdict, time.monotonic() - started)
     except DetachedError:
@@ -107,7 +107,7 @@ def _follow(run: Run, progress: Progress, shown: tuple[int, ...] | None, *, agen
                 progress.end()
             write(events)
 
-        return Follower(run, selection_for(renderer, shown, agents=agents), write_alone, progress.say).follow()
+        return Follower(run, selection_for(renderer, shown, agents=agents), write_alone, say).follow()
 
 
 def _ended(run: Run, verdict: Verdict | None, seconds: float) -> int:

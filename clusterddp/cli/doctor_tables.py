@@ -133,7 +133,7 @@ def print_pairs(pairs: Sequence[Pair], *, verbose: bool) -> None:
     cells = {(one.source, one.target): _way(one) for one in pairs}
     show(_grid(sources[:_MOST_COLUMNS], targets[:_MOST_COLUMNS], cells))
     if left_out:
-        sys.stdout.write(f"and {left_out} rows and columns more (--json has all of them)\n")
+        sys.stdout.write(f"and {left_out} rows and columns more (`doctor --json` has all of them)\n")
 
 
 def _way(pair: Pair) -> str:

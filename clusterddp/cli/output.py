@@ -5,10 +5,13 @@ from __future__ import annotations
 import codecs
 import contextlib
 import io
+import os
 import select
 import sys
+import threading
 from typing import IO, TYPE_CHECKING
 
+from clusterddp.text.folding import cut_in_the_middle
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.verdict import Verdict
 
 OURS = "clusterddp: "  # begins every stderr line of ours
-
+_WIPE = "\r\x1b[K"
 
 _PLAIN = {"✓": "+", "✗": "x", "–": "-", "…": "...", "→": "->", "×": "x", "·": "-", "°": " deg", "±": "+-"}
 
@@ -45,22 +48,30 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 def writer(renderer: Renderer) -> Iterator[Callable[[list[Event]], None]]:
     """A function that writes batches of log events to stdout; a half drawn line is cleared at the end."""
     output = sys.stdout.buffer
+    # Only a terminal has a half drawn line. A pipe's reader may pause: nobody else is to wait for it.
+    alone: contextlib.AbstractContextManager[object] = STANDING.lock if renderer.partials else contextlib.nullcontext()
 
     def write(events: list[Event]) -> None:
-        output.write(renderer.draw(events))
-        output.flush()
+        with alone:
+            output.write(renderer.draw(events))
+            output.flush()
         while renderer.notices:
             say(renderer.notices.pop(0))
 
+    def hide() -> None:
+        output.write(renderer.hide())
+        output.flush()
+
+    STANDING.hide_output = hide if renderer.partials else None
     try:
         yield write
     except BaseException:
         if takes_more(output):  # else Ctrl-C would wait for a reader who has paused
-            output.write(renderer.hide())
-            output.flush()
+            hide()
         raise
-    output.write(renderer.hide())
-    output.flush()
+    finally:
+        STANDING.hide_output = None
+    hide()
 
 
 def selection_for(renderer: Renderer, shown: tuple[int, ...] | None, *, agents: bool = False) -> Selection:
@@ -106,14 +117,52 @@ def say_reasons(run: Run, verdict: Verdict) -> None:
         say(f"remedy: {verdict.remedy}")
 
 
+class StandingLine:
+    """The line on stderr's terminal that says what is being done now: replaced by the next, wiped before all else.
+
+    Attributes:
+        lock: Of all that writes lines of ours.
+        hide_output: Clears a half drawn line of the job's output, where there may be one.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.hide_output: Callable[[], None] | None = None
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        """Put a line in its place, cut to the terminal's width: of a wrapped one only the end could be wiped."""
+        with self.lock:
+            width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+            sys.stderr.write(_WIPE + cut_in_the_middle(f"{OURS}{one_line(text)}…", width - 1))
+            sys.stderr.flush()
+            self._shown = True
+
+    def wipe(self) -> None:
+        """Leave its place empty, for what comes there now."""
+        with self.lock:
+            if self.hide_output:
+                self.hide_output()
+            if self._shown:
+                sys.stderr.write(_WIPE)
+                sys.stderr.flush()
+                self._shown = False
+
+
+STANDING = StandingLine()
+
+
 def say(line: str) -> None:
     """One stderr line of ours; whatever it quotes, it is one line, and a terminal obeys nothing in it."""
-    sys.stderr.write(f"{OURS}{one_line(line)}\n")
-    sys.stderr.flush()
+    with STANDING.lock:
+        STANDING.wipe()
+        sys.stderr.write(f"{OURS}{one_line(line)}\n")
+        sys.stderr.flush()
 
 
 def put(line: str) -> None:
     """One stdout line, as ``say``."""
+    STANDING.wipe()
     sys.stdout.write(f"{one_line(line)}\n")
 
 

@@ -7,24 +7,21 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from clusterddp.cli.output import say
+from clusterddp.cli.output import STANDING
 from clusterddp.errors import ClusterddpError
-from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
     from clusterddp.api import Run
 
-_CLEAR = "\r\x1b[K"
 LOOK = 0.5  # seconds between looks at the rendezvous
 
 
 class Progress:
-    """The line; it is wiped when the context ends, so that what follows stands alone."""
+    """The line; when the context ends, nothing is shown any more."""
 
     def __init__(self) -> None:
         # Not among the lines of -v, which say more.
         self._terminal = sys.stderr.isatty() and not logging.getLogger("clusterddp").isEnabledFor(logging.DEBUG)
-        self._lock = threading.Lock()
         self._over = threading.Event()
 
     def __enter__(self) -> Progress:  # noqa: PYI034 - typing.Self is Python 3.11
@@ -35,25 +32,15 @@ class Progress:
 
     def show(self, text: str) -> None:
         """Replace the line."""
-        if self._terminal:
-            with self._lock:
-                if not self._over.is_set():
-                    sys.stderr.write(f"{_CLEAR}clusterddp: {one_line(text)}…")
-                    sys.stderr.flush()
-
-    def say(self, line: str) -> None:
-        """A line that stays, above the one that is being replaced."""
-        with self._lock:
-            sys.stderr.write(_CLEAR if self._terminal else "")
-            say(line)
+        with STANDING.lock:
+            if self._terminal and not self._over.is_set():
+                STANDING.show(text)
 
     def end(self) -> None:
         """Wipe the line; nothing is shown any more."""
-        if self._terminal and not self._over.is_set():
-            with self._lock:
-                self._over.set()
-                sys.stderr.write(_CLEAR)
-                sys.stderr.flush()
+        with STANDING.lock:
+            self._over.set()
+            STANDING.wipe()
 
     def watch(self, run: Run) -> None:
         """Until the first worker's start, say how many nodes have come to the rendezvous; beside other work."""

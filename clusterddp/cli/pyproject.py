@@ -28,7 +28,7 @@ OF_HOSTS = frozenset({"gpus", "nproc_per_node"})
 OF_THE_INVENTORY = frozenset({"inventory", "limit"})
 OF_COMMANDS = frozenset({
     "debug_comm", "grace", "launcher", "log_limit", "max_restarts", "nnodes", "no_doctor", "no_sync", "on_disconnect",
-    "pass_local_rank", "rdzv_backend", "relaunch", "share_gpus", "show", "sync_limit", "time_limit",
+    "pass_local_rank", "rdzv_backend", "relaunch", "share_gpus", "show", "show_agents", "sync_limit", "time_limit",
 })  # fmt: skip
 KEYS = OF_HOSTS | OF_THE_INVENTORY | OF_COMMANDS
 _PROJECT = "project"  # project.py reads it
@@ -127,5 +127,5 @@ def _gpus(text: str, project: Project) -> tuple[str, ...] | None:
         raise UsageError(f"{where}: {error}") from None
     policy = GpuPolicy.parse(text)
     if policy.free:
-        raise UsageError(f"{where}: {text} is chosen from run to run", remedy=f"give --gpus {text} on the line")
+        raise UsageError(f"{where}: {text} is chosen from run to run", remedy="give it on the line of `run`")
     return policy.words or None

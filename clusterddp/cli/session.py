@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.output import say
+from clusterddp.cli.output import STANDING, say
 from clusterddp.cli.pyproject import checked, place, with_defaults
 from clusterddp.errors import InventoryError
 
@@ -51,8 +51,13 @@ def open_cluster(inventory: Path | None, limit: str | None, *, quiet: bool = Fal
         say(f"cluster: {_describe(loaded, chosen.path)}")
     for notice in loaded.notices:
         say(notice)
-    ask = getpass.getpass if sys.stdin.isatty() and sys.stderr.isatty() else None
+    ask = _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
     return Cluster(loaded, project=project, accept_new_host_keys=accept, notify=say, ask=ask)
+
+
+def _ask(prompt: str) -> str:
+    STANDING.wipe()
+    return getpass.getpass(prompt)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the words of ``run``'s options may be: checked before any host is touched.
+"""What the words of options may be, ``run``'s above all: checked before any host is touched.
 
 Not here: numbers, durations and ranks, which other commands have too (options.py).
 """
@@ -73,6 +73,20 @@ def writable(text: str) -> None:
 def names(text: str | None) -> tuple[str, ...]:
     """``a,b`` taken apart; None is none."""
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+
+
+def checks(text: str | None) -> tuple[str, ...]:
+    """Names of checks or categories, taken apart.
+
+    Raises:
+        UsageError: one is no check.
+    """
+    found = names(text)
+    if found:
+        from clusterddp.checks.engine import select  # noqa: PLC0415 - start-up
+
+        select(skip=found)
+    return found
 
 
 def environment(given: tuple[str, ...], file: Path | None) -> dict[str, str]:

@@ -42,7 +42,7 @@ class GpuPolicy:
         if text == "free" or text.startswith("free:"):
             count = text.partition(":")[2]
             if text != "free" and not (count.isdecimal() and int(count)):
-                raise UsageError(f"--gpus {text}: not a number of GPUs", remedy="for example --gpus free:2")
+                raise UsageError(f"--gpus {text}: not a number of GPUs", remedy="for example free:2")
             return cls(given=True, free=True, count=int(count) if count else None)
         words = tuple(word.strip() for word in text.split(","))
         if not all(word.isdecimal() or word.startswith(("GPU-", "MIG-")) for word in words):
@@ -200,7 +200,7 @@ def _refuse_claimed(choice: _NodeGpus, owner: dict[str, str]) -> None:
         if device.key in owner:
             raise PlanError(
                 f"{choice.name} and {owner[device.key]} both claim GPU {device.word} of one machine",
-                remedy="give each its own in clusterddp_gpus, or use --share-gpus",
+                remedy="give each its own in clusterddp_gpus, or share them: `run --share-gpus`",
             )
 
 
@@ -222,7 +222,7 @@ def _refuse_none(choice: _NodeGpus, mine: tuple[_Device, ...], *, free: bool) ->
         raise PlanError(f"{choice.name}: {why}", remedy=_WAIT)
 
 
-_WAIT = "wait, choose with --gpus, or leave the host out by --limit"
+_WAIT = "wait, choose others with `run --gpus 0,1`, or leave the host out by --limit"
 
 
 def workers(entry: HostEntry, facts: Facts, devices: Sequence[str] | None = None) -> int:

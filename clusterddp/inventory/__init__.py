@@ -7,7 +7,7 @@ come out. From file to value: yamlfile (places) → tree (groups, hosts) + varsf
 from __future__ import annotations
 
 from clusterddp.inventory.ansiblecfg import ansible_cfg_notices
-from clusterddp.inventory.hostlist import from_host_list
+from clusterddp.inventory.hostlist import difference, from_host_list, variables_of, was_edited
 from clusterddp.inventory.load import built_in, load
 from clusterddp.inventory.values import DEFAULT_PORTS, HostEntry, Inventory, Role, Transport
 
@@ -19,6 +19,9 @@ __all__ = [
     "Transport",
     "ansible_cfg_notices",
     "built_in",
+    "difference",
     "from_host_list",
     "load",
+    "variables_of",
+    "was_edited",
 ]

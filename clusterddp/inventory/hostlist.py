@@ -1,25 +1,39 @@
-"""An inventory from a list of hosts on the command line: ``alice@gpu01,gpu02:2222,[::1]:22,n[01:04]``."""
+"""An inventory from a list of hosts on the command line: ``alice@gpu01,gpu02:2222,[::1]:22,n[01:04]``.
+
+Its first line holds a digest of the others, so that what a user has changed in it can be seen.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import difflib
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from clusterddp.errors import InventoryError
+from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory import validate
 from clusterddp.inventory.ranges import expand, split_port
+from clusterddp.inventory.redact import HIDDEN, is_secret
+from clusterddp.inventory.variable_names import USED, check_name
 
-_HEADER = "# Written by clusterddp up from a host list. An Ansible inventory: edit it as you like.\n"
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_HEADER = "# Written by `clusterddp up` from a host list; an Ansible inventory, edit it as you like. ({})\n"
+_SETTING = re.compile(r"([\w-]+)(\s*:\s*)([^\s,{}][^,{}\n]*)")
+_MOST_LINES = 40  # of a difference
 _REMEDY = "write them as alice@gpu01,gpu02:2222"
 
 
-def from_host_list(text: str) -> str:
+def from_host_list(text: str, variables: Mapping[str, Any] | None = None) -> str:
     """The YAML inventory that a host list stands for.
 
     Args:
         text: ``[user@]host[:port]`` items with commas between; a host may be a range or an IPv6 address, the latter
             in brackets when a port follows.
+        variables: For all of its hosts.
 
     Raises:
         InventoryError: An item that is not a host, or a host given twice.
@@ -27,15 +41,59 @@ def from_host_list(text: str) -> str:
     hosts: dict[str, dict[str, Any]] = {}
     seen: set[str] = set()
     for item in filter(None, (part.strip() for part in text.split(","))):
-        name, variables = _item(item)
+        name, own = _item(item)
         twice = seen.intersection(expand(name, item)[0])
         if twice:
             raise InventoryError(f"{min(twice)!r} is given twice", where=f"host list {text!r}", remedy="remove one")
         seen.update(expand(name, item)[0])
-        hosts[name] = variables
+        hosts[name] = own
     if not hosts:
         raise InventoryError(f"host list {text!r} names no host", remedy=_REMEDY)
-    return _HEADER + yaml.safe_dump({"all": {"hosts": hosts}}, sort_keys=False, allow_unicode=True)
+    whole = {"hosts": hosts, **({"vars": dict(variables)} if variables else {})}
+    body = yaml.safe_dump({"all": whole}, sort_keys=False, allow_unicode=True)
+    return _HEADER.format(_digest(body)) + body
+
+
+def was_edited(text: str) -> bool:
+    """Whether an inventory that ``from_host_list`` has written holds something else by now."""
+    head, _, body = text.partition("\n")
+    return f"{head}\n" != _HEADER.format(_digest(body))
+
+
+def difference(there: str, wanted: str) -> list[str]:
+    """What differs between two inventories, as lines with ``+`` and ``-``; values of secrets are hidden."""
+    before, after = (one.partition("\n")[2].splitlines() for one in (there, wanted))
+    found = [line for line in difflib.ndiff(before, after) if line[0] in "+-"]
+    return [_SETTING.sub(_hidden, line) for line in found[:_MOST_LINES]]
+
+
+def _hidden(setting: re.Match[str]) -> str:
+    return setting[1] + setting[2] + (HIDDEN if is_secret(setting[1], setting[3]) else setting[3])
+
+
+def _digest(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()[:12]
+
+
+def variables_of(words: Iterable[str]) -> dict[str, Any]:
+    """Variables from ``NAME=VALUE`` words; a value is read as YAML: ``2`` is a number, ``{A: 1}`` a mapping.
+
+    Raises:
+        UsageError: a word is none, or its name none that we read.
+    """
+    found = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name or not text:
+            raise UsageError(f"-e {word}: no NAME=VALUE", remedy="write it as -e clusterddp_nproc=2")
+        check_name(name, f"-e {word}")
+        if name not in USED:
+            raise UsageError(f"-e {word}: {name} is no variable that clusterddp reads", remedy="leave it out")
+        try:
+            found[name] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise UsageError(f"-e {word}: the value is no YAML", remedy="quote it") from None
+    return found
 
 
 def _item(item: str) -> tuple[str, dict[str, Any]]:

@@ -125,5 +125,5 @@ def _convert(path: Path, kind: str) -> InventoryError:
     return InventoryError(
         f"is {kind}; clusterddp reads Ansible's YAML format",
         where=str(path),
-        remedy=f"convert it: ansible-inventory -i {source} --list --yaml --output {target}",
+        remedy=f"convert it: `ansible-inventory -i {source} --list --yaml --output {target}`",
     )

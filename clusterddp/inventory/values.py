@@ -13,7 +13,7 @@ from clusterddp.inventory.patterns import select
 from clusterddp.inventory.redact import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
 Role = Literal["node", "spare", "login", "none"]
@@ -93,12 +93,14 @@ class Inventory:
             those of no group, then group after group as written, outer groups before the groups inside them.
         groups: Each group's hosts in order, those of the groups below it too; ``all`` and ``ungrouped`` among them.
         notices: What a reader should hear of, though nothing is wrong enough to stop.
+        pattern: The host pattern that has selected its hosts; empty for all of the file's.
     """
 
     path: Path | None
     hosts: tuple[HostEntry, ...]
     groups: Mapping[str, tuple[str, ...]]
     notices: tuple[str, ...] = ()
+    pattern: str = ""
 
     @property
     def nodes(self) -> tuple[HostEntry, ...]:
@@ -133,7 +135,20 @@ class Inventory:
             hosts=tuple(host for host in self.hosts if host.name in chosen),
             groups={name: tuple(h for h in hosts if h in chosen) for name, hosts in self.groups.items()},
             notices=self.notices + selection.notices,
+            pattern=pattern,
         )
+
+    def pattern_without(self, names: Collection[str]) -> str:
+        """The host pattern that selects its hosts but for these; empty where no node would be left."""
+        left = [host.name for host in self.hosts if host.name not in names]
+        if not any(host.name in left for host in self.nodes):
+            return ""
+        base = self.pattern or "all"
+        if "," in base or (base == "all" and any(":" in name for name in names)):
+            return ",".join([base, *(f"!{name}" for name in names)])
+        if any(":" in name for name in names):
+            return ",".join(left)
+        return ":".join([base, *(f"!{name}" for name in names)])
 
     def to_json(self) -> list[dict[str, Any]]:
         """The data of ``hosts --json``: ``name, address, port, user, groups, vars`` of each host.

@@ -61,7 +61,7 @@ def settings(mapping: Marked) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for key in mapping:
         name = key if isinstance(key, str) else json_key(key)
-        _check(name, mapping.where(key))
+        check_name(name, mapping.where(key))
         found[name] = mapping.setting(key)
     return found
 
@@ -77,7 +77,12 @@ def refuse_duplicates(mapping: Marked, kind: str, *, only: frozenset[str] | None
             )
 
 
-def _check(name: str, where: str) -> None:
+def check_name(name: str, where: str) -> None:
+    """Refuse a ``clusterddp_`` name that is no variable of ours.
+
+    Raises:
+        InventoryError: it is unknown, or reserved.
+    """
     if not name.startswith(PREFIX) or name in OURS:
         return
     if name in RESERVED:

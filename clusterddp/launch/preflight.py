@@ -68,6 +68,29 @@ def refuse(results: Iterable[CheckResult]) -> None:
         raise errors[0] if len(errors) == 1 else HostsError(errors)
 
 
+def admit(results: Iterable[CheckResult], notify: Callable[[str], None]) -> None:
+    """Refuse what fails; tell the warnings that are worth it.
+
+    Raises:
+        PlanError, HostsError: as of ``refuse``.
+    """
+    results = list(results)
+    refuse(results)
+    for line in noted(results):
+        notify(line)
+
+
+def surveyed(network: NetworkSeen) -> NetworkSeen:
+    """The network, if there is one that can serve all.
+
+    Raises:
+        PlanError: there is none.
+    """
+    if network.error:
+        raise PlanError(network.error, remedy="set clusterddp_address or clusterddp_interface")
+    return network
+
+
 def remedy(result: CheckResult) -> str:
     """What helps against a finding, or how a run goes on in spite of it."""
     return result.fix if result.name in ESSENTIAL else f"{result.fix}; or go on all the same: --skip {result.name}"

@@ -13,7 +13,7 @@ import shlex
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import clusterddp
@@ -25,10 +25,10 @@ from clusterddp.facts import assign_gpus, workers
 from clusterddp.hosts.fanout import values
 from clusterddp.launch import preflight
 from clusterddp.launch.code import code_of
-from clusterddp.launch.plan import LaunchOptions, check_restarts, choose_backend, make_plan, predicted_ranks
+from clusterddp.launch.plan import LaunchOptions, check_restarts, choose_backend, make_plan
 from clusterddp.launch.script import check_synced, script_of
 from clusterddp.launch.threads import with_threads
-from clusterddp.probe.evidence import prove_network, survey_network
+from clusterddp.probe.evidence import survey_network
 from clusterddp.probe.network import probe
 from clusterddp.remote.shared.node_env import Node
 from clusterddp.sync.files import scan
@@ -36,7 +36,7 @@ from clusterddp.sync.files import scan
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from clusterddp.checks.model import Check, CheckResult
+    from clusterddp.checks.model import Check
     from clusterddp.facts import Facts
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
@@ -57,44 +57,6 @@ def operator() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostReport:
-    """A node as ``up`` shows it; ``ranks`` is the first and the last it would hold, None for a spare."""
-
-    host: str
-    facts: Facts
-    interface: str
-    address: str
-    nproc: int
-    ranks: tuple[int, int] | None
-
-
-def report(hosts: Sequence[Host], *, fresh: bool) -> list[HostReport]:
-    """What each node is, and what it would hold.
-
-    Raises:
-        HostsError, PlanError: hosts cannot be asked, or cannot train; names each.
-    """
-    facts = facts_of(hosts, fresh=fresh)
-    network = prove_network(hosts, facts)
-    devices = assign_gpus([(host.entry, facts[host.name]) for host in hosts])
-    counts = {host.name: workers(host.entry, facts[host.name], devices[host.name]) for host in hosts}
-    nodes = [node_of(host, facts[host.name], network[host.name], counts[host.name], None, "", "", "") for host in hosts]
-    taking = [node for host, node in zip(hosts, nodes, strict=True) if host.entry.role == "node"]
-    ranks = predicted_ranks(taking, backend_for("auto", hosts, facts))
-    return [
-        HostReport(
-            host=host.name,
-            facts=facts[host.name],
-            interface=network[host.name][0],
-            address=network[host.name][1],
-            nproc=counts[host.name],
-            ranks=ranks.get(host.name),
-        )
-        for host in hosts
-    ]
-
-
 def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
     """The hosts that a run takes.
 
@@ -107,7 +69,9 @@ def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
     return inventory.nodes
 
 
-def take(outcomes: Sequence[Outcome[Host]], options: RunOptions, notify: Callable[[str], None]) -> list[Host]:
+def take(
+    outcomes: Sequence[Outcome[Host]], options: RunOptions, inventory: Inventory, notify: Callable[[str], None]
+) -> list[Host]:
     """The hosts that come into question: all, or with ``nnodes`` those that answer.
 
     Raises:
@@ -118,7 +82,7 @@ def take(outcomes: Sequence[Outcome[Host]], options: RunOptions, notify: Callabl
     answering = [outcome.get() for outcome in outcomes if not outcome.error]
     if options.nnodes is None:
         if failed:
-            raise _without(failed)
+            raise without(failed, inventory)
         return answering
     least = options.min_nodes or options.nnodes
     if least > len(outcomes):
@@ -139,10 +103,11 @@ def take_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]
     return [outcome.value for outcome in outcomes if outcome.value]
 
 
-def _without(failed: Sequence[Outcome[Host]]) -> ClusterddpError:
-    pattern = "all" + "".join(f":!{outcome.name}" for outcome in failed)
+def without(failed: Sequence[Outcome[Host]], inventory: Inventory) -> ClusterddpError:
+    """The error of hosts that do not answer; its remedy tells how to go on without them, where a node is left."""
     errors = [outcome.error for outcome in failed if outcome.error]
-    for error in errors:
+    pattern = inventory.pattern_without([outcome.name for outcome in failed])
+    for error in errors if pattern else ():
         error.remedy = f"{error.remedy + '; or ' if error.remedy else ''}go on without: --limit {shlex.quote(pattern)}"
     return errors[0] if len(errors) == 1 else HostsError(errors)
 
@@ -176,9 +141,8 @@ def prepare(
         progress("looking at the code there" if options.no_sync else "syncing")
         workdirs, code = code_of(hosts, project, tree, options, notify, progress, dry=dry)
         network = networking.result()
-    if network.error:
-        raise PlanError(network.error, remedy="set clusterddp_address or clusterddp_interface")
-    _admit(preflight.results_of(checks, hosts, told, options, network), notify)
+    preflight.surveyed(network)
+    preflight.admit(preflight.results_of(checks, hosts, told, options, network), notify)
     run = new_run_id()
     nodes = []
     for host in hosts:
@@ -231,17 +195,10 @@ def _take_part(
         hosts = preflight.fitting(hosts, told, options, checks, notify)
     hosts = [*hosts, *spares]
     facts = {host.name: facts for host, facts in zip(hosts, values([told[h.name] for h in hosts]), strict=True)}
-    _admit(preflight.results_of(checks, hosts, told, options), notify)
+    preflight.admit(preflight.results_of(checks, hosts, told, options), notify)
     devices = assign_gpus([(h.entry, facts[h.name]) for h in hosts], options.gpus, share=options.share_gpus)
-    _admit(preflight.others_on_gpus(hosts, facts, devices, options, checks), notify)
+    preflight.admit(preflight.others_on_gpus(hosts, facts, devices, options, checks), notify)
     return hosts, facts, devices
-
-
-def _admit(results: Sequence[CheckResult], notify: Callable[[str], None]) -> None:
-    """Refuse what fails in the preflight; tell the warnings that are worth it."""
-    preflight.refuse(results)
-    for line in preflight.noted(results):
-        notify(line)
 
 
 def new_run_id() -> str:

@@ -6,11 +6,11 @@ written, so no rank's text is ever glued to another's.
 
 from __future__ import annotations
 
-import unicodedata
 from typing import TYPE_CHECKING
 
 from clusterddp.logs.clean import clean
 from clusterddp.logs.render import FileView, TextRenderer
+from clusterddp.text.folding import columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,20 +90,14 @@ class TerminalRenderer(TextRenderer):
         return self.prefix(view, time) + fitted(clean(text), room) + self.reset
 
 
-def fitted(text: bytes, columns: int) -> bytes:
+def fitted(text: bytes, width: int) -> bytes:
     """As much of a line as fits; escapes take no room."""
-    kept, room, escape = [], columns, False
+    kept, room, escape = [], width, False
     for character in text.decode(errors="replace").replace("\t", " "):
         escape = escape or character == "\x1b"
-        room -= 0 if escape else _columns(character)
+        room -= 0 if escape else columns(character)
         if room < 0:
             break
         kept.append(character)
         escape = escape and character != "m"
     return "".join(kept).encode()
-
-
-def _columns(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -232,7 +232,7 @@ def _only_live(mine: Sequence[RunView], theirs: Sequence[RunView]) -> RunView:
     if len(live) == 1:
         return live[0]
     if live:
-        raise RunError(f"several runs are live: {_listed(live)}", remedy="name one, or --all")
+        raise RunError(f"several runs are live: {_listed(live)}", remedy="name one, or `stop --all` ends all")
     others = [view for view in theirs if view.live]
     if others:
         listed = ", ".join(f"{view.run} of {view.record.get('operator')}" for view in others)

@@ -6,6 +6,7 @@ the line itself (tests/unit/cli/test_main.py).
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -97,12 +98,43 @@ def test_a_wrong_inventory_is_one_line_with_its_place(user: User, name: str, tex
     one_line(user.run("run", "-i", name, "train.py"), 125, *holds)
 
 
+def test_a_host_list_that_fails_leaves_an_inventory_to_edit_that_is_never_overwritten(tmp_path: Path) -> None:
+    user = User(tmp_path)
+    done = user.run("up", "no-such-host.invalid", "-e", "clusterddp_nproc=2")
+    assert (done.code, len(done.notes)) == (1, 3), done.err
+    assert done.notes[1] == (
+        "the hosts stand in .clusterddp/inventory.yaml: edit it where that helps, then"
+        " `clusterddp up .clusterddp/inventory.yaml`"
+    )
+    assert done.notes[2].startswith("no-such-host.invalid: cannot resolve no-such-host.invalid")
+    file = user.folder / ".clusterddp" / "inventory.yaml"
+    there = file.read_text()
+    file.write_text(there.replace("clusterddp_nproc: 2", "clusterddp_nproc: 4\n    ansible_password: hunter2"))
+    edited = file.read_text()
+    again = user.run("up", "other-host.invalid")
+    assert again.code == 2
+    assert "-     no-such-host.invalid: {}" in again.notes
+    assert "+     other-host.invalid: {}" in again.notes
+    assert "-     ansible_password: ********" in again.notes
+    assert again.notes[-1] == (
+        ".clusterddp/inventory.yaml has been edited and is not overwritten; `clusterddp up .clusterddp/inventory.yaml`"
+        " takes it as it is; to take the list, move it away first"
+    )
+    assert file.read_text() == edited
+
+
 def test_a_host_list_that_fails_leaves_the_remembered_one(tmp_path: Path) -> None:
     user = User(tmp_path)
-    kept = user.write(".clusterddp/inventory.yaml", "all: {hosts: {kept: {clusterddp_role: none}}}\n")
-    done = user.run("up", "no-such-host.invalid")
-    one_line(done, 1, "no-such-host.invalid: cannot resolve no-such-host.invalid")
-    assert "kept" in kept.read_text()
+    user.run("up", "no-such-host.invalid")
+    file = user.folder / ".clusterddp" / "inventory.yaml"
+    remembered = json.loads((user.folder / ".clusterddp" / "project.json").read_text())
+    remembered["inventory"] = remembered.pop("tried")
+    (user.folder / ".clusterddp" / "project.json").write_text(json.dumps(remembered))
+    earlier = file.read_text()
+    done = user.run("up", "other-host.invalid")
+    assert done.notes[0] == "cluster: 1 host from .clusterddp/inventory.new.yaml"
+    assert file.read_text() == earlier
+    assert "other-host" in file.with_name("inventory.new.yaml").read_text()
 
 
 @pytest.mark.parametrize(

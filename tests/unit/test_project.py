@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import stat
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from clusterddp.errors import UsageError
-from clusterddp.project import find
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from clusterddp.project import find, typed
 
 
 def test_the_project_is_the_nearest_ancestor_with_git_folder_or_file(tmp_path: Path) -> None:
@@ -135,3 +132,16 @@ def test_a_home_that_up_was_given_in_is_no_project_of_the_folders_below(
         find(tmp_path / "work").remember(None, None)
     assert find(work).root == (tmp_path / "work" if marked else work)
     assert find(tmp_path).root == tmp_path
+
+
+def test_a_path_is_shown_as_it_can_be_typed_and_whole_from_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    for folder, shown in (
+        (tmp_path, "inventory.yaml"),
+        (tmp_path / "sub", str(tmp_path / "inventory.yaml")),
+        (Path("/"), str(tmp_path / "inventory.yaml")),
+    ):
+        monkeypatch.chdir(folder)
+        assert typed(tmp_path / "inventory.yaml") == shown

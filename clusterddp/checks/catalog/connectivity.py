@@ -52,7 +52,7 @@ CHECKS = (
         title="every host is reached by SSH",
         judge=_failed(_is_connection),
         symptom="the job never starts: the other hosts wait for this one in the rendezvous, 600 s by default",
-        fix="try `ssh HOST true`; go on without it by --limit 'all:!HOST'",
+        fix="try `ssh HOST true`; --limit leaves a host out",
     ),
     Check(
         name="host-keys",

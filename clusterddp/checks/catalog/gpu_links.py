@@ -147,6 +147,6 @@ CHECKS = (
         needs=(FACTS, GPU_HEALTH),
         after=AFTER,
         symptom="Error 802: system not yet initialized",
-        fix="sudo systemctl enable --now nvidia-fabricmanager, of exactly the driver's version",
+        fix="`sudo systemctl enable --now nvidia-fabricmanager`, of exactly the driver's version",
     ),
 )

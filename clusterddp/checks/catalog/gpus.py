@@ -119,7 +119,7 @@ CHECKS = (
         needs=(FACTS, HEALTH),
         after=("gpus",),
         symptom="CUDA out of memory, or half the speed",
-        fix="end those processes, take other GPUs (--gpus free), or share them: --share-gpus",
+        fix="end those processes; or `run --gpus free` takes other GPUs, `run --share-gpus` shares them",
     ),
     Check(
         name="gpus-equal",

@@ -158,7 +158,7 @@ def _leftovers(evidence: Evidence) -> Iterable[Finding]:
                 yield warn(
                     host,
                     f"run {run.run} has left {len(pids)} processes without a supervisor: pid {listed}",
-                    fix=f"clusterddp stop {run.run}",
+                    fix=f"`clusterddp stop {run.run}`",
                 )
 
 
@@ -285,7 +285,7 @@ CHECKS = (
         judge=_runs,
         needs=(RUNS,),
         symptom="two jobs at half the speed each, or CUDA out of memory",
-        fix="nothing, if it is meant; `clusterddp runs` shows them, `clusterddp stop` ends one",
+        fix="nothing, if it is meant; `clusterddp runs --all` shows them, `clusterddp stop RUN` ends one",
     ),
     Check(
         name="leftovers",

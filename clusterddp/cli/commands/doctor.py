@@ -76,9 +76,11 @@ def command(
         for check in checks:
             click.echo(f"{check.name}\t{check.category}\t{check.title}")
         return 0
+    from clusterddp.cli.progress import Progress  # noqa: PLC0415
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415
 
-    with open_cluster(inventory, limit) as cluster:
+    with open_cluster(inventory, limit) as cluster, Progress() as progress:
+        cluster.progress = progress.show
         found = cluster.doctor(only=names[0], skip=names[1], bench=bench, share_gpus=share_gpus)
     if html:
         _write_page(found, html)

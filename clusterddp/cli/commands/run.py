@@ -10,7 +10,17 @@ import click
 
 from clusterddp.cli import words
 from clusterddp.cli.after_script import RunCommand, notice_own_options, refuse_misplaced
-from clusterddp.cli.options import DURATION, NODES, RANKS, SIZE, Checked, Duration, Number, cluster_options, setting
+from clusterddp.cli.options import (
+    DURATION,
+    NODES,
+    RANKS,
+    SIZE,
+    Checked,
+    Duration,
+    Number,
+    cluster_options,
+    setting,
+)
 from clusterddp.cli.output import say
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.node_env import GRACE
@@ -160,24 +170,13 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
         debug_comm=given["debug_comm"],
         grace=given["grace"],
         no_doctor=given["no_doctor"],
-        skip=_checks(given["skip"]),
+        skip=words.checks(given["skip"]),
         no_sync=given["no_sync"],
         sync_limit=given["sync_limit"],
         log_limit=given["log_limit"],
         launcher=given["launcher"],
         limit=limit,
     )
-
-
-def _checks(text: str | None) -> tuple[str, ...]:
-    """Names of checks; a wrong one is told before any host is reached."""
-    if not text:
-        return ()
-    from clusterddp.checks.engine import select  # noqa: PLC0415 - start-up
-
-    names = words.names(text)
-    select(skip=names)
-    return names
 
 
 def _join(cluster: Cluster, reference: str) -> int:

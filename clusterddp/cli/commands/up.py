@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clusterddp.cli import host_list, words
 from clusterddp.cli.options import setting
 from clusterddp.cli.output import say
-from clusterddp.errors import ClusterddpError, HostKeyError, HostsError, InventoryError
+from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,14 +20,25 @@ if TYPE_CHECKING:
     from clusterddp.api import Cluster
     from clusterddp.project import Project
 
-HOST_LIST = "inventory.yaml"  # in .clusterddp/: hosts that were given as a list
-
 
 @click.command("up")
 @setting("--limit", metavar="PATTERN", help="Only hosts that match this Ansible pattern; remembered.")
 @click.option("--accept-new-host-keys", is_flag=True, help="Record unknown host keys; a changed one is always refused.")
+@click.option("--python", metavar="PATH", help="For a host list: the interpreter with torch (clusterddp_python).")
+@click.option(
+    "-e", "variables", multiple=True, metavar="NAME=VALUE", help="For a host list: a variable of the inventory."
+)
+@click.option("--skip", metavar="CHECKS", help="Take hosts that fail these checks, with commas.")
 @click.argument("inventory", metavar="INVENTORY|HOST,HOST…")
-def command(inventory: str, limit: str | None, *, accept_new_host_keys: bool) -> int:
+def command(
+    inventory: str,
+    limit: str | None,
+    *,
+    accept_new_host_keys: bool,
+    python: str | None,
+    variables: tuple[str, ...],
+    skip: str | None,
+) -> int:
     """Reach every host, check that it can train, show it, and remember the inventory for this project."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
     from clusterddp.cli.up_tables import print_up  # noqa: PLC0415
@@ -34,19 +46,25 @@ def command(inventory: str, limit: str | None, *, accept_new_host_keys: bool) ->
     from clusterddp.project import find  # noqa: PLC0415
 
     project = find()
-    with inventory_path(inventory, project) as path, open_cluster(path, limit, accept=accept_new_host_keys) as cluster:
+    left_out = words.checks(skip)
+    given = (*variables, *([f"clusterddp_python={python}"] if python else []))
+    with (
+        _inventory(inventory, given, project) as path,
+        open_cluster(path, limit, accept=accept_new_host_keys) as cluster,
+    ):
         for notice in ansible_cfg_notices():
             say(notice)
         project.remember_try(path)
         _trust(cluster)
-        reports = cluster.up()
+        reports = cluster.up(skip=left_out)
         print_up(reports)
         _say_what_is_there(cluster)
-        project.remember(path, limit)
+        project.remember(host_list.settled(path, project), limit)
     nodes = [report for report in reports if report.ranks]
     ranks = sum(report.nproc for report in nodes)
     spares = f", {len(reports) - len(nodes)} spare" if len(nodes) < len(reports) else ""
-    say(f"ready: {len(nodes)} nodes, {ranks} ranks{spares}; remembered {inventory}")
+    but = f" but for what --skip {','.join(left_out)} leaves out" if left_out else ""
+    say(f"ready{but}: {len(nodes)} nodes, {ranks} ranks{spares}; remembered {inventory}")
     return 0
 
 
@@ -66,30 +84,30 @@ def _say_what_is_there(cluster: Cluster) -> None:
 
 
 @contextlib.contextmanager
-def inventory_path(text: str, project: Project) -> Iterator[Path]:
-    """The inventory's file; a host list is written to one of the project's own, which an error puts back.
+def _inventory(text: str, variables: tuple[str, ...], project: Project) -> Iterator[Path]:
+    """The inventory's file; that of a host list is written first, and stays for the user to edit if `up` fails.
 
     Raises:
         InventoryError: there is no such file, and it is no host list.
+        UsageError: variables are given beside a file, or are none.
     """
     path = Path(text)
     if text and path.exists():
+        if variables:
+            remedy = f"write them into {text}, below vars"
+            raise UsageError(f"-e and --python go into the inventory of a host list; {text} is a file", remedy=remedy)
         yield path
         return
     if path.suffix in {".yaml", ".yml", ".json", ".ini"} or "/" in text:
         raise InventoryError("there is no such inventory", where=text, remedy="give a file, or hosts as a,b,c")
-    from clusterddp.inventory import from_host_list  # noqa: PLC0415 - start-up
+    from clusterddp.project import typed  # noqa: PLC0415 - start-up
 
-    listed = from_host_list(text).encode()
-    earlier = project.folder / HOST_LIST
-    kept = earlier.read_bytes() if earlier.is_file() else None
+    path = host_list.write(text, variables, project)
     try:
-        yield project.write(HOST_LIST, listed)
-    except BaseException:
-        if kept is None:
-            earlier.unlink(missing_ok=True)
-        else:
-            project.write(HOST_LIST, kept)
+        yield path
+    except ClusterddpError:
+        shown = typed(path)
+        say(f"the hosts stand in {shown}: edit it where that helps, then `clusterddp up {shown}`")
         raise
 
 
@@ -113,6 +131,5 @@ def _trust(cluster: Cluster) -> None:
             raise ClusterddpError(message, remedy="compare the fingerprints, then add --accept-new-host-keys")
         if click.confirm("clusterddp: are these the keys of your hosts?", err=True):
             cluster.trust(unknown)
-            errors = [outcome.error for outcome in cluster.connect() if outcome.error]
     if errors:
-        raise errors[0] if len(errors) == 1 else HostsError(errors)
+        cluster.reached()

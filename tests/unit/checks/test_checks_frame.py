@@ -71,7 +71,7 @@ def test_what_is_measured_is_only_run_for_a_bench() -> None:
     assert {check.name for check in TABLE} - {check.name for check in select()} >= {"idle", "bandwidth"}
     for word in ("bandwidth", "Performance"):
         assert "bandwidth" in {check.name for check in select(only=[word], bench=True)}
-        with pytest.raises(UsageError, match="is measured with --bench only"):
+        with pytest.raises(UsageError, match="is measured with `doctor --bench` only"):
             select(only=[word])
 
 

@@ -307,7 +307,7 @@ def test_live_runs_and_what_runs_have_left_are_named() -> None:
         ("leftovers", ("gpu03",)),
     ]
     assert found[0].message == "run abc (night) of bob@desk is live here"
-    assert found[1].fix == "clusterddp stop xyz"
+    assert found[1].fix == "`clusterddp stop xyz`"
 
 
 def test_what_a_login_prints_is_shown() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from clusterddp.checks.model import CheckResult
 from clusterddp.cli import doctor_tables, output, run_tables, up_tables
-from clusterddp.cli.progress import Progress
 from clusterddp.errors import HelperError, HostKeyError
 from clusterddp.runs.view import run_views
 from tests.unit.runs_told import Told
@@ -40,7 +39,6 @@ def doctored() -> None:
     [
         lambda: output.say(str(HelperError("gpu01", EVIL, remedy=EVIL))),
         lambda: output.put(EVIL),
-        lambda: Progress().say(EVIL),
         lambda: up_tables.print_keys([HostKeyError("gpu01", EVIL, fingerprint=EVIL)]),
         told,
         doctored,

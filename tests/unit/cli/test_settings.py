@@ -33,7 +33,7 @@ WRONG_KEYS = [
     ("share_gpus = 7", "share_gpus", "'7' is not a valid boolean"),
     ("nproc-per-node = 0", "nproc-per-node", "'0' is neither auto nor a number"),
     ('gpus = "first"', "gpus", "not a choice of GPUs"),
-    ('gpus = "free:2"', "gpus", "give --gpus free:2 on the line"),
+    ('gpus = "free:2"', "gpus", "give it on the line of `run`"),
     ('limit = "gpu99"', "limit", "limit 'gpu99' selects no host"),
     ('inventory = "none.yaml"', "inventory", "there is no such inventory file"),
 ]

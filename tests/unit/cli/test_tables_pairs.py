@@ -62,7 +62,7 @@ def test_of_many_hosts_only_the_rows_and_columns_of_trouble_are_drawn(capsys: py
     everywhere = {(f"gpu{one:02}", f"gpu{other:02}"): bad for one in range(32) for other in range(32)}
     lines = drawn(capsys, 32, everywhere)
     assert len(lines) == 3 + 12 + 1
-    assert lines[-1] == "and 40 rows and columns more (--json has all of them)"
+    assert lines[-1] == "and 40 rows and columns more (`doctor --json` has all of them)"
 
 
 def test_a_terminal_shows_verdicts_in_colour(

@@ -235,7 +235,9 @@ def test_other_kinds_of_inventory_get_the_line_that_converts_them(
     path.write_text(text)
     with pytest.raises(InventoryError) as caught:
         load(path)
-    assert caught.value.remedy == f"convert it: ansible-inventory -i {path} --list --yaml --output {tmp_path / target}"
+    assert (
+        caught.value.remedy == f"convert it: `ansible-inventory -i {path} --list --yaml --output {tmp_path / target}`"
+    )
 
 
 def test_text_that_is_not_utf8_and_an_encrypted_inventory_are_named(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from clusterddp.errors import InventoryError
-from clusterddp.inventory import from_host_list, load
+from clusterddp.errors import InventoryError, UsageError
+from clusterddp.inventory import difference, from_host_list, load, variables_of, was_edited
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,3 +53,44 @@ def test_a_host_list_becomes_an_inventory(tmp_path: Path) -> None:
 def test_a_bad_host_list_is_an_error(text: str, words: str) -> None:
     with pytest.raises(InventoryError, match=words):
         from_host_list(text)
+
+
+def test_variables_of_the_line_hold_for_all_hosts(tmp_path: Path) -> None:
+    variables = variables_of(["clusterddp_python=/opt/a b/python", "clusterddp_nproc=2", "clusterddp_env={A: '1'}"])
+    inventory = tmp_path / "inventory.yaml"
+    inventory.write_text(from_host_list("gpu[01:02]", variables))
+    assert [(host.python, host.nproc, host.env) for host in load(inventory).hosts] == [
+        ("/opt/a b/python", 2, {"A": "1"})
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ("clusterddp_nproc", "no NAME=VALUE"),
+        ("=2", "no NAME=VALUE"),
+        ("clusterddp_nproc=", "no NAME=VALUE"),
+        ("clusterddp_nprok=2", "did you mean clusterddp_nproc"),
+        ("lr=3", "lr is no variable that clusterddp reads"),
+        ("clusterddp_env={", "the value is no YAML"),
+    ],
+)
+def test_a_word_that_is_no_variable_is_an_error(word: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        variables_of([word])
+
+
+@pytest.mark.parametrize("change", [("gpu01", "gpu02"), ("all:", "# mine\nall:"), ("# Written", "# written")])
+def test_what_a_user_has_changed_is_seen(change: tuple[str, str]) -> None:
+    text = from_host_list("gpu01")
+    assert not was_edited(text)
+    assert was_edited(text.replace(*change))
+    assert was_edited("all: {hosts: {a: }}\n")
+    assert was_edited("")
+
+
+def test_a_difference_hides_the_values_of_secrets() -> None:
+    there = "# head\nall: {hosts: {a: {ansible_password: hunter2, clusterddp_env: {API_KEY: hunter3}}}}\n"
+    found = difference(there, from_host_list("b"))
+    assert not any("hunter" in line for line in found)
+    assert {line[0] for line in found} == {"+", "-"}

@@ -263,3 +263,31 @@ def test_each_example_inventory_loads_without_a_notice_and_is_commented(path: Pa
 def test_the_four_promised_examples_are_there() -> None:
     names = {path.name for path in INVENTORIES.glob("*.yaml")}
     assert names >= {"local.yaml", "two-node.yaml", "heterogeneous.yaml", "with-jump-host.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "gone", "pattern"),
+    [
+        ("", ["gpu01"], "all:!gpu01"),
+        ("gpu0*", ["gpu01", "gpu03"], "gpu0*:!gpu01:!gpu03"),
+        ("gpu00,gpu01", ["gpu01"], "gpu00,gpu01,!gpu01"),
+        ("", ["::1"], "all,!::1"),
+        ("gpu01:gpu02", ["gpu01"], "gpu01:gpu02:!gpu01"),
+        ("gpu*:all", ["::1"], "gpu00,gpu01,gpu02,gpu03,login"),
+        ("gpu00,gpu01", ["gpu00", "gpu01"], ""),
+        ("", ["gpu00", "gpu01", "gpu02", "gpu03", "::1"], ""),
+    ],
+)
+def test_the_pattern_that_goes_on_without_hosts_selects_the_others(
+    tmp_path: Path, limit: str, gone: list[str], pattern: str
+) -> None:
+    (tmp_path / "i.yaml").write_text(
+        "all: {hosts: {'gpu[00:03]': , '::1': , login: {clusterddp_role: login}}}\n", encoding="utf-8"
+    )
+    whole = load(tmp_path / "i.yaml")
+    inventory = whole.limit(limit) if limit else whole
+    found = inventory.pattern_without(gone)
+    assert found == pattern
+    if found:
+        left = [host.name for host in inventory.hosts if host.name not in gone]
+        assert [host.name for host in whole.limit(found).hosts] == left

@@ -25,6 +25,7 @@ from clusterddp.logs import (
     renderer_for,
 )
 from clusterddp.remote.shared.frames import Frame
+from clusterddp.remote.shared.plan import AGENT_LOG
 from tests.unit.spool_writer import Tail, Writer, read
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Source:
     def __init__(self, rank: int | None = 3, local_rank: int | None = 1, host: str = "gpu01") -> None:
         self.host, self.offset = host, 0
         self.header = {
-            "file": f"0.{local_rank}.out",
+            "file": AGENT_LOG if local_rank is None else f"0.{local_rank}.out",
             "start": 0,
             "local_rank": local_rank,
             "rank": rank,

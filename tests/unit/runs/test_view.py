@@ -158,7 +158,7 @@ class TestChoose:
 
     def test_several_live_ones_are_listed(self) -> None:
         live = seen(*made("r1", name="one", started=1), *made("r2", started=2))
-        with pytest.raises(RunError, match=r"several runs are live: r1 \(one\), r2; name one, or --all"):
+        with pytest.raises(RunError, match=r"several runs are live: r1 \(one\), r2; name one, or `stop --all`"):
             choose_run(live, None, to_end_by=ME)
         assert choose_run(live, None).run == "r2"
 

@@ -1,0 +1,83 @@
+"""The inventory that `up` writes from a list of hosts: where it lies, and that no edited one is ever lost.
+
+It is written before any host is reached, so that an `up` that fails leaves something to edit. While an earlier one is
+remembered, it gets a name of its own until `up` has succeeded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.cli.output import say
+from clusterddp.errors import InventoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from clusterddp.project import Project
+
+NAMES = ("inventory.yaml", "inventory.new.yaml")  # in .clusterddp/
+
+
+def write(text: str, words: Iterable[str], project: Project) -> Path:
+    """Write the list's inventory; where it lies.
+
+    Args:
+        text: The host list.
+        words: Variables for all of its hosts, as ``NAME=VALUE``.
+        project: Whose it is.
+
+    Raises:
+        InventoryError: it is no host list, or would replace what the user has edited; says what differs.
+        UsageError: a word is no variable.
+    """
+    from clusterddp.inventory import from_host_list, variables_of  # noqa: PLC0415 - start-up
+
+    wanted = from_host_list(text, variables_of(words))
+    remembered = project.remembered.inventory
+    for name in NAMES:
+        _keep_edited(project.folder / name, wanted)
+    name = NAMES[1] if remembered == project.folder / NAMES[0] and remembered.exists() else NAMES[0]
+    return project.write(name, wanted.encode())
+
+
+def settled(path: Path, project: Project) -> Path:
+    """The inventory of an ``up`` that has succeeded; a new list's takes the earlier one's place now."""
+    first, second = (project.folder / name for name in NAMES)
+    if path != second or _edited(first) or _edited(second):
+        return path
+    return second.replace(first)
+
+
+def _keep_edited(path: Path, wanted: str) -> None:
+    """Refuse to lose what a user has written.
+
+    Raises:
+        InventoryError: says what differs, and how to keep which.
+    """
+    from clusterddp.inventory import difference  # noqa: PLC0415 - start-up
+    from clusterddp.project import typed  # noqa: PLC0415
+
+    there = _edited(path)
+    if not there:
+        return
+    shown = typed(path)
+    say(f"{shown} has been edited; - stands there, + is what the host list says:")
+    for line in difference(there, wanted):
+        say(line)
+    raise InventoryError(
+        f"{shown} has been edited and is not overwritten",
+        remedy=f"`clusterddp up {shown}` takes it as it is; to take the list, move it away first",
+    )
+
+
+def _edited(path: Path) -> str:
+    """What stands in a file that the user has changed since it was written; empty if they have not."""
+    from clusterddp.inventory import was_edited  # noqa: PLC0415 - start-up
+
+    try:
+        there = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+    return there if was_edited(there) else ""

@@ -1,0 +1,121 @@
+"""What a message tells a user to do can be done: every command and option of ours in the source's texts is parsed.
+
+Texts are all string literals that are no docstrings; what is filled in at run time stands there as a 0.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+import clusterddp
+from clusterddp.cli.main import COMMANDS, cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOURCE = Path(clusterddp.__file__).parent
+_QUOTED = re.compile(r"`([^`]+)`")
+_OPTION = re.compile(r"(?<![\w`-])--[a-z][a-z-]*[a-z]")
+# Who may say a text in which an option stands alone: the longest beginning of its file's path counts. Elsewhere it
+# must be an option of all of ANY.
+ANY = frozenset({"run", "logs", "status", "runs", "stop", "wait", "down", "doctor", "hosts", "signal"})
+SAID_BY = {
+    "launch/": {"run"},
+    "launch/preflight.py": {"run", "up"},
+    "launch/prepare.py": {"run"},
+    "launch/report.py": {"up"},
+    "facts/": {"run", "up", "doctor"},
+    "facts/gpu_assignment.py": {"run"},  # names --gpus where it was given
+    "inventory/hostlist.py": {"up"},
+    "checks/catalog/": {"run", "up", "doctor"},
+    "checks/engine.py": {"run", "up", "doctor"},
+    "logs/": {"logs"},
+    "remote/logs/": {"logs"},
+    "remote/supervisor/": {"run"},
+    "cli/main.py": {"run"},
+    "runs/notices.py": {"run"},
+    "runs/lease.py": {"run"},
+    "runs/known_messages/": {"run"},
+    "runs/verdict.py": {"run"},
+    "sync/": {"run"},
+    "shell/": {"exec"},
+    "discover/": {"discover"},
+    "cli/attach.py": {"run"},
+    "cli/after_script.py": {"run"},
+    "cli/words.py": {"run"},
+    "cli/host_list.py": {"up"},
+    **{f"cli/commands/{name}.py": {name} for name in COMMANDS},
+}
+# Options of other programs, in texts that speak of those: a torchrun started by hand, a container, cp, click itself.
+FOREIGN = {"--rdzv-conf", "--shm-size", "--help", "--local-rank", "--parents", "--backup"}
+
+
+def texts(path: Path) -> Iterator[str]:
+    """The string literals of a file, f-strings with a 0 for each field; no docstring."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    inside |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "0" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+            yield node.value
+
+
+def said() -> list[tuple[str, str]]:
+    """Every text of ours, with its file."""
+    files = sorted(
+        path for path in SOURCE.rglob("*.py") if path.name != "report_html.py"
+    )  # whose style sheet has --words
+    return [(path.relative_to(SOURCE).as_posix(), text) for path in files for text in texts(path) if " " in text]
+
+
+def command(name: str) -> click.Command:
+    found = cli.get_command(click.Context(cli), name)
+    assert found
+    return found
+
+
+def parse(line: str) -> None:
+    """Parse a line as the program would; it is not run."""
+    name, *words = shlex.split(line.removeprefix("clusterddp ").replace("…", "0"))
+    assert name in COMMANDS
+    command(name).make_context(name, words).close()
+
+
+LINES = sorted({
+    quoted
+    for _, text in said()
+    for quoted in _QUOTED.findall(text)
+    if quoted.removeprefix("clusterddp ").partition(" ")[0] in COMMANDS and " " in quoted.removeprefix("clusterddp ")
+})  # fmt: skip
+
+
+def test_there_are_lines_to_try() -> None:
+    assert len(LINES) > 15
+    assert any("--skip" in text for _, text in said())
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_that_a_message_tells_can_be_given(line: str) -> None:
+    try:
+        parse(line)
+    except click.ClickException as error:
+        pytest.fail(f"{line}: {error.format_message()}")
+
+
+def test_an_option_that_a_message_tells_is_one_of_the_command_that_says_it() -> None:
+    options = {name: {opt for one in command(name).params for opt in one.opts} for name in COMMANDS}
+    wrong = []
+    for path, text in said():
+        named = {word for word in _OPTION.findall(_QUOTED.sub("", text)) if not text.startswith(word)} - FOREIGN
+        by = next((SAID_BY[start] for start in sorted(SAID_BY, key=len, reverse=True) if path.startswith(start)), ANY)
+        wrong += [f"{path}: {name} of {cmd}: {text[:90]!r}" for name in named for cmd in by if name not in options[cmd]]
+    assert "\n".join(wrong) == ""
