@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from clusterddp.cli.completion import hosts
 from clusterddp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -183,6 +184,8 @@ def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="FILE",
         help="The inventory, for this command only.",
     )
-    limit = setting("--limit", metavar="PATTERN", help="Only hosts that match this Ansible pattern.")
+    limit = setting(
+        "--limit", metavar="PATTERN", shell_complete=hosts, help="Only hosts that match this Ansible pattern."
+    )
     decorated: Callable[..., Any] = inventory(limit(function))
     return decorated

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp import __version__
-from clusterddp.cli import words
+from clusterddp.cli import completion, words
 from clusterddp.cli.options import cluster_options
 from clusterddp.cli.output import put, say
 from clusterddp.cli.verbose import tell
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 @click.command("doctor")
 @cluster_options
-@click.option("--only", metavar="NAMES", help="Only these checks or categories, with commas.")
-@click.option("--skip", metavar="NAMES", help="All but these.")
+@click.option(
+    "--only", metavar="NAMES", shell_complete=completion.checks, help="Only these checks or categories, with commas."
+)
+@click.option("--skip", metavar="NAMES", shell_complete=completion.checks, help="All but these.")
 @click.option("--share-gpus", is_flag=True, help="Others compute on the GPUs too, and that is meant.")
 @click.option("--list", "listing", is_flag=True, help="Show the checks, and run none.")
 @click.option("--bench", is_flag=True, help="Measure too: bandwidth, all-reduces, GPUs, late ranks.")

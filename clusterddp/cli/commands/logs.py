@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from clusterddp.cli import completion
 from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options, setting
 from clusterddp.cli.output import say, say_reasons, writer
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
@@ -28,7 +29,9 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @cluster_options
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended; exit with its code.")
 @click.option("--rank", type=RANKS, metavar="0,2-5", help="Only these ranks.")
-@click.option("--host", metavar="PATTERN", help="Only hosts that match this Ansible pattern.")
+@click.option(
+    "--host", metavar="PATTERN", shell_complete=completion.hosts, help="Only hosts that match this Ansible pattern."
+)
 @click.option("--since", type=MOMENT, metavar="T", help="Only lines after this: 10m (ago), or an ISO date.")
 @click.option("--until", type=MOMENT, metavar="T", help="Only lines before this.")
 @click.option("--grep", metavar="REGEX", help="Only lines that match.")
@@ -40,7 +43,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
 @click.option("--after", type=FILE, metavar="FILE", help="Only what comes after the lines of FILE, by --json.")
 @click.option("--save", type=FOLDER, metavar="DIR", help="Write each worker's raw output to files in DIR instead.")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=completion.runs)
 def command(inventory: Path | None, limit: str | None, run: str | None, **given: Any) -> int:
     """Show the lines of a run: the live one, else the last; or RUN, by id, prefix or name."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clusterddp.cli import words
+from clusterddp.cli import completion, words
 from clusterddp.cli.after_script import RunCommand, notice_own_options, refuse_misplaced
 from clusterddp.cli.options import (
     DURATION,
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 @setting("--log-limit", type=SIZE, metavar="SIZE", help="Keep so much output on each host (10GB).")
 @setting("--no-sync", is_flag=True, help="Use the code that is on the hosts.")
 @setting("--no-doctor", is_flag=True, help="Skip the quick checks before the start.")
-@click.option("--skip", metavar="CHECKS", help="Skip these checks, with commas.")
+@click.option("--skip", metavar="CHECKS", shell_complete=completion.checks, help="Skip these checks, with commas.")
 @setting("--launcher", type=Checked(words.launcher), metavar="NAME", help="What starts torchrun (ssh).")
 @setting("--rdzv-backend", type=click.Choice(["auto", "c10d", "static"]), default="auto", help="torchrun's (auto).")
 @click.option(

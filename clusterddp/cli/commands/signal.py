@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clusterddp.cli import completion
 from clusterddp.cli.options import cluster_options
 from clusterddp.cli.output import say
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 @click.command("signal")
 @cluster_options
-@click.argument("run")
-@click.argument("signal")
+@click.argument("run", shell_complete=completion.runs)
+@click.argument("signal", shell_complete=completion.signals)
 def command(inventory: Path | None, limit: str | None, run: str, signal: str) -> int:
     """Send SIGNAL (USR1, USR2, …) to every worker of RUN that handles it."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clusterddp.cli import completion
 from clusterddp.cli.options import cluster_options
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @cluster_options
 @click.option("--stacks", is_flag=True, help="Where each worker is now: its Python stack.")
 @click.option("--json", "as_json", is_flag=True, help="One object, by the contract.")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=completion.runs)
 def command(inventory: Path | None, limit: str | None, run: str | None, *, stacks: bool, as_json: bool) -> int:
     """Show a run: the live one, else the last; or RUN, by id, prefix or name."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up

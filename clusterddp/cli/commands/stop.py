@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clusterddp.cli import completion
 from clusterddp.cli.options import DURATION, cluster_options, setting
 from clusterddp.cli.output import report
 from clusterddp.errors import RunError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @cluster_options
 @click.option("--all", "everything", is_flag=True, help="Every live run of this project.")
 @setting("--grace", type=DURATION, default=GRACE, help="Time between SIGTERM and SIGKILL (30s).")
-@click.argument("runs", nargs=-1, metavar="[RUN…]")
+@click.argument("runs", nargs=-1, metavar="[RUN…]", shell_complete=completion.runs)
 def command(inventory: Path | None, limit: str | None, runs: tuple[str, ...], *, everything: bool, grace: float) -> int:
     """Stop the only live run, or the runs named."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clusterddp.cli import completion
 from clusterddp.cli.options import cluster_options
 from clusterddp.cli.output import say
 from clusterddp.errors import ClusterddpError, HostsError, RunError, UnreachableError
@@ -25,7 +26,7 @@ LOST_AFTER = 30.0  # seconds a host is still asked when all others have ended
 
 @click.command("wait")
 @cluster_options
-@click.argument("runs", nargs=-1, metavar="[RUN…]")
+@click.argument("runs", nargs=-1, metavar="[RUN…]", shell_complete=completion.runs)
 def command(inventory: Path | None, limit: str | None, runs: tuple[str, ...]) -> int:
     """Wait for the only live run (or the last), or for the runs named; the highest of their codes."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up

@@ -1,0 +1,75 @@
+"""What a shell completes a word to: hosts, groups, runs, checks; from files of this machine alone.
+
+click asks while the user waits for the key, so whatever is wrong gives no words and no message.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import ClusterddpError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import click
+
+    Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+
+_SEPARATOR = re.compile(r"(.*[,:&!]!?)?([^,:&!]*)")
+_MOST_RUNS = 50  # the newest of the project's index
+
+
+def _completing(words: Callable[[click.Context], Iterable[str]], *, several: bool) -> Complete:
+    """A callback for click; ``several``: the word is a list, of which the last item is completed."""
+
+    def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        found = _SEPARATOR.fullmatch(incomplete) if several else None
+        before, last = (found[1] or "", found[2]) if found else ("", incomplete)
+        try:
+            return [before + word for word in words(context) if word.startswith(last)]
+        except (ClusterddpError, OSError):
+            return []
+
+    return complete
+
+
+def _hosts(context: click.Context) -> Iterable[str]:
+    from clusterddp.inventory import built_in, load  # noqa: PLC0415 - start-up
+    from clusterddp.project import find  # noqa: PLC0415
+
+    project = find()
+    own = project.options.get("inventory")
+    path = context.params.get("inventory") or project.remembered.inventory or (project.root / own if own else None)
+    hosts = (load(Path(path)) if path else built_in()).hosts
+    groups = {group for host in hosts for group in host.groups}
+    return [*(host.name for host in hosts), *sorted(groups), "all"]
+
+
+def _runs(_context: click.Context) -> Iterable[str]:
+    from clusterddp.project import find  # noqa: PLC0415 - start-up
+
+    newest = find().runs()[: -_MOST_RUNS - 1 : -1]
+    names = [record.get("name") for record in newest]
+    words = [*names, *(record.get("run") for record in newest)]
+    return dict.fromkeys(word for word in words if isinstance(word, str))
+
+
+def _checks(_context: click.Context) -> Iterable[str]:
+    from clusterddp.checks.catalog import TABLE  # noqa: PLC0415 - start-up
+
+    return [*dict.fromkeys(check.category for check in TABLE), *(check.name for check in TABLE)]
+
+
+def _signals(_context: click.Context) -> Iterable[str]:
+    from clusterddp.runs.signals import SIGNALS  # noqa: PLC0415 - start-up
+
+    return [name.removeprefix("SIG") for name in SIGNALS]
+
+
+hosts = _completing(_hosts, several=True)
+runs = _completing(_runs, several=False)
+checks = _completing(_checks, several=True)
+signals = _completing(_signals, several=False)
