@@ -26,17 +26,25 @@ _MARKS = {
 
 def print_doctor(results: Sequence[CheckResult], *, verbose: bool) -> None:
     """Category by category: what is wrong, on which hosts, what a user would have seen, what to do."""
-    categories = list(dict.fromkeys(result.category for result in results))
-    bad = 0
-    for category in categories:
-        own = [result for result in results if result.category == category]
-        verdict = worst(own)
-        bad += verdict != "pass"
-        line(_heading(category, own, verdict))
+    for category, own in _by_category(results).items():
+        line(_heading(category, own, worst(own)))
         for result in own:
             if verbose or result.verdict not in ("pass", "skipped"):
                 _print_result(result, verbose=verbose)
-    line(f"{bad} of {len(categories)} categories need attention" if bad else "nothing is wrong")
+
+
+def print_summary(results: Sequence[CheckResult]) -> None:
+    """The doctor's last line."""
+    verdicts = [worst(own) for own in _by_category(results).values()]
+    bad = len(verdicts) - verdicts.count("pass")
+    line(f"{bad} of {len(verdicts)} categories need attention" if bad else "nothing is wrong")
+
+
+def _by_category(results: Sequence[CheckResult]) -> dict[str, list[CheckResult]]:
+    found: dict[str, list[CheckResult]] = {}
+    for result in results:
+        found.setdefault(result.category, []).append(result)
+    return found
 
 
 def _heading(category: str, own: Sequence[CheckResult], verdict: str) -> str:
@@ -47,6 +55,9 @@ def _heading(category: str, own: Sequence[CheckResult], verdict: str) -> str:
         return f"{_mark(verdict, brackets=True)} [bold]{escape(category)}[/]"
     counts = [f"{len(judged)} check{'' if len(judged) == 1 else 's'}"] if judged else []
     counts += [f"{skipped} skipped"] if skipped else []
+    passed = {host for result in own if result.verdict == "pass" for host in result.hosts}
+    left_out = dict.fromkeys(host for result in own for host in result.hosts if host not in passed)
+    counts += [escape(f"without {folded_names(list(left_out))}")] if passed and left_out else []
     return f"{_mark('pass' if judged else 'skipped', brackets=True)} [bold]{escape(category)}[/]  {', '.join(counts)}"
 
 

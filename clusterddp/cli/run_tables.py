@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clusterddp.cli.tables import Table, escape, line, piped, show, when
 from clusterddp.runs.stacks import groups
@@ -12,13 +12,14 @@ from clusterddp.text.folding import folded_names
 from clusterddp.text.units import human_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from clusterddp.runs.stacks import WorkerStack
     from clusterddp.runs.view import RunView
 
 _MOST_FRAMES = 20  # of a stack that are shown
-_MOST_RECOVERED = 5  # earlier failures that status shows
+_MOST_RECOVERED = 5  # rounds that failed and were made good
+_BLAME = ("own", "lost peer", "ended")  # classes of failures, the cause first
 _STYLES = {"running": "green", "succeeded": "green", "failed": "red", "lost": "red", "unreachable": "red"}
 
 
@@ -62,30 +63,53 @@ def _started(seconds: float | None, now: float) -> str:
 
 
 def print_status(view: RunView) -> None:
-    """One run, host by host."""
+    """One run, host by host; how it ended is the last line."""
     value = view.to_json()
     name = f" ({escape(value['name'])})" if value["name"] else ""
     line(f"run {escape(view.run)}{name}: {_coloured(value['state'])}, {value['world_size']} ranks")
-    line(
-        f"started {when(value['started'])} by {escape(str(value['operator']))}: {escape(str(value['script']))}",
-    )
-    if value["verdict"]:
-        line(f"verdict: {escape(value['verdict'])}")
-    if value["remedy"]:
-        line(f"remedy: {escape(value['remedy'])}")
-    for failure in [failure for failure in value["failures"] if failure["recovered"]][-_MOST_RECOVERED:]:
-        where = f"rank {failure['rank']} ({failure['host']}:{failure['local_rank']})"
-        place = f"attempt {failure['attempt']}, round {failure['round']}"
-        line(f"recovered ({place}): {escape(where)}: {escape(failure['message'])}")
+    command = shlex.join([str(value["script"]), *(value["argv"] or [])])
+    line(escape(f"started {when(value['started'])} by {value['operator']}: {command}"))
+    for told in recovered_lines(value["failures"]):
+        line(escape(told))
     for notice in value["notices"]:
         line(escape(notice))
     if view.live and value["last_output"]:
         line(f"no rank has printed for {_ago(value['last_output'])}")
+    _print_hosts(value, live=view.live)
+    if value["remedy"]:
+        line(escape(f"remedy: {value['remedy']}"))
+    if value["verdict"]:
+        line(escape(f"verdict: {value['verdict']}"))
+
+
+def recovered_lines(failures: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each round that failed and was made good: its first cause, and how many ranks failed besides.
+
+    Args:
+        failures: As in the status object, by time.
+    """
+    rounds: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
+    for failure in failures:
+        if failure["recovered"]:
+            rounds.setdefault((failure["attempt"], failure["round"]), []).append(failure)
+    lines = []
+    for (attempt, number), own in rounds.items():
+        first = min(own, key=lambda failure: _BLAME.index(failure["class"]))
+        others = f"; {len(own) - 1} other{'' if len(own) == 2 else 's'}" if own[1:] else ""
+        rank = f"rank {first['rank']} ({first['host']}:{first['local_rank']})"
+        lines.append(f"recovered (attempt {attempt}, round {number}): {rank}: {first['message']}{others}")
+    if lines[_MOST_RECOVERED:]:
+        left_out = f"recovered: {len(lines) - _MOST_RECOVERED} rounds before (--json has all of them)"
+        return [left_out, *lines[-_MOST_RECOVERED:]]
+    return lines
+
+
+def _print_hosts(value: Mapping[str, Any], *, live: bool) -> None:
     table = Table("host", "state", "ranks", "processes", "last output")
     for host in value["hosts"]:
         ranks = ",".join(map(str, host["ranks"]))
         printed = when(host["last_output"])
-        if view.live and host["last_output"]:
+        if live and host["last_output"]:
             printed = f"{_ago(host['last_output'])} ago"
         state = _coloured(host["state"])
         if host.get("told"):

@@ -48,7 +48,7 @@ def open_cluster(inventory: Path | None, limit: str | None, *, quiet: bool = Fal
     limit_by = f" ({chosen.limit_by or '--limit'})" if chosen.limit else ""
     _log.debug("project %s, inventory %s (%s), limit %s%s", project.root, chosen.path, by, chosen.limit, limit_by)
     if not quiet:
-        say(f"cluster: {_describe(loaded, chosen.path)}")
+        say(f"cluster: {_describe(loaded, chosen)}")
     for notice in loaded.notices:
         say(notice)
     ask = _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
@@ -113,10 +113,12 @@ def _said_by(whom: str) -> Iterator[None]:
         raise
 
 
-def _describe(inventory: Inventory, path: Path | None) -> str:
+def _describe(inventory: Inventory, chosen: _Choice) -> str:
+    """How many hosts, where from; a limit that was not typed just now is named with who said it."""
     from clusterddp.project import typed  # noqa: PLC0415 - start-up
 
     count = len(inventory.nodes) + len(inventory.spares)
-    if path is None:
-        return f"none configured, {count} node{'' if count == 1 else 's'} on this machine"
-    return f"{count} host{'' if count == 1 else 's'} from {typed(path)}"
+    limit = f", limit {chosen.limit} ({chosen.limit_by})" if chosen.limit_by else ""
+    if chosen.path is None:
+        return f"none configured, {count} node{'' if count == 1 else 's'} on this machine{limit}"
+    return f"{count} host{'' if count == 1 else 's'} from {typed(chosen.path)}{limit}"

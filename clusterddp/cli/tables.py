@@ -81,7 +81,8 @@ def _console(*, stderr: bool = False) -> Console:
 
 def _for_programs(table: Table) -> Iterator[Text]:
     """A line a row; a blank in a cell is ``_`` and no cell is empty, the last one excepted."""
-    rows = [[*(_one_word(cell) for cell in row[:-1]), row[-1]] for row in table.rows]
+    header, *rows = table.rows
+    rows = [list(map(_one_word, header)), *([*map(_one_word, row[:-1]), row[-1]] for row in rows)]
     return _aligned(rows, _widths(rows))
 
 

@@ -51,6 +51,7 @@ SAID_BY = {
     "cli/after_script.py": {"run"},
     "cli/words.py": {"run"},
     "cli/host_list.py": {"up"},
+    "cli/run_tables.py": {"status"},
     **{f"cli/commands/{name}.py": {name} for name in COMMANDS},
 }
 # Options of other programs, in texts that speak of those: a torchrun started by hand, a container, cp, click itself.

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from clusterddp.errors import ClusterddpError
 
 CATEGORY = "SSH"
+# What a disk says to us it says to the job too.
+_REFUSALS = ("No space left on device", "Disk quota exceeded", "Read-only file system")
 
 
 def _failed(kind: Callable[[ClusterddpError], bool]) -> Callable[[Evidence], Iterable[Finding]]:
@@ -21,7 +23,10 @@ def _failed(kind: Callable[[ClusterddpError], bool]) -> Callable[[Evidence], Ite
         for seen in evidence.hosts:
             if seen.error and kind(seen.error):
                 message = seen.error.message.removeprefix(f"{seen.name}: ")
-                yield Finding(verdict="fail", hosts=(seen.name,), message=message, fix=seen.error.remedy)
+                symptom = next((words for words in _REFUSALS if words in message), "")
+                yield Finding(
+                    verdict="fail", hosts=(seen.name,), message=message, symptom=symptom, fix=seen.error.remedy
+                )
 
     return judge
 

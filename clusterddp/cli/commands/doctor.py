@@ -89,12 +89,13 @@ def command(
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1))
     else:
-        from clusterddp.cli.doctor_tables import print_bench, print_doctor, print_pairs  # noqa: PLC0415
+        from clusterddp.cli.doctor_tables import print_bench, print_doctor, print_pairs, print_summary  # noqa: PLC0415
 
         print_doctor(found.results, verbose=verbose)
         print_pairs(found.pairs, verbose=verbose)
         if found.evidence.bench:
             print_bench(found.evidence.bench)
+        print_summary(found.results)
     return EXIT_FAILED if found.verdict == "fail" or (strict and found.verdict != "pass") else 0
 
 

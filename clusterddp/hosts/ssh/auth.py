@@ -15,6 +15,7 @@ import paramiko
 
 from clusterddp.errors import AuthenticationError, UsageError
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, unknown_key
+from clusterddp.hosts.ssh.target import let_key_in
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -174,16 +175,11 @@ class Login:
     def _refused(self, offered: Sequence[str], more: str) -> AuthenticationError:
         target = self.target
         what = f"refused {', '.join(offered)}" if offered else "got no key from us: there is none to offer"
-        port = f" -p {target.port}" if target.port != 22 else ""
         return AuthenticationError(
             target.name,
             f"{target.user}@{target.place} {what}{f' ({more})' if more else ''}",
-            remedy=f"ssh-copy-id{_identity_option(target)}{port} {target.user}@{target.host}",
+            remedy=let_key_in(target, keys=bool(offered)),
         )
-
-
-def _identity_option(target: Target) -> str:
-    return f" -i {target.key_files[0]}" if target.key_files else ""
 
 
 def _public_blob(path: Path) -> bytes:

@@ -8,6 +8,7 @@ ControlMaster; a live one is used.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import tempfile
@@ -19,6 +20,7 @@ from clusterddp.errors import AuthenticationError, HostError, HostKeyError, Unre
 from clusterddp.hosts.ssh.config import home_options, ssh_environment
 from clusterddp.hosts.ssh.known_hosts import PresentedKey, unknown_key
 from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
+from clusterddp.hosts.ssh.target import let_key_in
 
 if TYPE_CHECKING:
     from clusterddp.hosts.ssh.target import Target
@@ -193,9 +195,9 @@ def _refused(said: str, target: Target, lines: list[str]) -> AuthenticationError
     denied = next((line for line in lines if "ermission denied" in line or "Too many" in line), lines[-1])
     keys = ", ".join(map(str, target.key_files)) or "the agent's keys"
     mode = " (a key file others can read is not used)" if "UNPROTECTED PRIVATE KEY" in said else ""
-    identity = f" -i {target.key_files[0]}" if target.key_files else ""
+    any_key = bool(target.key_files or os.environ.get("SSH_AUTH_SOCK"))
     return AuthenticationError(
         target.name,
         f"{target.user}@{target.place} refused {keys}{mode}: {denied}",
-        remedy=f"ssh-copy-id{identity} -p {target.port} {target.user}@{target.host}",
+        remedy=let_key_in(target, keys=any_key),
     )

@@ -77,6 +77,22 @@ class Target:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def let_key_in(target: Target, *, keys: bool) -> str:
+    """The command that has the host take our key, for a remedy; before it the one that makes a key, if there is none.
+
+    Args:
+        target: Where to log in.
+        keys: Whether there is any key to offer.
+    """
+    file = target.key_files[0] if target.key_files else None
+    identity = f" -i {file}" if file else ""
+    port = f" -p {target.port}" if target.port != 22 else ""
+    copy = f"ssh-copy-id{identity}{port} {target.user}@{target.host}"
+    if keys and (file is None or file.exists()):
+        return copy
+    return f"`ssh-keygen -t ed25519{f' -f {file}' if file else ''}` makes a key, then `{copy}`"
+
+
 def refuse_unsafe(word: str, what: str, host: str, where: str) -> None:
     """Refuse a host or user name that an argument list or a shell could take for something else.
 

@@ -199,6 +199,9 @@ def _describe(event: Mapping[str, Any], error: Mapping[str, Any], stderr: str) -
     if error.get("exc_type"):
         place = "%s:%s" % (str(error["file"]).rpartition("/")[2], error["line"]) if error.get("file") else ""
         message = (str(error.get("exc_message") or "").splitlines() or [""])[0]
+        own_place = " (%s, line %s)" % tuple(place.rsplit(":", 1)) if place else ""
+        if own_place and message.endswith(own_place):  # a SyntaxError tells its place itself
+            message = message[: -len(own_place)]
         text = "%s%s%s" % (error["exc_type"], ": " if message else "", message[:LONGEST])
         return OUT_OF_MEMORY if _OUT_OF_MEMORY.search(text) else EXCEPTION, text + _in(place), place
     if number == signal.SIGKILL and event.get("oom_kills"):

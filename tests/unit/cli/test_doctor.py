@@ -10,7 +10,7 @@ import pytest
 
 from clusterddp.checks.catalog import TABLE
 from clusterddp.checks.model import CheckResult
-from clusterddp.cli.doctor_tables import print_doctor
+from clusterddp.cli.doctor_tables import print_doctor, print_summary
 from clusterddp.cli.main import main
 from tests.unit.cli_help import said
 
@@ -60,10 +60,15 @@ def result(verdict: Any, hosts: int = 32) -> CheckResult:
     return CheckResult(name="shm", category="Machines", verdict=verdict, hosts=names, message="it is [so]", **more)
 
 
+def show(results: list[CheckResult], *, verbose: bool) -> None:
+    print_doctor(results, verbose=verbose)
+    print_summary(results)
+
+
 def test_what_is_well_is_one_line_and_hosts_are_drawn_together(capsys: pytest.CaptureFixture[str]) -> None:
-    print_doctor([result("pass")], verbose=False)
+    show([result("pass")], verbose=False)
     assert capsys.readouterr().out == "[✓] Machines  1 check\nnothing is wrong\n"
-    print_doctor([result("fail"), result("skipped", 2)], verbose=False)
+    show([result("fail"), result("skipped", 2)], verbose=False)
     assert capsys.readouterr().out.splitlines() == [
         "[✗] Machines",
         "    ✗ shm: gpu[00:31]: it is [so]",
@@ -74,14 +79,20 @@ def test_what_is_well_is_one_line_and_hosts_are_drawn_together(capsys: pytest.Ca
 
 
 def test_a_category_that_was_skipped_does_not_look_well(capsys: pytest.CaptureFixture[str]) -> None:
-    print_doctor([result("skipped")], verbose=False)
+    show([result("skipped")], verbose=False)
     assert capsys.readouterr().out.splitlines()[0] == "[–] Machines  1 skipped"
-    print_doctor([result("skipped", 2), replace(result("pass"), name="limits")], verbose=False)
+    show([result("skipped", 2), replace(result("pass"), name="limits")], verbose=False)
     assert capsys.readouterr().out.splitlines()[0] == "[✓] Machines  1 check, 1 skipped"
 
 
+def test_hosts_that_a_category_left_out_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    left_out = CheckResult(name="shm", category="Machines", verdict="skipped", hosts=("gpu07", "gpu08"), message="")
+    show([result("pass", 3), left_out], verbose=False)
+    assert capsys.readouterr().out.splitlines()[0] == "[✓] Machines  1 check, without gpu07, gpu08"
+
+
 def test_all_is_shown_with_verbose(capsys: pytest.CaptureFixture[str]) -> None:
-    print_doctor([result("unknown", 1), result("skipped", 2), result("pass", 3)], verbose=True)
+    show([result("unknown", 1), result("skipped", 2), result("pass", 3)], verbose=True)
     assert capsys.readouterr().out.splitlines() == [
         "[?] Machines",
         "    ? shm: gpu00: it is [so]",

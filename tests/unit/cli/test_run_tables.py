@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.cli.commands.runs import chosen, nothing
-from clusterddp.cli.run_tables import print_runs
+from clusterddp.cli.run_tables import print_runs, print_status, recovered_lines
 from clusterddp.runs.view import RunView, run_views
 from tests.unit.runs_told import BEGAN, SECOND, Told
 
@@ -101,3 +101,35 @@ def test_runs_are_chosen_by_state_and_name_and_the_newest_of_them() -> None:
 def test_nothing_to_show_says_why_and_what_would_be_shown(own: int, known: int, everything: bool, line: str) -> None:  # noqa: FBT001
     found = [view(letter) for letter in "ab"]
     assert nothing(found[:own], found[:known], everything=everything) == line
+
+
+def failure(rank: int, number: int, kind: str = "own", *, recovered: bool = True) -> dict[str, Any]:
+    where = {"rank": rank, "host": f"gpu{rank:02}", "local_rank": 0, "attempt": 1, "round": number}
+    return {"class": kind, "recovered": recovered, "message": f"ValueError: {rank}", **where}
+
+
+def test_of_each_round_that_was_made_good_the_first_cause_is_told_and_the_others_counted() -> None:
+    failures = [
+        failure(3, 0, "lost peer"), failure(1, 0), failure(2, 0), failure(0, 1), failure(0, 2, recovered=False),
+    ]  # fmt: skip
+    assert recovered_lines(failures) == [
+        "recovered (attempt 1, round 0): rank 1 (gpu01:0): ValueError: 1; 2 others",
+        "recovered (attempt 1, round 1): rank 0 (gpu00:0): ValueError: 0",
+    ]
+    assert recovered_lines([]) == []
+
+
+def test_of_many_rounds_the_last_are_told_and_the_others_counted() -> None:
+    lines = recovered_lines([failure(0, number) for number in range(8)])
+    assert lines[0] == "recovered: 3 rounds before (--json has all of them)"
+    assert [line.partition(":")[0] for line in lines[1:]] == [f"recovered (attempt 1, round {n})" for n in range(3, 8)]
+
+
+def test_a_status_ends_with_what_helps_and_then_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    told = Told(0, hosts=["gpu00"], world_size=1, started=BEGAN, script="train.py", argv=["a b"], operator="alice@desk")
+    told.died(5, raised="torch.OutOfMemoryError: CUDA out of memory.").failed(6)
+    print_status(run_views([told.node])[0])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].endswith(" by alice@desk: train.py 'a b'")
+    assert lines[2].split() == ["host", "state", "ranks", "processes", "last_output"]
+    assert [line.partition(":")[0] for line in lines[-2:]] == ["remedy", "verdict"]

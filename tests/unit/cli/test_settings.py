@@ -117,6 +117,24 @@ def test_the_projects_inventory_and_limit_stand_below_what_up_remembers(
     assert hosts_shown(capsys, "--limit", "m2") == ["m2"]
 
 
+def test_a_limit_that_was_not_typed_is_shown_with_who_said_it(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first_line(*argv: str) -> str:
+        hosts_shown(capsys, *argv)
+        return heard.pop(0)
+
+    heard: list[str] = []
+    monkeypatch.setattr("clusterddp.cli.session.say", heard.append)
+    (folder / "all.yaml").write_text("all: {hosts: {'a[1:3]': }}\n")
+    assert first_line("-i", "all.yaml") == "cluster: 3 hosts from all.yaml"
+    find().remember(folder / "all.yaml", "a[1:2]")
+    assert first_line() == "cluster: 2 hosts from all.yaml, limit a[1:2] (remembered by up)"
+    assert first_line("--limit", "a3") == "cluster: 1 host from all.yaml"
+    monkeypatch.setenv("CLUSTERDDP_LIMIT", "a3")
+    assert first_line() == "cluster: 1 host from all.yaml, limit a3 (CLUSTERDDP_LIMIT)"
+
+
 def test_a_remembered_limit_that_selects_nothing_says_whose_it_is(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:

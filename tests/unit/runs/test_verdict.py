@@ -110,6 +110,14 @@ def test_one_that_hangs_after_its_exception_and_is_ended_by_torchrun_is_still_th
     assert verdict(hung, victim).line.startswith("rank 0 (gpu00:0) failed first: KeyError: 'model'")
 
 
+def test_the_place_of_a_syntax_error_stands_there_once() -> None:
+    elsewhere = Told(0).died(5, raised="SyntaxError: invalid syntax (model.py, line 3)").failed(6)
+    told = "rank 0 (gpu00:0) failed first: SyntaxError: invalid syntax"
+    assert verdict(elsewhere).line == f"{told} (model.py, line 3) (train.py:81)"
+    own = Told(0).died(5, raised="SyntaxError: invalid syntax (train.py, line 81)").failed(6)
+    assert verdict(own).line == f"{told} (train.py:81)"
+
+
 def test_a_real_time_signal_has_no_name() -> None:
     assert "killed by signal 40" in verdict(Told(0).died(5, signal=40).failed(6)).line
 

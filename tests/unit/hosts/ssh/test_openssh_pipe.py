@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from clusterddp.errors import AuthenticationError, ClusterddpError, HostKeyError, UnreachableError, UsageError
 from clusterddp.hosts.ssh.openssh_pipe import _classified, _options
 from clusterddp.hosts.ssh.pipes import DroppedError
-from clusterddp.hosts.ssh.target import Target
+from clusterddp.hosts.ssh.target import Target, let_key_in
 
 TARGET = Target(
     name="gpu01",
@@ -62,6 +63,25 @@ def test_errors_are_told_apart(said: str, kind: type[ClusterddpError], words: st
     assert type(error) is kind
     assert words in str(error)
     assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("files", "keys", "remedy"),
+    [
+        (["id"], True, "ssh-copy-id -i {0}/id -p 2222 me@10.0.0.1"),
+        ([], True, "ssh-copy-id -p 2222 me@10.0.0.1"),
+        ([], False, "`ssh-keygen -t ed25519` makes a key, then `ssh-copy-id -p 2222 me@10.0.0.1`"),
+        (
+            ["gone"],
+            True,
+            "`ssh-keygen -t ed25519 -f {0}/gone` makes a key, then `ssh-copy-id -i {0}/gone -p 2222 me@10.0.0.1`",
+        ),
+    ],
+)
+def test_who_has_no_key_is_told_how_to_make_one(tmp_path: Path, files: list[str], keys: bool, remedy: str) -> None:  # noqa: FBT001
+    (tmp_path / "id").touch()
+    target = replace(TARGET, key_files=tuple(tmp_path / name for name in files))
+    assert let_key_in(target, keys=keys) == remedy.format(tmp_path)
 
 
 def test_our_words_come_whole_and_strict() -> None:
