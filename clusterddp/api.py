@@ -13,7 +13,6 @@ A Cluster keeps one connection and one helper a host, opened in parallel when fi
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -28,14 +27,14 @@ from clusterddp.errors import RunError, UnreachableError
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import Outcome, each, values
 from clusterddp.hosts.ssh import Connector, append_known_hosts
-from clusterddp.inventory import Inventory, built_in, load
+from clusterddp.inventory import Inventory, built_in, load, with_own_python
 from clusterddp.launch import base, code, join, prepare, report
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.script import check_script
 from clusterddp.probe.evidence import gather_evidence, with_runs
 from clusterddp.project import Project, find
 from clusterddp.remote.shared.node_env import GRACE
-from clusterddp.runs import cleanup
+from clusterddp.runs import beside, cleanup
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, current_spools
 from clusterddp.runs.view import Requester, RunView, choose_run, run_views
@@ -77,7 +76,7 @@ class Cluster:
         progress: Callable[[str], None] = _quiet,
         ask: Callable[[str], str] | None = None,
     ) -> None:
-        self.inventory = _with_own_python(inventory)
+        self.inventory = with_own_python(inventory)
         self.project = project or find()
         self.notify = notify
         self.progress = progress
@@ -334,15 +333,25 @@ class Cluster:
         spools = current_spools(view, self.inventory)
         return Run(self, view.run, view.attempt, spools, dict(view.record), view.spools)
 
+    def workdirs_beside(self) -> list[beside.WorkdirBeside]:
+        """The folders beside this project's workdir on the hosts that answer: of ``run --workdir``, and siblings."""
+        return beside.listed(self._reached, self._open, self.project, self.notify)
+
     def down(
-        self, views: Iterable[RunView] | None = None, *, purge: bool = False, grace: float = GRACE
+        self,
+        views: Iterable[RunView] | None = None,
+        *,
+        purge: bool = False,
+        workdirs: Sequence[beside.WorkdirBeside] = (),
+        grace: float = GRACE,
     ) -> tuple[dict[str, list[Proof]], list[cleanup.Cleaned]]:
-        """Stop runs, and remove what is old from every host; the workdirs stay.
+        """Stop runs, and remove what is old from every host; the project's workdir stays.
 
         Args:
             views: The runs to stop; None for all of this project that live or have left processes.
             purge: Remove all ended runs of this project with their run dirs, and where no other project's are left
                 also our helper; every connection is closed then.
+            workdirs: Folders beside it, of ``workdirs_beside``, to be removed with all that is in them.
             grace: Seconds between SIGTERM and SIGKILL.
 
         Returns: each run's proofs by its id, and what was removed, host by host.
@@ -352,7 +361,9 @@ class Cluster:
             own = [view for view in self.list_runs() if self.owner.shares_project(view)]
             views = [view for view in own if view.live or view.run in left]
         proofs = {view.run: self.attach(view).stop(grace=grace, reason="by `down`") for view in views}
+        removed = beside.remove(self._reached, self._open, self.project.workdir, workdirs, list(proofs))
         cleaned = cleanup.clean(self._reached, self._open, self.project.known_id, purge=purge)
+        cleaned = [replace(one, beside=removed.get(one.host)) for one in cleaned]
         if purge:  # the helpers' own code may be gone
             for host in self._hosts.values():
                 host.close()
@@ -381,20 +392,9 @@ class Cluster:
         for outcome in outcomes:
             if outcome.error:
                 self.notify(str(outcome.error))
-        return (
-            [node for outcome in outcomes for node in outcome.value or ()],
-            [outcome.name for outcome in outcomes if outcome.error],
-        )
+        silent = [outcome.name for outcome in outcomes if outcome.error]
+        return [node for outcome in outcomes for node in outcome.value or ()], silent
 
     def _runs(self, run: str, entries: Sequence[HostEntry]) -> list[Outcome[list[dict[str, Any]]]]:
         """What each host knows of a run, or of all, by every launcher."""
         return [outcome for one in base.launchers() for outcome in one.describe(self, run, entries)]
-
-
-def _with_own_python(inventory: Inventory) -> Inventory:
-    """The built-in nodes train with the interpreter that runs us, unless something else was said."""
-    if inventory.path:
-        return inventory
-    return replace(
-        inventory, hosts=tuple(replace(host, python=host.python or sys.executable) for host in inventory.hosts)
-    )

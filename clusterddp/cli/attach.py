@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from clusterddp.cli.output import report, say, say_reasons, selection_for, writer
 from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, ClusterddpError, RunError
 from clusterddp.logs import FrameArrived, renderer_for
+from clusterddp.runs.folders import beside, described
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.late_hosts import joining_late_hosts
 from clusterddp.runs.lease import lease_renewal
@@ -115,8 +116,12 @@ def _ended(run: Run, verdict: Verdict | None, seconds: float) -> int:
     if verdict is None:
         say("the run goes on, but its hosts cannot be followed")
         return EXIT_NOT_THE_SCRIPT
+    folder = described(run.record)
+    if verdict.state != "succeeded" and beside(run.record):
+        say(f"the files of run {run.id} are in {folder}")
     say_reasons(run, verdict)
-    say(f"run {run.id} succeeded in {seconds:.1f} s" if verdict.state == "succeeded" else verdict.line)
+    where = f"; its files are in {folder}" if folder else ""
+    say(f"run {run.id} succeeded in {seconds:.1f} s{where}" if verdict.state == "succeeded" else verdict.line)
     return verdict.exit_code
 
 

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.cli.tables import Table, escape, line, piped, show, when
+from clusterddp.runs.folders import beside, described
 from clusterddp.runs.stacks import groups
 from clusterddp.text.folding import folded_names
 from clusterddp.text.units import human_duration
@@ -24,8 +25,12 @@ _STYLES = {"running": "green", "succeeded": "green", "failed": "red", "lost": "r
 
 
 def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
-    """A row a run; of ``everything``, whose project's and whose it is too."""
-    more = ("project", "operator") if everything else ()
+    """A row a run; of ``everything``, whose project's and whose it is too.
+
+    The folder has a column where one is not the project's own.
+    """
+    folders = any(beside(view.record) for view in found)
+    more = (*(("folder",) if folders else ()), *(("project", "operator") if everything else ()))
     table = Table("run", "name", "state", "hosts", "ranks", "started", "duration", "exit", *more, "script", long=True)
     now = time.time()
     for view in found:
@@ -33,7 +38,8 @@ def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
         ended = value["ended"] or (now if view.live else None)
         begun = value["started"]
         code = value["exit_code"]
-        whose = [str(view.record.get("label") or "-"), str(value["operator"] or "-")] if everything else []
+        whose = [beside(view.record) or "-"] if folders else []
+        whose += [str(view.record.get("label") or "-"), str(value["operator"] or "-")] if everything else []
         table.add(
             escape(view.run),
             escape(value["name"] or "-"),
@@ -69,6 +75,9 @@ def print_status(view: RunView) -> None:
     line(f"run {escape(view.run)}{name}: {_coloured(value['state'])}, {value['world_size']} ranks")
     command = shlex.join([str(value["script"]), *(value["argv"] or [])])
     line(escape(f"started {when(value['started'])} by {value['operator']}: {command}"))
+    folder = described(view.record)
+    if folder:
+        line(f"folder: {escape(folder)}")
     for told in recovered_lines(value["failures"]):
         line(escape(told))
     for notice in value["notices"]:

@@ -49,6 +49,16 @@ def run_name(text: str) -> None:
         raise UsageError(f"{text!r} is no name", remedy="use letters and digits, such as lr3e-4")
 
 
+def workdir(name: str) -> None:
+    """The name of a folder beside the project's."""
+    from clusterddp.launch.options import RunOptions  # noqa: PLC0415 - start-up
+
+    try:
+        RunOptions(script="", workdir=name)
+    except UsageError as error:
+        raise UsageError(error.message.removeprefix("--workdir "), remedy=error.remedy) from None
+
+
 def torchrun_arg(word: str) -> None:
     """An option of torchrun that the plan does not set itself."""
     from clusterddp.launch.plan import LaunchOptions  # noqa: PLC0415 - start-up

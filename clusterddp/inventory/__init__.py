@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from clusterddp.inventory.ansiblecfg import ansible_cfg_notices
 from clusterddp.inventory.hostlist import difference, from_host_list, variables_of, was_edited
-from clusterddp.inventory.load import built_in, load
+from clusterddp.inventory.load import built_in, load, with_own_python
 from clusterddp.inventory.values import DEFAULT_PORTS, HostEntry, Inventory, Role, Transport
 
 __all__ = [
@@ -24,4 +24,5 @@ __all__ = [
     "load",
     "variables_of",
     "was_edited",
+    "with_own_python",
 ]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,14 @@ def built_in() -> Inventory:
     path = next(candidate for candidate in _LOCAL if candidate.is_file())
     document = parse(path.read_text(encoding="utf-8"), _LOCAL_SHOWN)
     return _inventory(document.data, _LOCAL_SHOWN, None)
+
+
+def with_own_python(inventory: Inventory) -> Inventory:
+    """The built-in nodes train with the interpreter that runs us, unless something else was said."""
+    if inventory.path:
+        return inventory
+    hosts = tuple(replace(host, python=host.python or sys.executable) for host in inventory.hosts)
+    return replace(inventory, hosts=hosts)
 
 
 def _inventory(

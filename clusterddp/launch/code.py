@@ -22,19 +22,20 @@ def code_of(
     project: Project,
     tree: Tree,
     options: RunOptions,
+    name: str,
     notify: Callable[[str], None],
     progress: Callable[[str], None],
     *,
     dry: bool,
 ) -> tuple[dict[str, str], str]:
-    """Each host's workdir, and the digest of the code there."""
+    """Each host's workdir, or the folder ``name`` beside it, and the digest of the code there."""
     if options.no_sync or dry:
-        found = push.workdirs_as_they_are(hosts, workdir=project.workdir, home=not dry)
+        found = push.workdirs_as_they_are(hosts, workdir=project.workdir, name=name, home=not dry)
         for notice in dict.fromkeys(line for host in found for line in host.told):
             notify(notice)
         digests = {host.digest for host in found}
         return {host.name: host.workdir for host in found}, digests.pop() if len(digests) == 1 else ""
-    result = synced(hosts, project, notify, progress, tree)
+    result = synced(hosts, project, notify, progress, tree, name)
     return dict(result.workdirs), result.digest
 
 
@@ -44,14 +45,23 @@ def synced(
     notify: Callable[[str], None],
     progress: Callable[[str], None],
     tree: Tree | None = None,
+    name: str = "",
 ) -> push.SyncResult:
-    """The project's code brought to the hosts; ``tree``: what was found here, if somebody has looked already.
+    """The project's code brought to the hosts.
+
+    Args:
+        hosts: The hosts.
+        project: Whose code.
+        notify: Takes what a user should know.
+        progress: Takes how far it has come.
+        tree: What was found here, if somebody has looked already.
+        name: Of a folder beside the workdir, in place of it.
 
     Raises:
         ClusterddpError: it is too large, or a host cannot take it.
     """
     tree = tree or scan(project)
-    result = push.sync(hosts, tree, workdir=project.workdir, subfolder=project.subfolder, progress=progress)
+    result = push.sync(hosts, tree, workdir=project.workdir, name=name, subfolder=project.subfolder, progress=progress)
     for notice in (*tree.notices, *result.notices):
         notify(notice)
     return result

@@ -92,9 +92,11 @@ def _check_reach(plan: NodePlan, network: Mapping[str, tuple[str, str]]) -> None
 
 def _same_code(hosts: Sequence[Host], project: Project, record: Mapping[str, Any]) -> dict[str, str]:
     if not record["code"]:  # --no-sync in a folder that no sync has filled
-        return {host.name: host.workdir for host in push.workdirs_as_they_are(hosts, workdir=project.workdir)}
+        found = push.workdirs_as_they_are(hosts, workdir=project.workdir, name=record.get("workdir") or "")
+        return {host.name: host.workdir for host in found}
     tree = scan(project, None)
-    result = push.sync(hosts, tree, workdir=project.workdir, subfolder=project.subfolder)
+    name = record.get("workdir") or ""
+    result = push.sync(hosts, tree, workdir=project.workdir, name=name, subfolder=project.subfolder)
     if result.digest != record["code"]:
         raise SyncError(
             "the project has changed since the run began", remedy="bring its files back, or start a new run"

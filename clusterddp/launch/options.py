@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.node_env import GRACE
+from clusterddp.remote.shared.workdirs import FRESH, NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +50,8 @@ class RunOptions:
         log_limit: Bytes of output that each host keeps; beyond it the oldest go. None is the default.
         launcher: What starts the run, by its name; None leaves it to the inventory.
         limit: The host pattern that chose the hosts, for the record.
+        workdir: The name of a folder of its own beside the project's on each host, or ``fresh``: the run's id is the
+            name. None: the project's.
     """
 
     script: str
@@ -78,8 +81,14 @@ class RunOptions:
     log_limit: int | None = None
     launcher: str | None = None
     limit: str | None = None
+    workdir: str | None = None
 
     def __post_init__(self) -> None:
+        if self.workdir is not None and not NAME.fullmatch(self.workdir):
+            raise UsageError(
+                f"--workdir {self.workdir!r} cannot be a folder's name",
+                remedy=f"use at most 64 letters, digits, '.', '_' and '-', or {FRESH}",
+            )
         if self.min_nodes is not None and (self.nnodes is None or not 0 < self.min_nodes <= self.nnodes):
             raise UsageError(f"--nnodes {self.min_nodes}:{self.nnodes}: the least is more than the most")
         if self.rdzv_backend != "static":

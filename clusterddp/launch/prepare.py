@@ -31,6 +31,7 @@ from clusterddp.launch.threads import with_threads
 from clusterddp.probe.evidence import survey_network
 from clusterddp.probe.network import probe
 from clusterddp.remote.shared.node_env import Node
+from clusterddp.remote.shared.workdirs import FRESH
 from clusterddp.sync.files import scan
 
 if TYPE_CHECKING:
@@ -139,11 +140,12 @@ def prepare(
         check_synced(wanted.script, options, project, tree)
         networking = pool.submit(survey_network, hosts, facts, growing=options.min_nodes is not None, measured=False)
         progress("looking at the code there" if options.no_sync else "syncing")
-        workdirs, code = code_of(hosts, project, tree, options, notify, progress, dry=dry)
+        run = new_run_id()
+        name = run if options.workdir == FRESH else options.workdir or ""
+        workdirs, code = code_of(hosts, project, tree, options, name, notify, progress, dry=dry)
         network = networking.result()
     preflight.surveyed(network)
     preflight.admit(preflight.results_of(checks, hosts, told, options, network), notify)
-    run = new_run_id()
     nodes = []
     for host in hosts:
         count = options.nproc or workers(host.entry, facts[host.name], devices[host.name])
@@ -157,6 +159,7 @@ def prepare(
     taking, waiting = nodes[: len(nodes) - len(spares)], nodes[len(nodes) - len(spares) :]
     record = _record(run, project, inventory, options, tree, code, taking, facts)
     record["spares"] = [node.host for node in waiting]
+    record.update(workdir=name or None, workdirs={node.host: node.workdir for node in nodes})
     return make_plan(run=run, nodes=taking, spares=waiting, options=wanted, record=record), hosts
 
 

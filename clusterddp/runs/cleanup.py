@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
+    from clusterddp.runs.beside import WorkdirsRemoved
 
 LIMIT = 600.0  # seconds; a spool may be many gigabytes on a slow disk
 
@@ -34,6 +35,7 @@ class Cleaned:
         workdirs: Workdirs that no run on record speaks of, and the days since the last sync; never removed.
         gone: Whether nothing else of ours is left.
         error: Why the host could not be asked.
+        beside: What became of folders beside the workdir, where some were to be removed.
     """
 
     host: str
@@ -45,6 +47,7 @@ class Cleaned:
     workdirs: tuple[tuple[str, int], ...] = ()
     gone: bool = False
     error: str = ""
+    beside: WorkdirsRemoved | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

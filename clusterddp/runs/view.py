@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import RunError
+from clusterddp.runs.folders import workdirs
 from clusterddp.runs.notices import following_notices, output_notices
 from clusterddp.runs.verdict import Verdict, judge, recovered
 
@@ -114,6 +115,7 @@ class RunView:
             "verdict": verdict.line if verdict else None,
             "remedy": (verdict.remedy or None) if verdict else None,
             "notices": self.notices(),
+            "workdirs": workdirs(record),
         }
         value.update({key: record.get(key) for key in ("script", "argv", "code", "git", "operator", "versions")})
         if hosts:

@@ -99,6 +99,7 @@ def sync(
     tree: Tree,
     *,
     workdir: str,
+    name: str = "",
     subfolder: str = "",
     progress: Callable[[str], None] = lambda _: None,
 ) -> SyncResult:
@@ -108,6 +109,7 @@ def sync(
         hosts: The hosts.
         tree: What ``files.scan`` gave.
         workdir: For hosts without ``clusterddp_workdir``: ``project.workdir``.
+        name: Of the folder beside the workdir that is meant; empty for the workdir itself.
         subfolder: A folder of the workdir that is to be there, for a worker's cwd.
         progress: Takes how far it has come, once it has taken some seconds.
 
@@ -116,7 +118,7 @@ def sync(
         SyncError: a file changed while it was sent, or a host's digest is not the tree's.
     """
     began = time.monotonic()
-    jobs = [_Job(host, tree, host.entry.workdir or workdir, subfolder, home=True) for host in hosts]
+    jobs = [_Job(host, tree, host.entry.workdir or workdir, subfolder, name=name, home=True) for host in hosts]
     waiting = jobs
     for _ in range(_TRIES):
         fanout.values(fanout.each(waiting, _Job.ask))
@@ -152,7 +154,9 @@ def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str) -> tuple[HostSyn
     return tuple(fanout.values(fanout.each(jobs, _Job.preview)))
 
 
-def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, home: bool = False) -> tuple[HostSync, ...]:
+def workdirs_as_they_are(
+    hosts: Sequence[Host], *, workdir: str, name: str = "", home: bool = False
+) -> tuple[HostSync, ...]:
     """Each host's workdir and the digest of the code in it, for a run without sync.
 
     ``digest`` is empty where no sync put the code, or somebody changed it since. With ``home`` a run will start there,
@@ -163,9 +167,9 @@ def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, home: bool = Fa
     """
 
     def ask(host: Host) -> HostSync:
-        args = {"workdir": host.entry.workdir or workdir, "digest": "", "home": home}
+        args = {"workdir": host.entry.workdir or workdir, "digest": "", "name": name, "home": home}
         answer = host.call("workdir_state", args)
-        told = tuple(map(str, answer["home"]))
+        told = _told(answer["notice"] if home else "", answer["home"])
         return HostSync(name=host.name, workdir=answer["workdir"], digest=answer["digest"], told=told)
 
     return tuple(fanout.values(fanout.each(hosts, ask)))
@@ -174,7 +178,9 @@ def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, home: bool = Fa
 class _Job:
     """The sync of one host."""
 
-    def __init__(self, host: Host, tree: Tree, workdir: str, subfolder: str, *, home: bool = False) -> None:
+    def __init__(
+        self, host: Host, tree: Tree, workdir: str, subfolder: str, *, name: str = "", home: bool = False
+    ) -> None:
         self.name = host.name
         self.result: HostSync | None = None
         self.live: tuple[str, ...] = ()
@@ -184,7 +190,8 @@ class _Job:
         self._home: list[str] = []
         self._host, self._tree = host, tree
         folders = [subfolder] if subfolder else []
-        self.args: dict[str, Any] = {"workdir": workdir, "digest": tree.digest, "folders": folders, "home": home}
+        self.args: dict[str, Any] = {"workdir": workdir, "digest": tree.digest, "folders": folders}
+        self.args.update(name=name, home=home)
 
     def ask(self) -> None:
         """Ask which files the host has; sets ``result`` if it has all."""
@@ -230,8 +237,13 @@ class _Job:
             told=self._told(answer["notice"]),
         )
 
-    def _told(self, notice: str) -> tuple[str, ...]:
-        return (*([notice] if notice else []), *self._home)
+    def _told(self, notice: Any) -> tuple[str, ...]:
+        return _told(notice, self._home)
+
+
+def _told(notice: Any, home: Sequence[Any]) -> tuple[str, ...]:
+    """A host's lines on its folder."""
+    return tuple(str(line) for line in (notice, *home) if line)
 
 
 def _lacks(there: Entry | None, entry: Entry) -> bool:

@@ -123,3 +123,76 @@ def test_a_live_run_keeps_its_code_while_another_starts_with_other_code(user: Us
     assert done.code == 0, done.out + done.err
     assert [said.text for said in done.workers][1:] == ["late code is old state is by new"]
     assert host.read(f"{workdir}/state.txt") == "by old"
+
+
+def test_results_in_a_sibling_come_home_once_no_run_is_live_in_the_projects_folder(user: User, lab: Lab) -> None:
+    user.write("long.py", LONG)
+    user.write("late.py", "VERSION = 'old'\n")
+    user.write("result.py", "open('epoch-1.pt', 'w').write('weights'); print('written', flush=True)\n")
+    go = "/tmp/the main one goes on"
+    with user.start("run", "--name", "main", "long.py", go) as first:
+        first.wait_for("started")
+        user.write("late.py", "VERSION = 'new'\n")
+        beside = user.run("run", "--name", "beside", "result.py")
+        assert beside.code == 0, beside.err
+        sibling = beside.notes[-1].partition("its files are in ")[2]
+        workdir = sibling.rpartition("~")[0]
+        assert lab.host("gpu01").read(f"{sibling}/epoch-1.pt") == "weights"
+        lab.host("gpu01").write(f"{workdir}/state.txt", "x")
+        lab.host("gpu01").write(go, "")
+        assert first.end().code == 0
+    assert f"folder: {sibling}" in user.run("status", "beside").lines
+    assert user.status("beside")["workdirs"] == {"gpu01": sibling}
+    assert user.status("main")["workdirs"] == {"gpu01": workdir}
+    header, *rows = user.run("runs").lines
+    column = header.split().index("folder")
+    endings = {row.split()[1]: row.split()[column] for row in rows}
+    assert (endings["main"], endings["beside"]) == ("-", "~" + sibling.rpartition("~")[2])
+    after = user.run("run", "result.py")
+    assert f"gpu01: brought home from {sibling}: epoch-1.pt" in after.notes
+    assert after.notes[-1].endswith(f"; its files are in {workdir}")
+    assert lab.host("gpu01").read(f"{workdir}/epoch-1.pt") == "weights"
+    assert lab.host("gpu01").run(["ls", "-d", sibling], check=False).returncode
+
+
+def test_a_second_live_run_with_the_same_code_is_told_and_can_have_a_folder_of_its_own(user: User, lab: Lab) -> None:
+    user.write("long.py", LONG)
+    user.write("late.py", "VERSION = 'same'\n")
+    user.write("where.py", "import os; print(sorted(os.listdir('.')), os.getcwd(), flush=True); open('mine', 'w')\n")
+    host, go = lab.host("gpu01"), "/tmp/the sharing one goes on"
+    with user.start("run", "long.py", go) as first:
+        first.wait_for("started")
+        shared = user.run("run", "where.py")
+        workdir = shared.workers[0].text.partition("] ")[2]
+        said = f"gpu01: run {first.run} is live in {workdir} too: both write there; --workdir fresh gives"
+        assert f"{said} a run a folder of its own" in shared.notes
+        own = user.run("run", "--workdir", "exp1", "where.py")
+        assert own.code == 0, own.err
+        assert not any("is live" in note for note in own.notes)
+        assert own.workers[0].text.partition("] ")[2] == f"{workdir}@exp1"
+        assert "'mine'" not in own.workers[0].text
+        fresh = user.run("run", "--workdir", "fresh", "where.py")
+        assert fresh.workers[0].text.endswith(f"{workdir}@{fresh.run}")
+        host.write(f"{workdir}/state.txt", "x")
+        host.write(go, "")
+        assert first.end().code == 0
+    again = user.run("run", "--workdir", "exp1", "where.py")
+    assert "'mine'" in again.workers[0].text  # it is kept
+    down = user.run("down", "--workdirs", "--yes")
+    assert down.code == 0, down.err
+    going = [note for note in down.notes if note.startswith("will be removed with all that is in it: gpu01: ")]
+    assert [note.partition("gpu01: ")[2].partition(" (")[0] for note in going] == sorted(
+        [f"{workdir}@exp1", f"{workdir}@{fresh.run}"]
+    )
+    left = host.run(["sh", "-c", "ls -d clusterddp/my-project-*"]).stdout.split()
+    assert [path.rpartition("/")[2] for path in left] == [workdir.rpartition("/")[2]]
+    assert "no folder beside the project's on these hosts" in user.run("down", "--workdirs", "--yes").notes
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "-x", "", "a b", "x" * 65])
+def test_a_name_that_no_folder_can_have_is_one_clear_line(user: User, name: str) -> None:
+    user.write("where.py", "")
+    done = user.run("run", f"--workdir={name}", "where.py")
+    assert done.code == 125
+    (line,) = done.notes
+    assert f"{name!r} cannot be a folder's name; use at most 64 letters" in line

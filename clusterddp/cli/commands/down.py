@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -12,9 +13,11 @@ from clusterddp.cli.output import report, say
 from clusterddp.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from clusterddp.api import Cluster
+    from clusterddp.runs.beside import WorkdirBeside, WorkdirsRemoved
     from clusterddp.runs.cleanup import Cleaned
     from clusterddp.runs.view import RunView
 
@@ -22,8 +25,9 @@ if TYPE_CHECKING:
 @click.command("down")
 @cluster_options
 @click.option("--purge", is_flag=True, help="Remove all ended runs of this project too, with their run dirs.")
+@click.option("--workdirs", is_flag=True, help="Remove the folders beside the project's on each host too.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def command(inventory: Path | None, limit: str | None, *, purge: bool, yes: bool) -> int:
+def command(inventory: Path | None, limit: str | None, *, purge: bool, workdirs: bool, yes: bool) -> int:
     """Stop this project's live runs, and remove old files of ours from its hosts; code and data stay."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
 
@@ -31,13 +35,18 @@ def command(inventory: Path | None, limit: str | None, *, purge: bool, yes: bool
         raise UsageError("down asks before it stops runs and removes files, but nobody is here", remedy="give --yes")
     with open_cluster(inventory, limit) as cluster:
         live = _announce(cluster, purge=purge)
+        folders = _announce_workdirs(cluster, live) if workdirs else []
         if not yes:
             click.confirm("clusterddp: go on?", err=True, abort=True)
-        proofs, cleaned = cluster.down(live, purge=purge)
+        proofs, cleaned = cluster.down(live, purge=purge, workdirs=folders)
         codes = [report(view.run, proofs[view.run]) for view in live]
     for host in cleaned:
         say_cleaned(host)
-    return max([*codes, *(int(bool(host.error)) for host in cleaned)], default=0)
+    return max([*codes, *(int(_failed(host)) for host in cleaned)], default=0)
+
+
+def _failed(host: Cleaned) -> bool:
+    return bool(host.error or (host.beside and (host.beside.error or host.beside.kept)))
 
 
 def _announce(cluster: Cluster, *, purge: bool) -> list[RunView]:
@@ -58,6 +67,34 @@ def _announce(cluster: Cluster, *, purge: bool) -> list[RunView]:
     return mine
 
 
+def _announce_workdirs(cluster: Cluster, stopping: Sequence[RunView]) -> list[WorkdirBeside]:
+    """Say which folders beside the project's will be removed, how large they are, and which will not."""
+    from clusterddp.text.folding import folded_names  # noqa: PLC0415 - start-up
+    from clusterddp.text.units import human_size  # noqa: PLC0415
+
+    going = []
+    stopped = {view.run for view in stopping}
+    found = cluster.workdirs_beside()
+    for folder in found:
+        others = [run for run in folder.live if run not in stopped]
+        size = human_size(folder.bytes)
+        written = f"written {_days_ago(folder.written)}" if folder.written else "no file in it"
+        what = f"{folded_names(folder.hosts)}: {folder.path} ({size}, {written})"
+        if others:
+            say(f"stays: {what}: run {', '.join(others)} is live in it")
+        else:
+            say(f"will be removed with all that is in it: {what}")
+            going.append(folder)
+    if not found:
+        say("no folder beside the project's on these hosts")
+    return going
+
+
+def _days_ago(seconds: float) -> str:
+    days = max(0, int((time.time() - seconds) // 86400))
+    return "today" if days == 0 else f"{days} day{'' if days == 1 else 's'} ago"
+
+
 def _named(view: RunView) -> str:
     name = view.record.get("name")
     return f"{view.run} ({name})" if name else view.run
@@ -76,6 +113,19 @@ def say_cleaned(host: Cleaned) -> None:
     say(f"{host.host}: {line}{'; nothing of clusterddp is left' if host.gone else ''}")
     for run in host.kept:
         say(f"{host.host}: kept run {run}: it has processes here; `clusterddp stop {run}` says which")
+    if host.beside:
+        _say_removed(host.beside)
     for path, days in host.workdirs:
         when = "today" if days == 0 else f"{days} day{'' if days == 1 else 's'} ago"
         say(f"{host.host}: left alone: {path}, last synced {when}; no run here speaks of it")
+
+
+def _say_removed(gone: WorkdirsRemoved) -> None:
+    from clusterddp.text.units import human_size  # noqa: PLC0415 - start-up
+
+    if gone.error:
+        say(f"{gone.error}; its folders stay")
+    if gone.removed:
+        say(f"{gone.host}: removed {', '.join(gone.removed)} ({human_size(gone.bytes)})")
+    for path, why in gone.kept:
+        say(f"{gone.host}: not removed: {path}: {why}")

@@ -68,6 +68,9 @@ if TYPE_CHECKING:
 @setting("--no-sync", is_flag=True, help="Use the code that is on the hosts.")
 @setting("--no-doctor", is_flag=True, help="Skip the quick checks before the start.")
 @click.option("--skip", metavar="CHECKS", shell_complete=completion.checks, help="Skip these checks, with commas.")
+@click.option(
+    "--workdir", type=Checked(words.workdir), metavar="NAME|fresh", help="A folder of its own beside the project's."
+)
 @setting("--launcher", type=Checked(words.launcher), metavar="NAME", help="What starts torchrun (ssh).")
 @setting("--rdzv-backend", type=click.Choice(["auto", "c10d", "static"]), default="auto", help="torchrun's (auto).")
 @click.option(
@@ -176,6 +179,7 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
         log_limit=given["log_limit"],
         launcher=given["launcher"],
         limit=limit,
+        workdir=given["workdir"],
     )
 
 

@@ -63,10 +63,12 @@ def _check_record(record: Fields) -> None:
     for name in ("spares", "lost", "left_out", "argv"):
         if record.given(name):
             record.texts(name)
-    for name in ("name", "script", "operator", "project", "on_disconnect"):
+    for name in ("name", "script", "operator", "project", "on_disconnect", "workdir"):
         record.maybe_text(name)
     for name in ("started", "min_nodes", "world_size"):
         record.maybe_number(name)
+    if record.given("workdirs"):
+        record.mapping("workdirs", Fields.text)
     if record.given("gpus"):
         record.mapping("gpus", lambda inner, host: inner.items(host, lambda _: None))
 

@@ -207,7 +207,11 @@ def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
         joined=True,
         standby=False,
         store=None,
-        record=dict(plan.record, hosts=[*plan.record["hosts"], node.host]),
+        record=dict(
+            plan.record,
+            hosts=[*plan.record["hosts"], node.host],
+            workdirs=dict(plan.record.get("workdirs") or {}, **{node.host: node.workdir}),
+        ),
     )
 
 

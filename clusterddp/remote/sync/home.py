@@ -9,7 +9,6 @@ import contextlib
 import filecmp
 import os
 import posixpath
-import re
 import shlex
 import shutil
 import stat
@@ -17,10 +16,12 @@ import time
 from typing import Callable, Iterator, List, NamedTuple, Sequence
 
 from ..shared.manifest import as_text, on_disk, parents
+from ..shared.workdirs import is_sibling
 from .live import live_runs
 from .lock import PLACE, FolderLock
 from .record import SyncRecord, memory_path
 from .sibling import sibling_path
+from .workdir import folders_beside
 
 NOT_HOME = b"not-home"  # beside the lock: the paths that stay, each with a NUL behind it
 LIMIT = 30.0  # seconds that a start spends on it
@@ -37,11 +38,7 @@ class Brought(NamedTuple):
 
 def siblings(primary: bytes) -> List[bytes]:
     """The siblings of a workdir that are there."""
-    parent, name = os.path.split(primary)
-    pattern = re.compile(re.escape(name) + rb"~[0-9a-f]{12}")
-    names = os.listdir(parent) if os.path.isdir(parent) else []
-    paths = [os.path.join(parent, other) for other in sorted(names) if pattern.fullmatch(other)]
-    return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
+    return [path for path in folders_beside(primary) if is_sibling(as_text(path), as_text(primary))]
 
 
 def bring_home(state: str, primary: bytes, hold: Callable[[], None], digest: str = "") -> List[str]:

@@ -10,6 +10,7 @@ import posixpath
 from typing import List, Set, Tuple
 
 from ..shared.manifest import as_text, on_disk, parents
+from ..shared.workdirs import sibling_of
 
 OURS = (b".clusterddp-", b"__pycache__")
 KEPT = b".clusterddp-kept-"
@@ -17,13 +18,18 @@ KEPT = b".clusterddp-kept-"
 
 def sibling_path(primary: bytes, digest: str) -> bytes:
     """The sibling's folder for the code of ``digest``."""
-    return primary + b"~" + digest[:12].encode()
+    return on_disk(sibling_of(as_text(primary), digest))
 
 
-def sibling_notice(primary: bytes, target: bytes, live: List[str]) -> str:
-    """One line for the user; empty when the code is in the workdir itself."""
-    if target == primary:
+def live_notice(primary: bytes, target: bytes, live: List[str]) -> str:
+    """One line for the user on the runs that are live in the workdir; empty where none is."""
+    if not live:
         return ""
+    if target == primary:
+        return "run %s is live in %s too: both write there; --workdir fresh gives a run a folder of its own" % (
+            ", ".join(live),
+            as_text(primary),
+        )
     named = (", ".join(live), as_text(primary), as_text(target))
     return (
         "run %s is live in %s with other code: this code is in %s, which links back;"

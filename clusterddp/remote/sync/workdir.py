@@ -8,6 +8,7 @@ import os
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 from ..shared.manifest import Entry, as_text, on_disk
+from ..shared.workdirs import NAME, is_beside, named
 from ..system.bootstrap import NETWORK_FILESYSTEMS, Refused, filesystem_type, home_folder
 from . import sibling
 from .live import LiveRun, live_runs
@@ -31,7 +32,7 @@ class Folder(NamedTuple):
     @property
     def notice(self) -> str:
         """One line for the user; empty where there is nothing to say."""
-        return sibling.sibling_notice(self.primary, self.path, sorted({one.run for one in self.live}))
+        return sibling.live_notice(self.primary, self.path, sorted({one.run for one in self.live}))
 
 
 def choose_folder(args: Dict[str, Any], primary: bytes, plan: Optional[List[Entry]] = None) -> Folder:
@@ -55,7 +56,7 @@ def locked_workdir(args: Dict[str, Any], *, made: bool) -> Iterator[FolderLock]:
 
     What is only looked at (no ``digest``, no ``home``) is not locked where no sync has been: nothing is left there.
     """
-    root = workdir_path(args["workdir"], args["state"])
+    root = workdir_path(args["workdir"], args["state"], args.get("name") or "")
     lock = FolderLock(args["state"], root)
     try:
         if made:
@@ -76,8 +77,8 @@ def _least_space(*folders: bytes) -> bytes:
     return min((folder for folder in folders if os.path.isdir(folder)), key=lambda f: os.statvfs(f).f_bavail)
 
 
-def workdir_path(workdir: str, state: str) -> bytes:
-    """The real path of a workdir.
+def workdir_path(workdir: str, state: str, name: str = "") -> bytes:
+    """The real path of a workdir, or with ``name`` of the folder of that name beside it.
 
     Raises:
         Refused: it is not absolute, or it is a folder that holds other things than a project.
@@ -88,12 +89,27 @@ def workdir_path(workdir: str, state: str) -> bytes:
     if not os.path.isabs(workdir):
         raise Refused("the workdir %r is not absolute" % workdir, setting)
     root = os.path.realpath(on_disk(workdir))
+    if name:
+        if not NAME.fullmatch(name):
+            raise Refused("%r cannot be a folder's name" % name, "use letters, digits, '.', '_' and '-'")
+        root = on_disk(named(as_text(root), name))
     folder, home, own = root + b"/", os.path.realpath(on_disk(home_folder())), os.path.realpath(on_disk(state))
     if root == b"/" or (home + b"/").startswith(folder) or root == own or root.startswith(own + b"/"):
         raise Refused("%s cannot be a workdir" % as_text(root), setting)
     if os.path.lexists(root) and not os.path.isdir(root):
         raise Refused("the workdir %s is not a folder" % as_text(root), setting)
     return root
+
+
+def folders_beside(primary: bytes) -> List[bytes]:
+    """The folders beside a workdir that are there: named ones and siblings, in order."""
+    parent, name = os.path.split(primary)
+    try:
+        names = os.listdir(parent)
+    except FileNotFoundError:
+        return []
+    paths = [os.path.join(parent, other) for other in sorted(names) if is_beside(as_text(other), as_text(name))]
+    return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
 
 
 def shared_as(root: bytes) -> Optional[str]:

@@ -127,7 +127,10 @@ def test_a_live_run_with_the_same_code_shares_the_workdir(root: Path, host: Fake
     push(root, host)
     with host.live_run("r1", host.workdir):
         result = push(root, host).hosts[0]
-        assert (result.workdir, result.told) == (str(host.workdir), ())
+        assert result.workdir == str(host.workdir)
+        assert result.told == (
+            f"run r1 is live in {host.workdir} too: both write there; --workdir fresh gives a run a folder of its own",
+        )
 
 
 def test_code_changed_on_the_host_under_a_live_run_goes_to_a_sibling_and_that_ones_is_refused(

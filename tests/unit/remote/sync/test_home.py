@@ -93,7 +93,8 @@ def test_nothing_moves_while_a_run_is_live_in_the_workdir_and_it_is_told(
     write(root, **{"train.py": "print(3)"})
     before = content(sibling)
     with host.live_run("r2", host.workdir):
-        (line,) = brought(push(root, host))
+        (line, where) = brought(push(root, host))[::-1]
+    assert "this code is in" in where
     assert line.startswith(f"{sibling} holds files of an earlier run: beside, latest")
     assert content(sibling) == before
 

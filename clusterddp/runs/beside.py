@@ -1,0 +1,120 @@
+"""The folders beside a project's workdir on every host: listed, removed.
+
+Not here: what may be removed (remote/sync/beside.py), asking the user (cli/commands/down.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.hosts.fanout import each, reading_answer
+from clusterddp.remote.shared.fields import Fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.inventory import HostEntry
+    from clusterddp.project import Project
+
+LIMIT = 600.0  # seconds; a folder may be many gigabytes on a slow disk
+_MOST = 1 << 16  # folders of a host
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkdirBeside:
+    """A folder beside the project's workdir: of ``run --workdir``, or a sibling.
+
+    Attributes:
+        hosts: The hosts that have it; several where it is one folder that they share.
+        path: Where it is.
+        bytes: What it takes on disk.
+        written: When a file in it was written last, in seconds since the epoch; None where there is none.
+        live: The runs that are live in it: it stays.
+    """
+
+    hosts: tuple[str, ...]
+    path: str
+    bytes: int
+    written: float | None
+    live: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkdirsRemoved:
+    """What became of the folders on one host: those removed, what they took, those kept and why; or its error."""
+
+    host: str
+    removed: tuple[str, ...] = ()
+    bytes: int = 0
+    kept: tuple[tuple[str, str], ...] = ()
+    error: str = ""
+
+
+def listed(
+    entries: Sequence[HostEntry],
+    host: Callable[[HostEntry], Host],
+    project: Project,
+    notify: Callable[[str], None],
+) -> list[WorkdirBeside]:
+    """The folders on all hosts that answer; ``notify`` is told the errors of those that do not."""
+    if not project.known_id:  # it has never had a workdir
+        return []
+    workdir = project.workdir
+
+    def one(entry: HostEntry) -> list[tuple[str, WorkdirBeside]]:
+        told = host(entry).call("workdirs_beside", {"workdir": entry.workdir or workdir}, timeout=LIMIT)
+        with reading_answer(entry.name):
+            return [_read(entry.name, fields) for fields in Fields({"all": told}, most=_MOST).each("all", lambda f: f)]
+
+    outcomes = each(entries, one)
+    found: dict[str, WorkdirBeside] = {}
+    for outcome in outcomes:
+        for ident, folder in outcome.value or ():
+            before = found.get(ident)
+            hosts = (*before.hosts, *folder.hosts) if before else folder.hosts
+            found[ident] = replace(folder, hosts=hosts)
+        if outcome.error:
+            notify(str(outcome.error))
+    return list(found.values())
+
+
+def _read(host: str, fields: Fields) -> tuple[str, WorkdirBeside]:
+    path, written = fields.text("path"), fields.number("written")
+    folder = WorkdirBeside(
+        hosts=(host,),
+        path=path,
+        bytes=fields.number("bytes"),
+        written=written / 1e9 if written else None,
+        live=fields.texts("live"),
+    )
+    return f"{fields.text('id') or host} {path}", folder
+
+
+def remove(
+    entries: Sequence[HostEntry],
+    host: Callable[[HostEntry], Host],
+    workdir: str,
+    folders: Sequence[WorkdirBeside],
+    stopped: Sequence[str] = (),
+) -> dict[str, WorkdirsRemoved]:
+    """Remove folders, each on the first of its hosts; by host. ``stopped``: runs that have been ended just now."""
+
+    def one(entry: HostEntry) -> WorkdirsRemoved:
+        paths = [folder.path for folder in folders if entry.name == folder.hosts[0]]
+        args: dict[str, Any] = {"workdir": entry.workdir or workdir, "paths": paths, "stopped": list(stopped)}
+        told = host(entry).call("remove_workdirs", args, timeout=LIMIT)
+        with reading_answer(entry.name):
+            fields = Fields(told, most=_MOST)
+            kept = fields.items("kept", lambda item: item.texts("item"))
+            return WorkdirsRemoved(
+                host=entry.name,
+                removed=fields.texts("removed"),
+                bytes=fields.number("bytes"),
+                kept=tuple((path, why) for path, why in kept),
+            )
+
+    first = {folder.hosts[0] for folder in folders}
+    outcomes = each([entry for entry in entries if entry.name in first], one)
+    return {one.name: one.value or WorkdirsRemoved(host=one.name, error=str(one.error)) for one in outcomes}
