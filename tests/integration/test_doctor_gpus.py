@@ -203,6 +203,10 @@ def test_a_gpu_that_falls_ill_is_named_with_its_host(user: User, sick: MadeGpus,
     assert [one[:3] for one in found] == [(fault.name, fault.verdict, (SICK,))], found
     assert fault.words in found[0][3]
     assert code == int(fault.verdict == "fail")
+
+
+def test_nothing_is_said_of_gpus_that_are_healed(user: User) -> None:
+    """The last fault is gone as each before it was: nothing but the next was named."""
     assert named(user) == (0, [])
 
 

