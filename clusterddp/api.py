@@ -197,7 +197,7 @@ class Cluster:
         # Who names torch wants it imported now; among all checks the rehearsal's workers import it.
         fresh = any(check.name == "torch" and only & {check.name, check.category} for check in chosen)
         workdir = self.project.workdir if self.project.known_id else ""
-        evidence = gather_evidence(self._reached, outcomes, needs, workdir=workdir, fresh=fresh)
+        evidence = gather_evidence(self._reached, outcomes, needs, workdir=workdir, fresh=fresh, crashed=self._crashed)
         if RUNS in needs:
             reached = [outcome.value.entry for outcome in outcomes if outcome.value]
             evidence = with_runs(evidence, self._runs("", reached), cleanup.orphans(reached, self._open))

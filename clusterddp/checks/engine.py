@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog import TABLE
 from clusterddp.checks.catalog.connectivity import CATEGORY
-from clusterddp.checks.model import WORST_FIRST, Check, CheckResult, Finding, blind, skipped
+from clusterddp.checks.model import WORST_FIRST, Check, CheckResult, Finding, blind, internal_error, skipped
 from clusterddp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def judge(
         except Exception as error:  # noqa: BLE001 - a bug of one check, whatever it is
             crashed(error, f"the check {check.name}")
             hosts = tuple(seen.name for seen in evidence.hosts)
-            findings = [Finding(verdict="unknown", hosts=hosts, message=f"internal error in {check.name}")]
+            findings = [Finding(verdict="unknown", hosts=hosts, message=internal_error(check.name))]
         culprits[check.name] = {
             host: found.message for found in findings if found.verdict == "fail" for host in found.hosts
         }

@@ -26,6 +26,11 @@ WORST_FIRST: tuple[Verdict, ...] = ("fail", "unknown", "warn", "skipped", "pass"
 NOT_ASKED = "the host was not asked"
 
 
+def internal_error(subject: str) -> str:
+    """What is said of hosts where a bug of ours was met: it tells nothing of them."""
+    return f"internal error in {subject}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
     """What a check found on some hosts; symptom and fix stand in for the check's own where they are given."""

@@ -7,22 +7,23 @@ Not here: the judgements (checks/), the messages (runs/known_messages/), what is
 from __future__ import annotations
 
 import logging
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RunSeen, Seen
-from clusterddp.checks.model import Asked
+from clusterddp.checks.model import Asked, internal_error
 from clusterddp.checks.needs import DIALLED, NETWORK, RUNS, SHARED
-from clusterddp.errors import HelperError, HostsError, PlanError
+from clusterddp.errors import ClusterddpError, HelperError, HostsError, PlanError
 from clusterddp.facts import candidates, loopback, matrix, nearest, not_connected
 from clusterddp.hosts.fanout import each
-from clusterddp.probe.network import probe, shared_folders, try_all
+from clusterddp.probe.network import facts_of_host, shared_folders, try_all
 from clusterddp.project import WORKDIRS
 from clusterddp.runs.view import run_views
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from clusterddp.checks.model import Need
     from clusterddp.facts import Facts
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
     from clusterddp.runs.cleanup import Orphans
     from clusterddp.runs.view import RunView
+
+    Crashed = Callable[[Exception, str], object]
 
 T = TypeVar("T")
 _log = logging.getLogger("clusterddp")
@@ -43,6 +46,7 @@ def gather_evidence(
     *,
     workdir: str,
     fresh: bool,
+    crashed: Crashed,
 ) -> Evidence:
     """Ask the hosts that were reached for what the checks need; runs, the rehearsal and the bench are the caller's.
 
@@ -52,14 +56,16 @@ def gather_evidence(
         needs: What the checks need.
         workdir: Where the project's code lies unless the inventory says another; empty where none was ever synced.
         fresh: Ask torch anew instead of trusting what it said earlier.
+        crashed: Takes a bug met while an answer is read, and what was being done; the host is unknown there then.
     """
     hosts = [outcome.value for outcome in outcomes if outcome.value]
-    told = {one.name: one for one in probe(hosts, fresh=fresh, packages=True)} if needs else {}
+    look = _spared(lambda host: facts_of_host(host, fresh=fresh, packages=True), "facts", crashed)
+    told = {one.name: one for one in each(hosts, look)} if needs else {}
     facts = {name: one.value for name, one in told.items() if one.value}
     beside = ThreadPoolExecutor(len(needs) + 1)
     try:
         asking = {
-            need.name: beside.submit(ask_hosts, need, hosts, facts, needs=needs, workdir=workdir)
+            need.name: beside.submit(ask_hosts, need, hosts, facts, needs=needs, workdir=workdir, crashed=crashed)
             for need in needs
             if need.operation
         }
@@ -97,6 +103,7 @@ def ask_hosts(
     *,
     needs: Collection[Need[Any]] = (),
     workdir: str = "",
+    crashed: Crashed | None = None,
 ) -> list[Outcome[T]]:
     """What each host answers to a need's question, those that have to tell their facts first only where they have.
 
@@ -105,7 +112,8 @@ def ask_hosts(
         hosts: Open hosts.
         facts: Theirs, by name, of those that told them.
         needs: All that is needed beside it.
-        workdir: As for ``gather``.
+        workdir: As for ``gather_evidence``.
+        crashed: The same; None: a bug is raised.
     """
 
     def one(host: Host) -> T:
@@ -120,7 +128,25 @@ def ask_hosts(
         known = need.known(asked)
         return known or need.read(host.name, host.call(need.operation, need.arguments(asked), timeout=need.timeout))
 
-    return each([host for host in hosts if need.without_facts or host.name in facts], one)
+    work = _spared(one, need.name, crashed) if crashed else one
+    return each([host for host in hosts if need.without_facts or host.name in facts], work)
+
+
+def _spared(work: Callable[[Host], T], subject: str, crashed: Crashed) -> Callable[[Host], T]:
+    """Work on one host whose bug is that host's error: the rest goes on, ``crashed`` takes the first."""
+    first = threading.Lock()
+
+    def one(host: Host) -> T:
+        try:
+            return work(host)
+        except ClusterddpError:
+            raise
+        except Exception as error:
+            if first.acquire(blocking=False):
+                crashed(error, f"what hosts tell of {subject}")
+            raise HelperError(host.name, internal_error(subject)) from error
+
+    return one
 
 
 def _shared(hosts: Sequence[Host]) -> list[Outcome[dict[str, tuple[str, ...]]]]:

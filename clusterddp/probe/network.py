@@ -38,7 +38,7 @@ def probe(hosts: Sequence[Host], *, fresh: bool = False, packages: bool = False)
         fresh: Ask torch anew instead of trusting the host's cache.
         packages: Let each list the packages of its interpreter too.
     """
-    return each(hosts, lambda host: _facts(host, fresh=fresh, packages=packages))
+    return each(hosts, lambda host: facts_of_host(host, fresh=fresh, packages=packages))
 
 
 def try_all(
@@ -97,7 +97,8 @@ def clock_offset(host: Host) -> tuple[int, int]:
     return theirs - (sent + received) // 2, max(0, received - sent + 1) // 2
 
 
-def _facts(host: Host, *, fresh: bool, packages: bool) -> Facts:
+def facts_of_host(host: Host, *, fresh: bool, packages: bool) -> Facts:
+    """One open host's facts; the arguments are ``probe``'s."""
     args = {**facts_request(host.entry, fresh=fresh), "packages": packages}
     found = host.call("facts", args, timeout=FACTS_TIMEOUT)
     offset, error = clock_offset(host)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from clusterddp import Cluster
+from clusterddp import Cluster, probe
 from clusterddp.checks import engine
 from clusterddp.checks.catalog import TABLE
 from clusterddp.errors import UsageError
+from clusterddp.facts import Facts
 from clusterddp.logs import Selection
 from clusterddp.project import find
 from tests.integration.cli import WAIT, User, assert_nothing_left, nothing_left, wait_until_nothing_is_left
@@ -65,6 +66,30 @@ def test_a_check_that_raises_is_unknown_and_leaves_a_crash_file(
     (path,) = cluster.project.folder.glob("crashes/*.txt")
     assert "ZeroDivisionError: a bug in the check" in path.read_text()
     assert said == [f"internal error in the check shm; please report it with {path}"]
+
+
+def test_a_bug_while_an_answer_is_read_is_unknown_there_and_leaves_one_crash_file(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> NoReturn:
+        raise ZeroDivisionError("a bug in the reading")
+
+    said: list[str] = []
+    cluster.notify = said.append
+    monkeypatch.setattr(probe.evidence, "Asked", broken)  # of what each host is asked
+    found = cluster.doctor(only=["mounts", "setup"])
+    told = {one.name: (one.verdict, one.hosts, one.message) for one in found.results}
+    assert told["mounts"] == ("unknown", ("gpu00", "gpu02"), "could not look: internal error in health")
+    assert told["setup"][0] == "pass"
+    (path,) = cluster.project.folder.glob("crashes/*.txt")
+    assert "ZeroDivisionError: a bug in the reading" in path.read_text()
+    assert said == [f"internal error in what hosts tell of health; please report it with {path}"]
+
+    monkeypatch.setattr(Facts, "from_json", broken)
+    found = cluster.doctor(only=["cores"])
+    assert found.verdict == "unknown"
+    assert "could not look: internal error in facts" in {one.message for one in found.results}
+    assert len(list(cluster.project.folder.glob("crashes/*.txt"))) == 2
 
 
 def test_up_run_logs_and_status(cluster: Cluster, lab: Lab) -> None:

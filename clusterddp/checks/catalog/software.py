@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.checks.model import Check, Finding, fail, for_facts, odd_ones, unknown, warn
+from clusterddp.checks.model import Check, Finding, fail, for_facts, internal_error, odd_ones, unknown, warn
 from clusterddp.checks.needs import ASKED, FACTS, HEALTH
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ STEERING = ("NCCL_", "GLOO_", "TP_")
 def _setup(evidence: Evidence) -> Iterable[Finding]:
     for seen in evidence.hosts:
         if seen.facts_error:
-            yield fail(seen.name, seen.facts_error)
+            said = unknown if seen.facts_error == internal_error("facts") else fail
+            yield said(seen.name, seen.facts_error)
 
 
 def _stale(entry: HostEntry, facts: Facts) -> Finding | None:
