@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test test-alone test-together test-fast durations again fuzz chaos lint style types format bench lab lab-down system-packages
+.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos lint style types format bench lab lab-down system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +47,9 @@ test-fast: $(VENV)/.stamp  ## no hosts: within a minute
 durations: $(VENV)/.stamp system-packages  ## record anew which files take long
 	$(PYTEST) -m 'not alone' --numprocesses=$(JOBS) $(SIDE_BY_SIDE) --junitxml=$(VENV)/durations.xml
 	$(BIN)/python -m tests.order $(VENV)/durations.xml
+
+api-page: $(VENV)/.stamp  ## write the tables of docs/python-api.md anew
+	$(BIN)/python -m tests.api_page
 
 again: $(VENV)/.stamp  ## those that failed the last time
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures=none --maxfail=3

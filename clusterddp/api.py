@@ -29,7 +29,7 @@ from clusterddp.hosts.fanout import Outcome, each, values
 from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load, with_own_python
 from clusterddp.launch import base, code, join, prepare, report
-from clusterddp.launch.options import RunOptions
+from clusterddp.launch.options import RunOptions, run_options
 from clusterddp.launch.script import check_script
 from clusterddp.probe.evidence import gather_evidence, with_runs
 from clusterddp.project import Project, find
@@ -45,8 +45,11 @@ __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
+    from typing_extensions import Unpack
+
     from clusterddp.errors import HostKeyError
     from clusterddp.inventory import HostEntry
+    from clusterddp.launch.options import RunKeywords
     from clusterddp.launch.plan import LaunchPlan
     from clusterddp.launch.report import HostReport
 
@@ -168,11 +171,7 @@ class Cluster:
         Raises:
             HostError, HostsError: hosts do not answer; the remedy tells how to go on without them.
         """
-        outcomes = self.connect()
-        failed = [outcome for outcome in outcomes if outcome.error]
-        if failed:
-            raise prepare.without(failed, self.inventory)
-        return values(outcomes)
+        return prepare.answering(self.connect(), self.inventory)
 
     def doctor(
         self, *, only: Iterable[str] = (), skip: Iterable[str] = (), bench: bool = False, share_gpus: bool = False
@@ -230,18 +229,19 @@ class Cluster:
         told = self.notify, self.progress
         return prepare.prepare(hosts, spares, self.project, self.inventory, options, *told, dry=dry)
 
-    def run(self, script: str, args: Sequence[str] = (), **options: Any) -> Run:
+    def run(self, script: str, args: Sequence[str] = (), **options: Unpack[RunKeywords]) -> Run:
         """Sync the project's code, start ``script`` by torchrun on every node, return at once.
 
         Args:
             script: Path in the project, or with ``module=True`` a module's name.
             args: The script's arguments, untouched.
-            options: Fields of ``RunOptions``.
+            options: Those of `clusterddp run`, by the same names and written the same way: ``time_limit="5m"``.
 
         Raises:
+            UsageError: an option is none, or has a value that cannot be meant; names it.
             ClusterddpError: it could not be started; nothing is left running on hosts that answer.
         """
-        return self.start(RunOptions(script=script, args=tuple(args), **options))
+        return self.start(run_options(script, args, options))
 
     def start(self, options: RunOptions) -> Run:
         """``run`` with its options as one value."""
@@ -343,7 +343,7 @@ class Cluster:
         *,
         purge: bool = False,
         workdirs: Sequence[beside.WorkdirBeside] = (),
-        grace: float = GRACE,
+        grace: float | str = GRACE,
     ) -> tuple[dict[str, list[Proof]], list[cleanup.Cleaned]]:
         """Stop runs, and remove what is old from every host; the project's workdir stays.
 
@@ -352,7 +352,7 @@ class Cluster:
             purge: Remove all ended runs of this project with their run dirs, and where no other project's are left
                 also our helper; every connection is closed then.
             workdirs: Folders beside it, of ``workdirs_beside``, to be removed with all that is in them.
-            grace: Seconds between SIGTERM and SIGKILL.
+            grace: Seconds, or a duration, between SIGTERM and SIGKILL.
 
         Returns: each run's proofs by its id, and what was removed, host by host.
         """

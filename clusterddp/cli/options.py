@@ -13,9 +13,25 @@ import click
 
 from clusterddp.cli.completion import hosts
 from clusterddp.errors import UsageError
+from clusterddp.launch import option_values
+from clusterddp.text.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+def _read(
+    read: Callable[[Any], Any],
+    value: Any,
+    kind: click.ParamType[Any],
+    param: click.Parameter | None,
+    ctx: click.Context | None,
+) -> Any:
+    """What a reader of the rooms below makes of a value; its UsageError becomes click's, which names the option."""
+    try:
+        return read(value)
+    except UsageError as error:
+        kind.fail(str(error), param, ctx)
 
 
 class Duration(click.ParamType[Any]):
@@ -28,17 +44,7 @@ class Duration(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The seconds."""
-        if isinstance(value, int | float):
-            return float(value)
-        from clusterddp.text.units import parse_duration  # noqa: PLC0415 - start-up
-
-        try:
-            seconds = parse_duration(str(value))
-        except UsageError:
-            self.fail(f"{value!r} is no duration; write 90, 90s, 5m, 2h or 3d", param, ctx)
-        if self.positive and not seconds:
-            self.fail(f"{value!r} is no time at all; leave it out for no limit", param, ctx)
-        return seconds
+        return float(_read(option_values.limit if self.positive else duration, value, self, param, ctx))
 
 
 class Moment(click.ParamType[Any]):
@@ -68,14 +74,7 @@ class Size(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The bytes."""
-        if isinstance(value, int):
-            return value
-        from clusterddp.text.units import parse_size  # noqa: PLC0415 - start-up
-
-        try:
-            return parse_size(str(value))
-        except UsageError:
-            self.fail(f"{value!r} is no size; write 500MB or 2G", param, ctx)
+        return int(_read(option_values.size, value, self, param, ctx))
 
 
 class Number(click.ParamType[Any]):
@@ -88,13 +87,8 @@ class Number(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
         """The number."""
-        text = str(value).strip()
-        if self.auto and text == "auto":
-            return None
-        if not (text.isascii() and text.isdecimal()) or int(text) < self.least:
-            auto = "neither auto nor a" if self.auto else "no"
-            self.fail(f"{text!r} is {auto} number of at least {self.least}", param, ctx)
-        return int(text)
+        found: int | None = _read(option_values.number(self.least, auto=self.auto), value, self, param, ctx)
+        return found
 
 
 class Attempt(click.ParamType[Any]):
@@ -119,15 +113,8 @@ class Nodes(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
         """The least and the most."""
-        if isinstance(value, tuple):
-            return value
-        found = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", str(value).strip(), re.ASCII)
-        if not found or int(found[1]) < 1:
-            self.fail(f"{str(value)!r} is no number of nodes; write 4, or 2:4 for two to four", param, ctx)
-        least, most = int(found[1]), int(found[2] or found[1])
-        if least > most:
-            self.fail(f"{str(value)!r}: the least is more than the most; write {most}:{least}", param, ctx)
-        return least, most
+        found: tuple[int, int] = _read(option_values.nodes, value, self, param, ctx)
+        return found
 
 
 class Ranks(click.ParamType[Any]):
@@ -158,10 +145,7 @@ class Checked(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The text itself."""
-        try:
-            self.check(str(value))
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
+        _read(self.check, value, self, param, ctx)
         return str(value)
 
 

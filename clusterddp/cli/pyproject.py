@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli import words
 from clusterddp.cli.options import Number
 from clusterddp.errors import UsageError
+from clusterddp.launch import option_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +122,7 @@ def _gpus(text: str, project: Project) -> tuple[str, ...] | None:
 
     where = place(project, "gpus")
     try:
-        words.gpus(text)
+        option_values.gpus(text)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
     policy = GpuPolicy.parse(text)

@@ -6,15 +6,17 @@ it all (launch/prepare.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import difflib
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from clusterddp.errors import UsageError
+from clusterddp.launch import option_values as values
 from clusterddp.remote.shared.node_env import GRACE
-from clusterddp.remote.shared.workdirs import FRESH, NAME
+from clusterddp.text.units import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,28 +28,28 @@ class RunOptions:
         args: The script's arguments, untouched.
         module: Run it as ``python -m``.
         name: The run's name.
-        nnodes: Use the first so many nodes that can take part; None is all, and each must.
-        min_nodes: The run is elastic: it starts with so many nodes at least, ``nnodes`` at most, and goes on while so
-            many are left. None: its size is fixed.
-        nproc: Workers a host; None leaves it to the inventory and the GPUs.
+        nnodes: Use the first so many nodes that can take part; None is all, and each must. ``2:4``: the run is elastic,
+            it starts with 2 nodes at least, 4 at most, and goes on while 2 are left.
+        nproc_per_node: Workers a host; None leaves it to the inventory and the GPUs.
         gpus: ``all``, ``free``, ``free:N`` or indices; None leaves it to the inventory.
         share_gpus: Nodes may take the same GPUs.
         env: Variables for all workers; above the inventory's.
-        secrets: Names of variables of ours whose values workers get; they are written nowhere else.
-        time_limit: Seconds.
+        secret: Names of variables of ours whose values workers get; they are written nowhere else.
+        time_limit: Seconds, or a duration such as ``5m``, after which the run is ended.
         relaunch: How often the job is started again, as the next attempt, when hosts or agents are lost.
         on_disconnect: ``keep`` the run when its terminal is lost, or ``stop`` it.
         max_restarts: How often torchrun starts failed workers again.
         rdzv_backend: torchrun's rendezvous: ``c10d``, ``static``, or ``auto``: ours where every torch can have it.
-        torchrun_args: More options for torchrun.
+        torchrun_arg: More options for torchrun.
         pass_local_rank: The script gets ``--local-rank=N`` too, as from ``torch.distributed.launch``.
         debug_comm: Let NCCL and torch tell what they do.
-        grace: Seconds between SIGTERM and SIGKILL for the workers, when the run is stopped or a round starts again.
+        grace: Seconds, or a duration, between SIGTERM and SIGKILL for the workers, when the run is stopped or a round
+            starts again.
         no_doctor: Refuse no host by the doctor's quick checks.
         skip: Names of those checks, or of categories, that are left out.
         no_sync: Use what is on the hosts.
-        sync_limit: Bytes that a sync may hold; None is the default.
-        log_limit: Bytes of output that each host keeps; beyond it the oldest go. None is the default.
+        sync_limit: Bytes, or a size such as ``2G``, that a sync may hold; None is the default.
+        log_limit: Bytes, or a size, of output that each host keeps; beyond it the oldest go. None is the default.
         launcher: What starts the run, by its name; None leaves it to the inventory.
         limit: The host pattern that chose the hosts, for the record.
         workdir: The name of a folder of its own beside the project's on each host, or ``fresh``: the run's id is the
@@ -58,19 +60,18 @@ class RunOptions:
     args: tuple[str, ...] = ()
     module: bool = False
     name: str | None = None
-    nnodes: int | None = None
-    min_nodes: int | None = None
-    nproc: int | None = None
+    nnodes: tuple[int, int] | None = None
+    nproc_per_node: int | None = None
     gpus: str | None = None
     share_gpus: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
-    secrets: tuple[str, ...] = ()
+    secret: tuple[str, ...] = ()
     time_limit: float | None = None
     relaunch: int = 0
     on_disconnect: str = "keep"
     max_restarts: int = 0
     rdzv_backend: str = "auto"
-    torchrun_args: tuple[str, ...] = ()
+    torchrun_arg: tuple[str, ...] = ()
     pass_local_rank: bool = False
     debug_comm: bool = False
     grace: float = GRACE
@@ -84,19 +85,22 @@ class RunOptions:
     workdir: str | None = None
 
     def __post_init__(self) -> None:
-        if self.workdir is not None and not NAME.fullmatch(self.workdir):
+        for name, read in _READERS.items():
+            value = getattr(self, name)
+            if value is None and name in _OPTIONAL:
+                continue
+            try:
+                object.__setattr__(self, name, read(value))
+            except UsageError as error:
+                raise UsageError(f"{name}: {error.message}", remedy=error.remedy) from None
+        if self.rdzv_backend == "static":
+            self._check_static()
+
+    def _check_static(self) -> None:
+        if self.elastic:
             raise UsageError(
-                f"--workdir {self.workdir!r} cannot be a folder's name",
-                remedy=f"use at most 64 letters, digits, '.', '_' and '-', or {FRESH}",
-            )
-        if self.min_nodes is not None and (self.nnodes is None or not 0 < self.min_nodes <= self.nnodes):
-            raise UsageError(f"--nnodes {self.min_nodes}:{self.nnodes}: the least is more than the most")
-        if self.rdzv_backend != "static":
-            return
-        if self.min_nodes is not None:
-            size = f"--nnodes {self.min_nodes}:{self.nnodes}"
-            raise UsageError(
-                f"{size}: a static rendezvous has a fixed size", remedy="give one number, or no --rdzv-backend"
+                f"--nnodes {self.size}: a static rendezvous has a fixed size",
+                remedy="give one number, or no --rdzv-backend",
             )
         if self.max_restarts:
             raise UsageError(
@@ -104,3 +108,91 @@ class RunOptions:
                 " store holds of the round before",
                 remedy="leave out --rdzv-backend, or take --relaunch",
             )
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the run may shrink and grow."""
+        return self.nnodes is not None and self.nnodes[0] < self.nnodes[1]
+
+    @property
+    def size(self) -> str:
+        """``nnodes`` as on the command line; empty for all."""
+        if self.nnodes is None:
+            return ""
+        least, most = self.nnodes
+        return f"{least}:{most}" if self.elastic else str(most)
+
+
+_READERS: Mapping[str, Callable[[Any], object]] = {
+    "script": values.text,
+    "args": values.arguments,
+    "module": values.flag,
+    "name": values.checked(values.run_name),
+    "nnodes": values.nodes,
+    "nproc_per_node": values.number(1, auto=True),
+    "gpus": values.checked(values.gpus),
+    "share_gpus": values.flag,
+    "env": values.environment,
+    "secret": values.each(values.secret),
+    "time_limit": values.limit,
+    "relaunch": values.number(0),
+    "on_disconnect": values.choice("keep", "stop"),
+    "max_restarts": values.number(0),
+    "rdzv_backend": values.choice("auto", "c10d", "static"),
+    "torchrun_arg": values.each(values.torchrun_arg),
+    "pass_local_rank": values.flag,
+    "debug_comm": values.flag,
+    "grace": duration,
+    "no_doctor": values.flag,
+    "skip": values.checks,
+    "no_sync": values.flag,
+    "sync_limit": values.size,
+    "log_limit": values.size,
+    "launcher": values.checked(values.launcher),
+    "limit": values.text,
+    "workdir": values.checked(values.workdir),
+}
+_OPTIONAL = frozenset(one.name for one in fields(RunOptions) if one.default is None)
+
+
+class RunKeywords(TypedDict, total=False):
+    """What ``Cluster.run`` takes: the command line's options by their names, with ``_`` for ``-``."""
+
+    module: bool
+    name: str | None
+    nnodes: int | str | tuple[int, int] | None
+    nproc_per_node: int | str | None
+    gpus: str | None
+    share_gpus: bool
+    env: Mapping[str, str]
+    secret: str | Iterable[str]
+    time_limit: float | str | None
+    relaunch: int
+    on_disconnect: str
+    max_restarts: int
+    rdzv_backend: str
+    torchrun_arg: str | Iterable[str]
+    pass_local_rank: bool
+    debug_comm: bool
+    grace: float | str
+    no_doctor: bool
+    skip: str | Iterable[str]
+    no_sync: bool
+    sync_limit: int | str | None
+    log_limit: int | str | None
+    launcher: str | None
+    limit: str | None
+    workdir: str | None
+
+
+def run_options(script: str, args: Sequence[str], options: Mapping[str, Any]) -> RunOptions:
+    """A run's options from keywords.
+
+    Raises:
+        UsageError: one is none, or has a value that cannot be meant; names it.
+    """
+    for name in options.keys() - RunKeywords.__annotations__.keys():
+        near = difflib.get_close_matches(name, RunKeywords.__annotations__, 1)
+        remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(RunKeywords.__annotations__)}"
+        raise UsageError(f"{name} is no option of a run", remedy=remedy)
+    return RunOptions(script=script, args=values.arguments(args), **options)

@@ -174,7 +174,7 @@ def results_of(
     between = {NETWORK, DIALLED}
     wanted = [check for check in checks if bool(between & set(check.needs)) == (network is not None)]
     told = [(host.entry, facts[host.name]) for host in hosts]
-    seen = evidence(told, nproc=options.nproc, network=network)
+    seen = evidence(told, nproc=options.nproc_per_node, network=network)
     return judge(seen, [check for check in wanted if check.name != _GPUS], _crashed)
 
 
@@ -207,7 +207,7 @@ def fitting(
         except PlanError as error:
             why[host.name] = error.message.removeprefix(f"{host.name}: "), error.remedy
     fit = left(others_on_gpus([host for host in fit if host.name in devices], known, devices, options, checks))
-    least = options.min_nodes or options.nnodes or 0
+    least, most = options.nnodes or (0, len(hosts))
     if len(fit) > least:  # there is a choice
         network = survey_network(fit, {host.name: known[host.name] for host in fit}, measured=False)
         fit = fit if network.error else left(results_of(checks, fit, facts, options, network))
@@ -216,6 +216,6 @@ def fitting(
         raise PlanError(f"{len(fit)} of {least} nodes can take part: {name}: {words}", remedy=helps)
     for name, (words, _) in why.items():
         notify(f"left out: {name}: {words}")
-    if fit[options.nnodes :]:
-        notify(f"not used: {', '.join(host.name for host in fit[options.nnodes :])}")
-    return fit[: options.nnodes]
+    if fit[most:]:
+        notify(f"not used: {', '.join(host.name for host in fit[most:])}")
+    return fit[:most]

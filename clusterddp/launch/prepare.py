@@ -79,21 +79,18 @@ def take(
         PlanError: fewer answer than are wanted.
         HostError, HostsError: a host does not answer; the remedy says how to go on without it.
     """
-    failed = [outcome for outcome in outcomes if outcome.error]
-    answering = [outcome.get() for outcome in outcomes if not outcome.error]
     if options.nnodes is None:
-        if failed:
-            raise without(failed, inventory)
-        return answering
-    least = options.min_nodes or options.nnodes
+        return answering(outcomes, inventory)
+    failed = [outcome for outcome in outcomes if outcome.error]
+    found = [outcome.get() for outcome in outcomes if not outcome.error]
+    least, _ = options.nnodes
     if least > len(outcomes):
-        size = f"{least}:{options.nnodes}" if options.min_nodes else str(least)
-        raise UsageError(f"--nnodes {size}: the inventory has {len(outcomes)} nodes", remedy="ask for fewer")
-    if len(answering) < least:
-        raise PlanError(f"{len(answering)} of {least} nodes answer: {failed[0].error}")
+        raise UsageError(f"--nnodes {options.size}: the inventory has {len(outcomes)} nodes", remedy="ask for fewer")
+    if len(found) < least:
+        raise PlanError(f"{len(found)} of {least} nodes answer: {failed[0].error}")
     for outcome in failed:
         notify(f"left out: {outcome.error}")
-    return answering
+    return found
 
 
 def take_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]) -> list[Host]:
@@ -104,7 +101,19 @@ def take_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]
     return [outcome.value for outcome in outcomes if outcome.value]
 
 
-def without(failed: Sequence[Outcome[Host]], inventory: Inventory) -> ClusterddpError:
+def answering(outcomes: Sequence[Outcome[Host]], inventory: Inventory) -> list[Host]:
+    """The hosts, which must all answer.
+
+    Raises:
+        HostError, HostsError: hosts do not; the remedy says how to go on without them.
+    """
+    failed = [outcome for outcome in outcomes if outcome.error]
+    if failed:
+        raise _without(failed, inventory)
+    return values(outcomes)
+
+
+def _without(failed: Sequence[Outcome[Host]], inventory: Inventory) -> ClusterddpError:
     """The error of hosts that do not answer; its remedy tells how to go on without them, where a node is left."""
     errors = [outcome.error for outcome in failed if outcome.error]
     pattern = inventory.pattern_without([outcome.name for outcome in failed])
@@ -130,7 +139,7 @@ def prepare(
         ClusterddpError: a host cannot take part, the script is not there, or the code cannot be synced.
     """
     checks = preflight.chosen(options)
-    wanted = _launch_options(options, project, len(hosts))
+    wanted = _launch_options(options, project)
     progress(f"checking {len(hosts) + len(spares)} hosts")
     with ThreadPoolExecutor(2) as pool:
         scanning = pool.submit(scan, project, options.sync_limit)
@@ -138,7 +147,7 @@ def prepare(
         hosts, facts, devices = _take_part(hosts, spares, told, options, checks, notify)
         tree = scanning.result()
         check_synced(wanted.script, options, project, tree)
-        networking = pool.submit(survey_network, hosts, facts, growing=options.min_nodes is not None, measured=False)
+        networking = pool.submit(survey_network, hosts, facts, growing=options.elastic, measured=False)
         progress("looking at the code there" if options.no_sync else "syncing")
         run = new_run_id()
         name = run if options.workdir == FRESH else options.workdir or ""
@@ -148,7 +157,7 @@ def prepare(
     preflight.admit(preflight.results_of(checks, hosts, told, options, network), notify)
     nodes = []
     for host in hosts:
-        count = options.nproc or workers(host.entry, facts[host.name], devices[host.name])
+        count = options.nproc_per_node or workers(host.entry, facts[host.name], devices[host.name])
         workdir = workdirs[host.name]
         cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
         place = (network.where[host.name].name, network.where[host.name].address)
@@ -163,18 +172,18 @@ def prepare(
     return make_plan(run=run, nodes=taking, spares=waiting, options=wanted, record=record), hosts
 
 
-def _launch_options(options: RunOptions, project: Project, count: int) -> LaunchOptions:
-    """The plan's options; ``count``: how many hosts come into question."""
+def _launch_options(options: RunOptions, project: Project) -> LaunchOptions:
+    """The plan's options."""
     return LaunchOptions(
         script=script_of(options, project),
         args=options.args,
         module=options.module,
         name=options.name,
         env=options.env,
-        secrets=options.secrets,
+        secrets=options.secret,
         max_restarts=options.max_restarts,
-        elastic=(options.min_nodes, options.nnodes or count) if options.min_nodes else None,
-        torchrun_args=options.torchrun_args,
+        elastic=options.nnodes if options.elastic else None,
+        torchrun_args=options.torchrun_arg,
         pass_local_rank=options.pass_local_rank,
         debug_comm=options.debug_comm,
         grace=options.grace,
@@ -316,10 +325,10 @@ def _record(
             "nccl": first.torch.nccl if first.torch else None,
         },
         "env": sorted({*options.env, *(name for node in nodes for name in node.env)}),
-        "secrets": sorted({*options.secrets, *(name for node in nodes for name in node.secrets)}),
+        "secrets": sorted({*options.secret, *(name for node in nodes for name in node.secrets)}),
         "max_restarts": options.max_restarts,
         "relaunch": options.relaunch,
-        "nproc": options.nproc,
+        "nproc": options.nproc_per_node,
         "on_disconnect": options.on_disconnect,
         "started": time.time_ns(),
     }

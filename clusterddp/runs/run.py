@@ -8,13 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from clusterddp.errors import RunError, UnreachableError
+from clusterddp.errors import RunError, UnreachableError, UsageError
 from clusterddp.hosts.fanout import Outcome, T, each, reading_answer, values
 from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, checked, lines
 from clusterddp.remote.shared.node_env import GRACE
 from clusterddp.runs import signals, stacks
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.view import RunView, run_views
+from clusterddp.runs.wait import wait_for
+from clusterddp.text.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
@@ -207,21 +209,44 @@ class Run:
             raise UnreachableError(host, "no answer" if silent else f"no part of attempt {self.attempt} is there")
         return str(found[0])
 
+    def wait(self, timeout: float | str | None = None) -> Verdict:
+        """Wait until it has ended; how it did.
+
+        Args:
+            timeout: Seconds, or a duration such as ``5m``; None: as long as it takes.
+
+        Raises:
+            UsageError: the timeout is no duration.
+            RunError: it has not ended in that time.
+        """
+        return wait_for(self, self.cluster.notify, None if timeout is None else _duration("timeout", timeout))
+
     def stop(
-        self, *, grace: float = GRACE, reason: str = "by another command", hosts: Iterable[str] = ()
+        self, *, grace: float | str = GRACE, reason: str = "by another command", hosts: Iterable[str] = ()
     ) -> list[Proof]:
         """End the run on every host (or on ``hosts``), and prove that nothing of it is left.
 
         Args:
-            grace: Seconds between SIGTERM and SIGKILL.
+            grace: Seconds, or a duration, between SIGTERM and SIGKILL.
             reason: What the run's record will say.
             hosts: Only these.
+
+        Raises:
+            UsageError: the grace is no duration.
         """
+        seconds = _duration("grace", grace)
         earlier = (name for one in self.attempts.values() for name in one)
         left = (*self.record.get("spares", ()), *self.record.get("lost", ()))
         names = set(hosts) or {*self.spools, *earlier, *left}
         entries = [entry for entry in self.cluster.inventory.hosts if entry.name in names]
-        proofs = self.cluster.carrier(self.record).stop(self.cluster, self.id, entries, grace=grace, reason=reason)
+        proofs = self.cluster.carrier(self.record).stop(self.cluster, self.id, entries, grace=seconds, reason=reason)
         missing = [Proof(host=name, error="not in the inventory") for name in names]
         missing = [proof for proof in missing if proof.host not in {entry.name for entry in entries}]
         return proofs + missing
+
+
+def _duration(name: str, value: float | str) -> float:
+    try:
+        return duration(value)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error.message}", remedy=error.remedy) from None

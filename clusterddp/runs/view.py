@@ -35,6 +35,11 @@ class RunView:
     spares: tuple[Mapping[str, Any], ...] = ()
 
     @property
+    def id(self) -> str:
+        """The run id, as of a ``Run``."""
+        return self.run
+
+    @property
     def record(self) -> Mapping[str, Any]:
         """What the run wrote down of itself when it started."""
         record: Mapping[str, Any] = self.nodes[0]["record"]

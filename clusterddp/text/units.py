@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from clusterddp.errors import UsageError
 
 _BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_LONGEST = 1e10  # seconds
+_MOST_SHOWN = 60
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -32,6 +35,37 @@ def parse_duration(text: str) -> float:
     if not match:
         raise UsageError(f"{text!r} is not a duration", remedy="write it as 90s, 5m or 2h")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def duration(value: Any, *, positive: bool = False) -> float:
+    """Seconds from what ``parse_duration`` takes, or from a number of seconds.
+
+    Args:
+        value: Anything.
+        positive: Whether 0 is refused.
+
+    Raises:
+        UsageError: it is no duration.
+    """
+    try:
+        seconds = parse_duration(value) if isinstance(value, str) else _seconds(value)
+    except UsageError:
+        raise UsageError(f"{shown(value)} is no duration", remedy="write 90, 90s, 5m, 2h or 3d") from None
+    if positive and not seconds:
+        raise UsageError(f"{shown(value)} is no time at all", remedy="leave it out for no limit")
+    return seconds
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LONGEST:
+        raise UsageError("no number of seconds")
+    return float(value)
+
+
+def shown(value: object) -> str:
+    """A value as in Python, cut to 60 letters."""
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…"
 
 
 def human_size(size: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 from clusterddp import Cluster, probe
 from clusterddp.checks import engine
 from clusterddp.checks.catalog import TABLE
-from clusterddp.errors import UsageError
+from clusterddp.errors import RunError, UsageError
 from clusterddp.facts import Facts
 from clusterddp.logs import Selection
 from clusterddp.project import find
@@ -99,7 +99,7 @@ def test_up_run_logs_and_status(cluster: Cluster, lab: Lab) -> None:
         ("gpu02", 1, (2, 2)),
     ]
     assert [report.address for report in reports] == [lab.hosts[0].address, lab.hosts[2].address]
-    run = cluster.run("tells.py", [HERE, "a b"], name="by hand", env={"MODE": "fast"})
+    run = cluster.run("tells.py", [HERE, "a b"], name="by hand", env={"MODE": "fast"}, time_limit="1h", grace="5s")
     lines = [line for line in run.logs(follow=True) if line.rank is not None]
     assert sorted((line.rank, line.host, line.local_rank, line.text) for line in lines if line.stream == "out") == [
         (0, "gpu00", 0, "rank 0 fast a b"),
@@ -108,10 +108,10 @@ def test_up_run_logs_and_status(cluster: Cluster, lab: Lab) -> None:
     ]
     errors = list(run.logs(Selection(stream="err", ranks=(2,))))
     assert [(line.rank, line.text, line.run) for line in errors] == [(2, "an error", run.id)]
-    wait_until_nothing_is_left(lab.hosts, run.id)
-    verdict = run.verdict()
-    assert verdict
+    verdict = run.wait("1m")
     assert (verdict.state, verdict.exit_code) == ("succeeded", 0)
+    assert (run.view().id, run.verdict()) == (run.id, verdict)
+    wait_until_nothing_is_left(lab.hosts, run.id)
     assert cluster.find("by hand").status() == run.status()
     assert run.status()["state"] == "succeeded"
 
@@ -123,6 +123,10 @@ def test_a_stopped_run_is_proved_empty_on_every_host(cluster: Cluster, lab: Lab)
             break
     status = run.status()
     assert (status["state"], run.verdict()) == ("running", None)
+    with pytest.raises(RunError, match=f"run {run.id} has not ended in 0 s"):
+        run.wait(0)
+    with pytest.raises(UsageError, match="grace: 'soon' is no duration"):
+        run.stop(grace="soon")
     assert all(host["pids"] for host in status["hosts"])
     proofs = run.stop(grace=5)
     assert_nothing_left(lab.hosts, run.id)

@@ -39,6 +39,7 @@ SAID_BY = {
     "logs/": {"logs"},
     "remote/logs/": {"logs"},
     "remote/supervisor/": {"run"},
+    "remote/sync/": {"run"},
     "cli/main.py": {"run"},
     "runs/notices.py": {"run"},
     "runs/lease.py": {"run"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from clusterddp.cli.options import (
 )
 from clusterddp.cli.output import say
 from clusterddp.errors import UsageError
+from clusterddp.launch import option_values
 from clusterddp.remote.shared.node_env import GRACE
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 @setting(
     "--nproc-per-node", type=Number(1, auto=True), metavar="N|auto", help="Workers a host (auto: one a GPU, else one)."
 )
-@setting("--gpus", type=Checked(words.gpus), metavar="all|free[:N]|0,3", help="Which GPUs of each host.")
+@setting("--gpus", type=Checked(option_values.gpus), metavar="all|free[:N]|0,3", help="Which GPUs of each host.")
 @setting("--share-gpus", is_flag=True, help="Nodes may take the same GPUs.")
 @click.option("--env", "env", multiple=True, metavar="K[=V]", help="A variable for all workers; K alone takes ours.")
 @click.option(
@@ -50,13 +52,12 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--secret",
-    "secrets",
-    type=Checked(words.secret),
+    type=Checked(option_values.secret),
     multiple=True,
     metavar="K",
     help="Like --env K; its value is written nowhere.",
 )
-@click.option("--name", type=Checked(words.run_name), metavar="NAME", help="A name for the run.")
+@click.option("--name", type=Checked(option_values.run_name), metavar="NAME", help="A name for the run.")
 @click.option("--detach", is_flag=True, help="Print the run id and return at once.")
 @setting("--time-limit", type=Duration(positive=True), metavar="D", help="End the run after so long (exit code 124).")
 @setting("--grace", type=DURATION, default=GRACE, metavar="D", help="Time between SIGTERM and SIGKILL (30s).")
@@ -67,16 +68,24 @@ if TYPE_CHECKING:
 @setting("--log-limit", type=SIZE, metavar="SIZE", help="Keep so much output on each host (10GB).")
 @setting("--no-sync", is_flag=True, help="Use the code that is on the hosts.")
 @setting("--no-doctor", is_flag=True, help="Skip the quick checks before the start.")
-@click.option("--skip", metavar="CHECKS", shell_complete=completion.checks, help="Skip these checks, with commas.")
 @click.option(
-    "--workdir", type=Checked(words.workdir), metavar="NAME|fresh", help="A folder of its own beside the project's."
+    "--skip",
+    type=Checked(option_values.checks),
+    metavar="CHECKS",
+    shell_complete=completion.checks,
+    help="Skip these checks, with commas.",
 )
-@setting("--launcher", type=Checked(words.launcher), metavar="NAME", help="What starts torchrun (ssh).")
+@click.option(
+    "--workdir",
+    type=Checked(option_values.workdir),
+    metavar="NAME|fresh",
+    help="A folder of its own beside the project's.",
+)
+@setting("--launcher", type=Checked(option_values.launcher), metavar="NAME", help="What starts torchrun (ssh).")
 @setting("--rdzv-backend", type=click.Choice(["auto", "c10d", "static"]), default="auto", help="torchrun's (auto).")
 @click.option(
     "--torchrun-arg",
-    "torchrun_args",
-    type=Checked(words.torchrun_arg),
+    type=Checked(option_values.torchrun_arg),
     multiple=True,
     metavar="X",
     help="One more word for torchrun.",
@@ -150,37 +159,9 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
 
     if given["detach"] and given["on_disconnect"] == "stop":
         raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
-    least, most = given["nnodes"] or (None, None)
-    return RunOptions(
-        script=given["script"],
-        args=given["args"],
-        module=given["module"],
-        name=given["name"],
-        nnodes=most,
-        min_nodes=least if least != most else None,
-        nproc=given["nproc_per_node"],
-        gpus=given["gpus"],
-        share_gpus=given["share_gpus"],
-        env=words.environment(given["env"], given["env_file"]),
-        secrets=given["secrets"],
-        time_limit=given["time_limit"],
-        relaunch=given["relaunch"],
-        on_disconnect=given["on_disconnect"],
-        max_restarts=given["max_restarts"],
-        rdzv_backend=given["rdzv_backend"],
-        torchrun_args=given["torchrun_args"],
-        pass_local_rank=given["pass_local_rank"],
-        debug_comm=given["debug_comm"],
-        grace=given["grace"],
-        no_doctor=given["no_doctor"],
-        skip=words.checks(given["skip"]),
-        no_sync=given["no_sync"],
-        sync_limit=given["sync_limit"],
-        log_limit=given["log_limit"],
-        launcher=given["launcher"],
-        limit=limit,
-        workdir=given["workdir"],
-    )
+    own = {one.name: given[one.name] for one in fields(RunOptions) if one.name in given}
+    own["env"] = words.environment(given["env"], given["env_file"])
+    return RunOptions(**{**own, "skip": own["skip"] or (), "limit": limit})
 
 
 def _join(cluster: Cluster, reference: str) -> int:

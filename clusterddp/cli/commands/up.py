@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli import host_list, words
-from clusterddp.cli.options import setting
+from clusterddp.cli import host_list
+from clusterddp.cli.options import Checked, setting
 from clusterddp.cli.output import say
 from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
+from clusterddp.launch import option_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,12 @@ if TYPE_CHECKING:
 @click.option(
     "-e", "variables", multiple=True, metavar="NAME=VALUE", help="For a host list: a variable of the inventory."
 )
-@click.option("--skip", metavar="CHECKS", help="Take hosts that fail these checks, with commas.")
+@click.option(
+    "--skip",
+    type=Checked(option_values.checks),
+    metavar="CHECKS",
+    help="Take hosts that fail these checks.",
+)
 @click.argument("inventory", metavar="INVENTORY|HOST,HOST…")
 def command(
     inventory: str,
@@ -46,7 +52,7 @@ def command(
     from clusterddp.project import find  # noqa: PLC0415
 
     project = find()
-    left_out = words.checks(skip)
+    left_out = option_values.checks(skip or ())
     given = (*variables, *([f"clusterddp_python={python}"] if python else []))
     with (
         _inventory(inventory, given, project) as path,

@@ -77,7 +77,7 @@ def test_a_number_of_workers_on_the_command_line_states_what_is_meant() -> None:
     options = RunOptions(script="t.py")
     found = preflight.results_of(preflight.chosen(options), hosts, facts, options)
     assert [one.name for one in found if one.verdict == "fail"] == ["gpus"]
-    stated = RunOptions(script="t.py", nproc=1)
+    stated = RunOptions(script="t.py", nproc_per_node=1)
     found = preflight.results_of(preflight.chosen(stated), hosts, facts, stated)
     assert [one.name for one in found if one.verdict == "fail"] == []
 
@@ -151,7 +151,7 @@ def test_too_few_that_pass_are_refused_with_a_reason(monkeypatch: pytest.MonkeyP
     made = [MadeHost("gpu01", shm_bytes_free=1 << 20), MadeHost("gpu02")]
     with pytest.raises(PlanError, match="1 of 2 nodes can take part: gpu01: only 1 MiB are free"):
         fitting(made, monkeypatch, nnodes=2)
-    assert fitting(made, monkeypatch, nnodes=2, min_nodes=1)[0] == ["gpu02"]
+    assert fitting(made, monkeypatch, nnodes=(1, 2))[0] == ["gpu02"]
 
 
 def test_the_preflight_is_quick_for_many_hosts() -> None:

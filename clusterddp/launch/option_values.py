@@ -1,0 +1,206 @@
+"""What the values of a run's options may be: read from text as on the command line, or taken as they are from Python.
+
+Every function takes any value and returns the checked one, or raises a UsageError that does not name the option.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import UsageError
+from clusterddp.remote.shared.workdirs import FRESH, NAME
+from clusterddp.text.units import duration, parse_size, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NODES = re.compile(r"(\d{1,6})(?::(\d{1,6}))?", re.ASCII)
+
+
+def text(value: Any) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise UsageError(f"{shown(value)} is no text", remedy=f"write {str(value)[:40]!r}")
+    return value
+
+
+def flag(value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{shown(value)} is neither True nor False", remedy="write one of them")
+    return value
+
+
+def choice(*words: str) -> Callable[[Any], str]:
+    """A reader of one of ``words``."""
+
+    def read(value: Any) -> str:
+        if value not in words:
+            raise UsageError(f"{shown(value)} is not one of {', '.join(words)}", remedy="choose one of them")
+        return str(value)
+
+    return read
+
+
+def arguments(value: Any) -> tuple[str, ...]:
+    """Texts; a single one is a mistake, because it would be taken letter by letter."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise UsageError(f"{shown(value)} is no list of texts", remedy=f"write [{shown(value)}]")
+    return tuple(text(one) for one in value)
+
+
+def each(check: Callable[[str], object]) -> Callable[[Any], tuple[str, ...]]:
+    """A reader of one text, or of several, that ``check`` accepts."""
+
+    def read(value: Any) -> tuple[str, ...]:
+        found = (value,) if isinstance(value, str) else arguments(value)
+        for one in found:
+            check(one)
+        return found
+
+    return read
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """``a,b`` taken apart, or several texts."""
+    found = value.split(",") if isinstance(value, str) else arguments(value)
+    return tuple(word.strip() for word in found if word.strip())
+
+
+def checked(check: Callable[[str], object]) -> Callable[[Any], str]:
+    """A reader of a text that ``check`` accepts."""
+
+    def read(value: Any) -> str:
+        check(text(value))
+        return str(value)
+
+    return read
+
+
+def limit(value: Any) -> float:
+    """A duration that is no 0."""
+    return duration(value, positive=True)
+
+
+def size(value: Any) -> int:
+    """``500MB``, ``2G``, or bytes as a number → bytes."""
+    try:
+        return parse_size(str(value) if isinstance(value, int) and not isinstance(value, bool) else text(value))
+    except UsageError:
+        raise UsageError(f"{shown(value)} is no size", remedy="write 500MB or 2G") from None
+
+
+def number(least: int, *, auto: bool = False) -> Callable[[Any], int | None]:
+    """A reader of a whole number of at least ``least``; with ``auto`` that word too, which becomes None."""
+
+    def read(value: Any) -> int | None:
+        said = str(value).strip() if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+        if auto and said == "auto":
+            return None
+        if not (said.isascii() and said.isdecimal()) or int(said) < least:
+            what = "neither auto nor a" if auto else "no"
+            raise UsageError(f"{shown(said or value)} is {what} number of at least {least}")
+        return int(said)
+
+    return read
+
+
+def nodes(value: Any) -> tuple[int, int]:
+    """``4`` → (4, 4); ``2:4`` → (2, 4): at least two nodes, at most four."""
+    said = f"{value[0]}:{value[1]}" if isinstance(value, tuple) and len(value) == 2 else str(value).strip()
+    found = _NODES.fullmatch(said)
+    if not found or int(found[1]) < 1 or isinstance(value, (bool, float)):
+        raise UsageError(f"{said!r} is no number of nodes", remedy="write 4, or 2:4 for two to four")
+    least, most = int(found[1]), int(found[2] or found[1])
+    if least > most:
+        raise UsageError(f"{said!r}: the least is more than the most", remedy=f"write {most}:{least}")
+    return least, most
+
+
+def checks(value: Any) -> tuple[str, ...]:
+    """Names of checks or categories; a wrong one is told before any host is reached."""
+    found = names(value)
+    if found:
+        from clusterddp.checks.engine import select  # noqa: PLC0415 - start-up
+
+        select(skip=found)
+    return found
+
+
+def gpus(value: str) -> None:
+    """``all``, ``free``, ``free:N``, or indices and UUIDs."""
+    from clusterddp.facts.gpu_assignment import GpuPolicy  # noqa: PLC0415 - start-up
+
+    try:
+        GpuPolicy.parse(value)
+    except UsageError as error:
+        raise UsageError(error.message.partition(" ")[2], remedy=error.remedy) from None  # without its "--gpus"
+
+
+def secret(name: str) -> None:
+    """A variable of ours that is set."""
+    if "=" in name:
+        raise UsageError("takes a name alone", remedy="export the value, that it stands in no process list")
+    variable(name)
+    if name not in os.environ:
+        raise UsageError(f"{name} is not set in this environment", remedy=f"export {name} first")
+
+
+def variable(name: str) -> None:
+    """A variable's name that is not torchrun's own."""
+    from clusterddp.remote.shared.node_env import STALE  # noqa: PLC0415 - start-up
+
+    if not _VARIABLE.fullmatch(name):
+        raise UsageError(f"{name[:60]!r} is no name of a variable", remedy="use letters, digits and _")
+    if name in STALE:
+        raise UsageError(f"{name} is set by torchrun for each worker", remedy="leave it out")
+
+
+def environment(value: Any) -> dict[str, str]:
+    """Variables, by name."""
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{shown(value)} is no mapping", remedy="write {'NAME': 'VALUE'}")
+    for name, word in value.items():
+        variable(text(name))
+        if not isinstance(word, str) or "\0" in word:
+            raise UsageError(f"{name}: {shown(word)} is no text", remedy=f"write {str(word)[:40]!r}")
+    return dict(value)
+
+
+def launcher(name: str) -> None:
+    """A launcher's name; whether it is there yet is told when it is asked for."""
+    from clusterddp.inventory.variable_names import LAUNCHERS  # noqa: PLC0415 - start-up
+
+    if name not in LAUNCHERS:
+        raise UsageError(
+            f"{name!r} is not one of {', '.join(LAUNCHERS)}", remedy=f"leave it out: {LAUNCHERS[0]} serves"
+        )
+
+
+def run_name(name: str) -> None:
+    """A run's name: something to print and to type."""
+    if not name.strip() or not name.isprintable() or name.startswith("-"):
+        raise UsageError(f"{name!r} is no name", remedy="use letters and digits, such as lr3e-4")
+
+
+def workdir(name: str) -> None:
+    """The name of a folder beside the project's, or ``fresh``."""
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            f"{shown(name)} cannot be a folder's name",
+            remedy=f"use at most 64 letters, digits, '.', '_' and '-', or {FRESH}",
+        )
+
+
+def torchrun_arg(word: str) -> None:
+    """An option of torchrun that the plan does not set itself."""
+    from clusterddp.launch.plan import LaunchOptions  # noqa: PLC0415 - start-up
+
+    try:
+        LaunchOptions(script="", env={}, torchrun_args=(word,))
+    except UsageError as error:
+        raise UsageError(error.message.removeprefix("--torchrun-arg "), remedy="leave it out") from None

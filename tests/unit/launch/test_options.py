@@ -1,0 +1,101 @@
+"""A run's options from Python: the command line's names and spellings, checked where they are given."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import click
+import pytest
+
+from clusterddp.api import Cluster
+from clusterddp.cli.commands.run import command
+from clusterddp.errors import UsageError
+from clusterddp.inventory import built_in
+from clusterddp.launch.options import RunKeywords, RunOptions, run_options
+
+OF_A_TERMINAL = {"inventory", "detach", "show", "show_agents", "result", "dry_run", "join", "env_file"}
+
+
+def test_the_names_are_those_of_the_command_line() -> None:
+    names = {one.name for one in fields(RunOptions)}
+    assert names - {"script", "args"} == set(RunKeywords.__annotations__)
+    assert names == {one.name for one in command.params} - OF_A_TERMINAL
+    for one in command.params:
+        if isinstance(one, click.Option):
+            assert f"--{(one.name or '').replace('_', '-')}" in one.opts
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [
+        ("time_limit", "5m", 300.0),
+        ("time_limit", 90, 90.0),
+        ("time_limit", None, None),
+        ("grace", "2s", 2.0),
+        ("nnodes", 4, (4, 4)),
+        ("nnodes", "2:4", (2, 4)),
+        ("nnodes", (2, 4), (2, 4)),
+        ("nproc_per_node", "auto", None),
+        ("nproc_per_node", "3", 3),
+        ("sync_limit", "2G", 2_000_000_000),
+        ("log_limit", 1000, 1000),
+        ("skip", "shm, cores", ("shm", "cores")),
+        ("skip", ["shm"], ("shm",)),
+        ("torchrun_arg", "--role=x", ("--role=x",)),
+        ("args", ["--lr", "3"], ("--lr", "3")),
+        ("env", {"A": "1"}, {"A": "1"}),
+        ("gpus", "free:2", "free:2"),
+        ("max_restarts", 3, 3),
+    ],
+)
+def test_a_value_is_read_as_on_the_command_line(name: str, given: Any, value: object) -> None:
+    assert getattr(RunOptions(**{"script": "train.py", name: given}), name) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("time_limit", "5x", "time_limit: '5x' is no duration; write 90, 90s, 5m, 2h or 3d"),
+        ("time_limit", 0, "time_limit: 0 is no time at all; leave it out for no limit"),
+        ("time_limit", float("nan"), "time_limit: nan is no duration"),
+        ("time_limit", True, "time_limit: True is no duration"),
+        ("grace", None, "grace: None is no duration"),
+        ("grace", -1, "grace: -1 is no duration"),
+        ("nnodes", 0, "nnodes: '0' is no number of nodes"),
+        ("nnodes", 2.0, "nnodes: '2.0' is no number of nodes"),
+        ("nnodes", (4, 2), "nnodes: '4:2': the least is more than the most"),
+        ("nproc_per_node", 0, "nproc_per_node: '0' is neither auto nor a number of at least 1"),
+        ("max_restarts", 1.5, "max_restarts: 1.5 is no number of at least 0"),
+        ("sync_limit", True, "sync_limit: True is no size"),
+        ("args", "--lr 3", "args: '--lr 3' is no list of texts; write ['--lr 3']"),
+        ("args", ["--lr", 3], "args: 3 is no text; write '3'"),
+        ("env", ["A=1"], "env: ['A=1'] is no mapping"),
+        ("env", {"A": 1}, "env: A: 1 is no text; write '1'"),
+        ("env", {"RANK": "0"}, "env: RANK is set by torchrun for each worker"),
+        ("secret", "NOT_SET_HERE", "secret: NOT_SET_HERE is not set in this environment"),
+        ("skip", "shmm", "skip: 'shmm' is no check"),
+        ("gpus", 2, "gpus: 2 is no text"),
+        ("gpus", "first", "gpus: first"),
+        ("no_sync", "no", "no_sync: 'no' is neither True nor False"),
+        ("on_disconnect", "go", "on_disconnect: 'go' is not one of keep, stop"),
+        ("rdzv_backend", "etcd", "rdzv_backend: 'etcd' is not one of auto, c10d, static"),
+        ("launcher", "pbs", "launcher: 'pbs' is not one of ssh, slurm"),
+        ("torchrun_arg", ["--nnodes=2"], "torchrun_arg: --nnodes=2: --nnodes is set by clusterddp itself"),
+        ("name", "a\nb", "name: 'a\\nb' is no name"),
+        ("script", 3, "script: 3 is no text"),
+    ],
+)
+def test_a_wrong_value_is_refused_at_the_call_by_name(name: str, given: Any, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        RunOptions(**{"script": "train.py", name: given})
+    assert str(caught.value).startswith(said)
+
+
+def test_a_wrong_name_is_refused_before_any_host_is_reached() -> None:
+    with Cluster(built_in()) as cluster:
+        with pytest.raises(UsageError, match="time_limt is no option of a run; did you mean time_limit"):
+            cluster.run("train.py", time_limt="5m")  # type: ignore[call-arg]
+        with pytest.raises(UsageError, match="nnodes: '0' is no number of nodes"):
+            cluster.run("train.py", nnodes=0)
+    assert run_options("train.py", ["x"], {"nnodes": "2:3"}).size == "2:3"
