@@ -28,6 +28,7 @@ from clusterddp.logs import LineReader, Selection
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.run import Run
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -290,4 +291,4 @@ def _backend(parts: Sequence[Part]) -> tuple[str, str, dict[str, tuple[str, ...]
         return "gloo", "not every torch has NCCL", none
     devices = spare_gpus([(part.host.entry, part.facts) for part in parts])
     busy = [name for name, words in devices.items() if not words]
-    return ("gloo", f"no GPU of {', '.join(busy)} is free", none) if busy else ("nccl", "", devices)
+    return ("gloo", f"no GPU of {folded_names(busy)} is free", none) if busy else ("nccl", "", devices)

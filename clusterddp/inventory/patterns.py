@@ -1,8 +1,8 @@
 """Host patterns of ``--limit``, as Ansible means them: ``a:b``, ``a,b``, ``&a``, ``!a``, ``a*``, ``~a.``, ``g[0:2]``.
 
 A range of host names as an inventory spells it, ``gpu[02:05]``, is taken too: our own messages name hosts so. Behind a
-group's name it stays Ansible's places. A part that matches nothing is passed over as in Ansible, but named.
-Not here: the error when nothing is left.
+group's name it is Ansible's places in the group, unless it has leading zeros, which no place has. A part that matches
+nothing is passed over as in Ansible, but named. Not here: the error when nothing is left.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
 _SUBSCRIPT = re.compile(r"(?P<base>.+)\[(?:(?P<one>-?[0-9]+)|(?P<first>[0-9]+)[:-](?P<last>[0-9]*))\]")
+_PADDED = re.compile(r"\[0[0-9]")
 _SPECIAL = frozenset(".?*[")
 
 
@@ -50,8 +51,9 @@ def select(pattern: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str
         sign, name = (part[0], part[1:]) if part[0] in "!&" else ("", part)
         found = [part] if part in hosts else _match(name, hosts, groups)
         named = _in_range(name, hosts)
-        if named and _SUBSCRIPT.fullmatch(name) and found not in ([], named):
-            notices.append(_two_readings(pattern, name, found, named))
+        if named and found and found != named and _SUBSCRIPT.fullmatch(name):
+            found, notice = _of_two_readings(pattern, name, found, named)
+            notices.append(notice)
         elif named:  # also where Ansible takes [1:3] for one of three letters
             found = named
         if not found and name not in groups:
@@ -126,9 +128,15 @@ def _in_range(name: str, hosts: Sequence[str]) -> list[str]:
     return named if set(hosts).issuperset(named) else []
 
 
-def _two_readings(pattern: str, name: str, found: Sequence[str], named: Sequence[str]) -> str:
-    taken, other = ", ".join(found), folded_names(named)
-    return f"limit {pattern!r}: {name!r} is by places in a group, as Ansible reads it: {taken}; not {other} by name"
+def _of_two_readings(pattern: str, name: str, places: list[str], named: list[str]) -> tuple[list[str], str]:
+    """What a range behind a group's name means: with leading zeros names, else Ansible's places in the group."""
+    by_name = bool(_PADDED.search(name))
+    found, other = (named, places) if by_name else (places, named)
+    how = ("by name", "by their places in the group") if by_name else ("by their places in the group", "by name")
+    return (
+        found,
+        f"limit {pattern!r}: {name!r} is {folded_names(found)}, {how[0]}; {how[1]} it were {folded_names(other)}",
+    )
 
 
 def _matcher(base: str) -> Callable[[str], object]:

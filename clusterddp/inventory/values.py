@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.patterns import select
 from clusterddp.inventory.redact import redacted
+from clusterddp.text.folding import few, folded_words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -172,7 +173,6 @@ class Inventory:
         if pattern in self.groups:
             return InventoryError(f"group {pattern!r} has no hosts", remedy="put hosts into it, or limit to another")
         groups = ", ".join(list(self.groups)[:_MOST_NAMED])
-        hosts = ", ".join([host.name for host in self.hosts][:_MOST_NAMED])
-        more = ", …" if len(self.hosts) > _MOST_NAMED else ""
-        remedy = f"groups are {groups}; hosts are {hosts}{more}"
+        hosts = few(folded_words([host.name for host in self.hosts]), _MOST_NAMED)
+        remedy = f"groups are {groups}; hosts are {hosts}"
         return InventoryError(f"limit {pattern!r} selects no host", remedy=remedy)

@@ -19,6 +19,7 @@ from clusterddp.remote.shared.fields import DamagedError
 from clusterddp.remote.shared.plan import Peer, joined_plan, read_plan, with_peer
 from clusterddp.sync import push
 from clusterddp.sync.files import scan
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,7 +77,7 @@ def _check_room(plan: NodePlan, hosts: Sequence[Host]) -> None:
         raise PlanError(f"run {plan.run} has a fixed size", remedy="start it with --nnodes MIN:MAX")
     if there + len(hosts) > plan.max_nodes:
         room = f"it has {there} of {plan.max_nodes} nodes"
-        names = ", ".join(host.name for host in hosts)
+        names = folded_names([host.name for host in hosts])
         raise PlanError(f"run {plan.run} has no room for {names}: {room}", remedy="choose fewer by --limit")
 
 

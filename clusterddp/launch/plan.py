@@ -23,6 +23,7 @@ from clusterddp.remote.shared.node_env import (
 )
 from clusterddp.remote.shared.plan import BACKEND as PLUGIN
 from clusterddp.remote.shared.plan import OLDEST_TORCH, PORT_TO_COME, NodePlan, Peer, Store
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -254,7 +255,7 @@ def _spread_loopback(nodes: Sequence[Node]) -> list[Node]:
     if len(shared) < 2:
         return list(nodes)
     if len(shared) < len(nodes):
-        names = ", ".join(node.host for node in shared)
+        names = folded_names([node.host for node in shared])
         raise PlanError(
             f"{names}: a loopback address cannot serve hosts on several machines", remedy="set clusterddp_address"
         )

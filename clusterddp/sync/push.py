@@ -19,6 +19,7 @@ from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.manifest import Entry
 from clusterddp.sync.transfer import PATIENCE, Transfer
 from clusterddp.sync.upload import Uploads
+from clusterddp.text.folding import folded_names
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_duration, human_size
 
@@ -86,7 +87,7 @@ class SyncResult:
         for host in self.hosts:
             for line in (*host.told, *map(_kept_line, host.kept)):
                 lines.setdefault(line, []).append(host.name)
-        told = [f"{', '.join(names)}: {line}" for line, names in lines.items()]
+        told = [f"{folded_names(names)}: {line}" for line, names in lines.items()]
         sent = [host.sent_bytes for host in self.hosts if host.sent_bytes]
         if sent and self.seconds >= PATIENCE:
             count = f"{len(sent)} host{'' if len(sent) == 1 else 's'}"

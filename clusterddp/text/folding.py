@@ -14,13 +14,18 @@ _NUMBERED = re.compile(r"(.*?)(\d{1,9})(\D*)")
 
 def folded_names(names: Sequence[str], separator: str = ", ") -> str:
     """The names in order, consecutive ones folded: ``gpu[00:31]``, which ``--limit`` takes; mere numbers ``0-7``."""
+    return separator.join(folded_words(names))
+
+
+def folded_words(names: Sequence[str]) -> list[str]:
+    """The same, a word for each range and each name outside of one."""
     runs: list[list[str]] = []
     for name in names:
         if runs and _follows(runs[-1][-1], name):
             runs[-1].append(name)
         else:
             runs.append([name])
-    return separator.join(word for run in runs for word in _words(run))
+    return [word for run in runs for word in _words(run)]
 
 
 def few(words: Sequence[str], most: int, separator: str = ", ") -> str:

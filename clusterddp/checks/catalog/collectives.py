@@ -14,6 +14,7 @@ from clusterddp.checks.model import Check, Finding, fail, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, WORKERS
 from clusterddp.facts import expected, late_ranks, median, odd_sums, slow_gpus, slowness
 from clusterddp.facts.bench_results import FAR_LOWER
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,7 +72,7 @@ def _named(together: Together, hosts: Sequence[str], verdict: Verdict, words: st
     yield Finding(verdict=verdict, hosts=blamed, message=message, fix=together.remedy)
     others = tuple(host for host in hosts if host in together.hosts and host not in blamed)
     if others and verdict == "fail":
-        yield Finding(verdict="skipped", hosts=others, message=f"because of {', '.join(blamed)}")
+        yield Finding(verdict="skipped", hosts=others, message=f"because of {folded_names(blamed)}")
 
 
 def _gemm(evidence: Evidence) -> Iterable[Finding]:

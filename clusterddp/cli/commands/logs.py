@@ -13,6 +13,7 @@ from clusterddp.cli import completion
 from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options, setting
 from clusterddp.cli.output import say, say_reasons, writer
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +111,7 @@ class Reading:
             self.given_up = {host for part in parts for host in part.selected(selection) if not part.spools[host]}
             self.parts = [_without(part, self.given_up) for part in parts]
             if self.given_up:
-                say(f"lines are missing: {', '.join(sorted(self.given_up))}")
+                say(f"lines are missing: {folded_names(sorted(self.given_up))}")
 
     def read(self, on_events: Callable[[list[Event]], None], places: Offsets) -> None:
         """Pass the events of every line from ``places`` on to ``on_events``, in batches."""
@@ -184,5 +185,5 @@ def on_hosts(parts: list[Run], pattern: str, names: set[str]) -> tuple[str, ...]
     known = list(dict.fromkeys(name for part in parts for name in part.spools))
     found = tuple(name for name in known if name in names)
     if not found:
-        raise RunError(f"run {parts[0].id} has no part on {pattern}", remedy=f"its hosts: {', '.join(known)}")
+        raise RunError(f"run {parts[0].id} has no part on {pattern}", remedy=f"its hosts: {folded_names(known)}")
     return found

@@ -19,6 +19,7 @@ from clusterddp.hosts.ssh.known_hosts import KnownHosts, UnknownHostKeyError
 from clusterddp.hosts.ssh.openssh_pipe import open_pipe
 from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
 from clusterddp.hosts.ssh.resolve import Resolver
+from clusterddp.text.folding import few, folded_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,7 +85,7 @@ class Connector:
     def notices(self) -> list[str]:
         """What was decided or understood otherwise than said, a line each."""
         with self._lock:
-            return [f"{_named(hosts)}: {text}" for text, hosts in self._notices.items()]
+            return [f"{few(folded_words(hosts), _NAMED_IN_NOTICE)}: {text}" for text, hosts in self._notices.items()]
 
     def open(self, entry: HostEntry, command: str) -> BytePipe:
         """Run ``command`` on a host.
@@ -266,9 +267,3 @@ def _patiently(attempt: Callable[[], T]) -> T:
             _log.debug("%s; attempt %d of %d follows", error, number + 1, ATTEMPTS)
             time.sleep(random.uniform(0.2, 0.6) * number)  # noqa: S311 - spreads logins, hides nothing
     return attempt()
-
-
-def _named(hosts: list[str]) -> str:
-    shown = ", ".join(hosts[:_NAMED_IN_NOTICE])
-    rest = len(hosts) - _NAMED_IN_NOTICE
-    return f"{shown} and {rest} more" if rest > 0 else shown

@@ -182,6 +182,22 @@ def test_a_limit_file_names_one_pattern_a_line(inventory: Path) -> None:
         loaded.limit("@/no/such/file")
 
 
+def test_a_range_with_leading_zeros_is_of_names_also_behind_a_groups_name(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.yaml"
+    path.write_text("all: {children: {gpu: {hosts: {'gpu[01:06]': }}, n: {hosts: {'n[1:6]': }}}}\n")
+    loaded = load(path)
+    by_name = loaded.limit("gpu[02:03]")
+    assert by_name.names_of_nodes == ("gpu02", "gpu03")
+    assert by_name.notices == (
+        "limit 'gpu[02:03]': 'gpu[02:03]' is gpu02, gpu03, by name; by their places in the group it were gpu03, gpu04",
+    )
+    by_place = loaded.limit("n[2:3]")
+    assert by_place.names_of_nodes == ("n3", "n4")
+    assert by_place.notices == (
+        "limit 'n[2:3]': 'n[2:3]' is n3, n4, by their places in the group; by name it were n2, n3",
+    )
+
+
 def test_a_limit_that_selects_nothing_names_what_there_is(inventory: Path) -> None:
     loaded = _load(inventory, "gpu: {hosts: {gpu1: }}\nempty: {}\n")
     with pytest.raises(
