@@ -13,6 +13,7 @@ Not here: anything the operations themselves do.
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.hosts.client import Host
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from clusterddp.facts import Facts
     from clusterddp.hosts.ssh import BytePipe
+
+_log = logging.getLogger("clusterddp")
 
 
 class _Over:
@@ -67,7 +70,7 @@ def facts(connection: Connection, **variables: Any) -> Facts:
 def runs(connection: Connection, **variables: Any) -> list[dict[str, Any]]:
     """Every node of every run that the host knows under this name, as its spools tell it."""
     with host(connection, **variables) as opened:
-        return nodes_of(opened, "")
+        return nodes_of(opened, "", _log.warning)
 
 
 def stop(connection: Connection, run: str, *, grace: float = GRACE, **variables: Any) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Ssh:
 
     def describe(self, site: Site, run: str, entries: Sequence[HostEntry]) -> list[Outcome[list[dict[str, Any]]]]:
         """See ``Launcher``."""
-        return each(entries, lambda entry: nodes_of(site.host(entry.name), run))
+        return each(entries, lambda entry: nodes_of(site.host(entry.name), run, site.notify))
 
     def stop(
         self, cluster: RunHosts, run: str, entries: Sequence[HostEntry], *, grace: float, reason: str

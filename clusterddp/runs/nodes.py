@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.remote.shared.node_reply import read_nodes
+from clusterddp.remote.shared.node_reply import read_nodes, split_damaged
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from clusterddp.hosts.client import Host
 
 
-def nodes_of(host: Host, run: str) -> list[dict[str, Any]]:
-    """The nodes of the runs whose ids begin so; of none by that host but its own.
+def nodes_of(host: Host, run: str, notify: Callable[[str], None]) -> list[dict[str, Any]]:
+    """The nodes of the runs whose ids begin so; of none by that host but its own. Damaged ones are left out, and said.
 
     Raises:
         HelperError: the answer is damaged, or speaks of another host or run.
@@ -20,6 +22,10 @@ def nodes_of(host: Host, run: str) -> list[dict[str, Any]]:
     """
     answer = host.call("runs", {"run": run, "hosts": [host.name]})
     try:
-        return read_nodes(answer, host.name, run)
+        whole, damaged = split_damaged(answer)
+        nodes = read_nodes(whole, host.name, run)
     except ValueError as error:
         raise HelperError(host.name, f"what it tells of runs is damaged: {error}") from error
+    for why in damaged:
+        notify(f"{host.name}: {why}")
+    return nodes

@@ -15,6 +15,7 @@ import pytest
 from clusterddp.remote.cleanup import retention
 from clusterddp.remote.spool.layout import all_spools
 from clusterddp.remote.system.bootstrap import write_json
+from clusterddp.runs.nodes import nodes_of
 from tests.integration.escapees import EVERY_WAY, WAYS
 from tests.integration.real_helper import alive, opened, wait_for
 from tests.integration.runs_started import Started, gone, kill_supervisor, on_the_roll, running, with_constant
@@ -70,6 +71,23 @@ def clean(host: Host, *, purge: bool = False, project: str = "p1") -> dict[str, 
 
 def run_dir(node: Started, state: Path) -> Path:
     return state / "rundirs" / f"{node.run}-here"
+
+
+def test_a_run_whose_plan_is_damaged_is_said_and_keeps_the_others_from_nothing(host: Host, tmp_path: Path) -> None:
+    whole, damaged = ended(host, tmp_path), ended(host, tmp_path)
+    plan = Path(damaged.spool.path("plan.json"))
+    plan.write_bytes(plan.read_bytes()[:100])
+    said: list[str] = []
+    assert [node["run"] for node in nodes_of(host, "", said.append)] == [whole.run]
+    (line,) = said
+    assert line.startswith(f"here: run {damaged.run} cannot be shown: {plan} is damaged: ")
+    assert nodes_of(host, damaged.run, said.append) == []
+    with running(host, tmp_path, WAITS) as beside:
+        assert nodes_of(host, beside.run, said.append)[0]["state"] in ("starting", "running")
+    assert len(said) == 2
+    assert host.call("orphans", {"hosts": ["here"]}) == []
+    assert clean(host, purge=True)["spools"] == 1
+    assert runs_in(tmp_path / "state") == {damaged.run, beside.run}
 
 
 class TestOldSpools:

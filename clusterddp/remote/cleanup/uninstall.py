@@ -100,7 +100,8 @@ def remove_unused_helpers(state: str, *, own: bool) -> int:
 
 def unclaimed_workdirs(state: str) -> List[List[Any]]:
     """The synced workdirs that no run on record uses: path, and days since the last sync."""
-    claimed = {os.path.realpath(on_disk(plan.workdir)) for plan in map(Spool.maybe_plan, all_spools(state)) if plan}
+    plans = [spool.readable_plan() for spool in all_spools(state)]
+    claimed = {os.path.realpath(on_disk(plan.workdir)) for plan in plans if plan}
     found: List[List[Any]] = []
     folder = os.path.join(state, "workdirs")
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
@@ -134,7 +135,7 @@ def remove_leftovers(state: str) -> bool:
 
 
 def _of(spool: Spool, project: str) -> bool:
-    plan = spool.maybe_plan() if project else None
+    plan = spool.readable_plan() if project else None
     return plan is not None and plan.record.get("project") == project
 
 

@@ -18,7 +18,7 @@ from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from ..spool.layout import Spool, all_spools
 from ..system import procfs
-from ..system.bootstrap import Refused, read_json
+from ..system.bootstrap import read_json
 from ..system.procfs import ProcStat
 from .roster import read_roster
 
@@ -131,8 +131,5 @@ def _is_alive(name: Tuple[int, int]) -> bool:
 
 def _run_dir(spool: Spool) -> str:
     """The run's folder; empty where the plan is missing or damaged: what is known otherwise must do then."""
-    try:
-        plan = spool.maybe_plan()
-    except Refused:
-        return ""
+    plan = spool.readable_plan()
     return plan.run_dir if plan else ""

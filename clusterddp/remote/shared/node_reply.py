@@ -4,7 +4,7 @@ Who a node is must be right, or the whole answer counts for nothing. An event or
 must be is left out, as one that was torn on the host's own disk. Who tells it: remote/supervisor/status.py.
 """
 
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from .events import maybe_event
 from .fields import DamagedError, Fields
@@ -28,6 +28,22 @@ def read_nodes(answer: Any, host: str, run: str) -> List[Dict[str, Any]]:
     """
     nodes = Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: _identity(fields, host, run))
     return [dict(answer[number], **told) for number, told in enumerate(nodes)]
+
+
+def split_damaged(answer: Any) -> Tuple[Any, List[str]]:
+    """An answer without the runs whose files are damaged on their host, and why they are, each with its run.
+
+    Raises:
+        ValueError: it is no such answer.
+    """
+    whole, said = [], []
+    for number, fields in enumerate(Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: fields)):
+        if fields.given("damaged"):
+            run = fields.check("run", RUN.fullmatch, "a run's id")
+            said.append("run %s cannot be shown: %s" % (run, fields.check("damaged", str.isprintable, "a line")))
+        else:
+            whole.append(answer[number])
+    return whole, said
 
 
 def _identity(fields: Fields, host: str, run: str) -> Dict[str, Any]:

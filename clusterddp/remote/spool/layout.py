@@ -94,6 +94,13 @@ class Spool:
         """
         return self._record("plan.json", read_plan)
 
+    def readable_plan(self) -> Optional[NodePlan]:
+        """The node's plan; None where it is missing or damaged: what is known otherwise must do then."""
+        try:
+            return self.maybe_plan()
+        except Refused:
+            return None
+
     def write_plan(self, plan: NodePlan) -> None:
         """Put another plan in place of the node's."""
         write_json(self.path("plan.json"), written(plan))

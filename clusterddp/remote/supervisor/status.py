@@ -12,7 +12,7 @@ from ..shared.events import Event
 from ..shared.plan import AGENT_LOG, NodePlan
 from ..shared.records import written
 from ..spool.layout import Spool, all_spools, node_state, rebooted
-from ..system.bootstrap import read_json
+from ..system.bootstrap import Refused, read_json
 
 LAST_BYTES = 8000  # of a worker's stderr, for the verdict's texts; C++ prints long stacks behind a message
 MOST_WORKERS = 64  # failed workers of a node that are told of in detail, the last ones
@@ -20,14 +20,22 @@ ERROR_FIELDS = ("exc_type", "exc_message", "file", "line", "time_ns")
 
 
 def runs(request: Request) -> List[Dict[str, Any]]:
-    """Every node of every run whose spool is here and belongs to ``hosts``; ``run`` narrows to ids that begin so."""
+    """Every node of every run whose spool is here and belongs to ``hosts``; ``run`` narrows to ids that begin so.
+
+    One whose files are damaged is ``{run, host, damaged}``: why it cannot be told of; the others are.
+    """
     wanted = set(request.args["hosts"])
     prefix = request.args.get("run") or ""
     found = []
     for spool in all_spools(request.args["state"]):
-        plan = spool.maybe_plan() if spool.host in wanted and spool.run.startswith(prefix) else None
-        if plan:
-            found.append(describe(spool, plan))
+        if spool.host not in wanted or not spool.run.startswith(prefix):
+            continue
+        try:
+            plan = spool.maybe_plan()
+            if plan:
+                found.append(describe(spool, plan))
+        except Refused as damaged:
+            found.append({"run": spool.run, "host": spool.host, "damaged": str(damaged)})
     return found
 
 
