@@ -34,10 +34,11 @@ from clusterddp.launch.script import check_script
 from clusterddp.probe.evidence import gather_evidence, with_runs
 from clusterddp.project import Project, find
 from clusterddp.remote.shared.node_env import GRACE
-from clusterddp.runs import beside, cleanup
+from clusterddp.runs import beside, cleanup, local_record
+from clusterddp.runs.choose import Requester, choose_run
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, current_spools
-from clusterddp.runs.view import Requester, RunView, choose_run, run_views
+from clusterddp.runs.view import RunView, run_views
 from clusterddp.shell import Command, Executed, Execution
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
@@ -300,8 +301,7 @@ class Cluster:
 
     def list_runs(self) -> list[RunView]:
         """Every run the reachable hosts know of, oldest first."""
-        nodes, silent = self.gather("")
-        return run_views(nodes, silent)
+        return run_views(*self.gather(""), local_record.kept(self.project))
 
     def find(self, reference: str | None = None, *, reading: bool = True) -> Run:
         """The run of an id, a unique prefix of one, or a name; without: the live one, else (``reading``) the last.
@@ -331,7 +331,7 @@ class Cluster:
     def attach(self, view: RunView) -> Run:
         """The run that a view is of."""
         spools = current_spools(view, self.inventory)
-        return Run(self, view.run, view.attempt, spools, dict(view.record), view.spools)
+        return Run(self, view.run, view.attempt, spools, dict(view.record), view.spools, live=view.live)
 
     def workdirs_beside(self) -> list[beside.WorkdirBeside]:
         """The folders beside this project's workdir on the hosts that answer: of ``run --workdir``, and siblings."""
@@ -384,10 +384,10 @@ class Cluster:
         """Every node of every run on the hosts that answer, and the names of those that do not.
 
         Raises:
-            HostError, HostsError: no host answers.
+            HostError, HostsError: no host answers, and the project knows of no such run either.
         """
         outcomes = self._runs(run, [entry for entry in self._reached if hosts is None or entry.name in hosts])
-        if all(outcome.error for outcome in outcomes):
+        if all(outcome.error for outcome in outcomes) and not local_record.kept(self.project, run):
             values(outcomes)
         for outcome in outcomes:
             if outcome.error:

@@ -69,7 +69,7 @@ class Follower:
                 return None
             view = self._wait_for_end()
             if view.attempt == self.run.attempt:
-                return view.verdict()
+                return self.run.watched(view)
             self.selection = replace(self.selection, start={}, tail=None)
             self.run = self.run.at(view)
             self.notify(f"attempt {view.attempt} on {', '.join(view.record['hosts'])}")

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from clusterddp.remote.shared.verdict_record import VerdictRecord
+
+_PARTS = {"lost": "ended without a record", "succeeded": "ended well", "failed": "failed", "stopped": "was stopped"}
 _NEXT = "attempt "  # begins what an exit record says where another attempt followed
 
 
@@ -22,6 +25,24 @@ def following_notices(nodes: Sequence[Mapping[str, Any]], *, live: bool) -> list
         return ["no majority of its hosts reach each other: they wait for it, or for an operator"]
     finals = {str(node["exit"]["final"]) for node in nodes if node["exit"] and node["exit"].get("final")}
     return [] if live else [f"not started again: {final}" for final in sorted(finals) if not final.startswith(_NEXT)]
+
+
+def copy_notices(kept: VerdictRecord, nodes: Iterable[Mapping[str, Any]], silent: Sequence[str]) -> list[str]:
+    """What is known now beside the verdict that was kept; it changes neither state nor code.
+
+    Args:
+        kept: The verdict.
+        nodes: The nodes whose hosts answer.
+        silent: Hosts of the run that do not.
+    """
+    back = [node for node in nodes if node["host"] in kept.missing]
+    told = [
+        f"{node['host']} answers again: its part {_PARTS.get(node['state'], 'is ' + node['state'])}" for node in back
+    ]
+    unheard = [name for name in kept.missing if name in silent]
+    if unheard and not kept.by_majority:
+        told.append(f"so says {kept.writer}, which had not heard {', '.join(unheard)}")
+    return told
 
 
 def output_notices(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from clusterddp.errors import RunError, UnreachableError, UsageError
 from clusterddp.hosts.fanout import Outcome, T, each, reading_answer, values
 from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, checked, lines
 from clusterddp.remote.shared.node_env import GRACE
-from clusterddp.runs import signals, stacks
+from clusterddp.runs import local_record, signals, stacks
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.view import RunView, run_views
 from clusterddp.runs.wait import wait_for
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.project import Project
     from clusterddp.remote.shared.frames import Frame
     from clusterddp.runs.signals import Signalled
     from clusterddp.runs.stacks import WorkerStack
@@ -49,6 +50,7 @@ class RunHosts(Protocol):
     """The part of ``Cluster`` that a Run uses."""
 
     inventory: Inventory
+    project: Project
     notify: Callable[[str], None]
 
     def host(self, name: str) -> Host:
@@ -78,6 +80,7 @@ class Run:
         spools: That attempt's folder on each of its hosts; empty for one that did not answer, or is only starting.
         record: What the run wrote down of itself.
         attempts: Every attempt's spools; empty for a run that has just been started.
+        live: Whether it lived when it was looked for.
     """
 
     cluster: RunHosts
@@ -86,6 +89,7 @@ class Run:
     spools: Mapping[str, str]
     record: Mapping[str, Any] = field(repr=False)
     attempts: Mapping[int, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    live: bool = True
 
     def of_attempt(self, number: int) -> Run:
         """The same run as of one attempt: whose lines ``logs`` and ``tail`` give.
@@ -118,7 +122,7 @@ class Run:
             HostError, HostsError: none of its hosts answers.
         """
         nodes, silent = self.cluster.gather(self.id, hosts or self.hosts)
-        for view in run_views(nodes, silent):
+        for view in run_views(nodes, silent, local_record.kept(self.cluster.project, self.id)):
             if view.run == self.id:
                 return view
         raise RunError(f"run {self.id} is on no host that answers")
@@ -172,6 +176,16 @@ class Run:
     def verdict(self) -> Verdict | None:
         """How it ended; None while it lives."""
         return self.view().verdict()
+
+    def watched(self, view: RunView) -> Verdict | None:
+        """The verdict on the run, which was watched to its end; the project keeps it.
+
+        Args:
+            view: It, as its hosts tell it in the end.
+        """
+        seen = replace(view, watched=self.live)
+        local_record.keep(self.cluster.project, seen)
+        return seen.verdict()
 
     def logs(self, selection: Selection | None = None, *, follow: bool = False) -> Iterator[LogLine]:
         """Its lines: the past in order of time, then, with ``follow``, as they come until it ends.

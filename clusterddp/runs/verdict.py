@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.errors import EXIT_NOT_THE_SCRIPT
 from clusterddp.remote.shared import verdict as shared
 from clusterddp.remote.shared.failures import ENDED, OWN, recovered_failures, worker_failures
 from clusterddp.remote.shared.node_end import end_of
+from clusterddp.remote.shared.verdict_record import UNKNOWN, made
 from clusterddp.runs import known_messages
 
 if TYPE_CHECKING:
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
     from clusterddp.remote.shared.failures import FailedWorker
     from clusterddp.remote.shared.verdict import Failure
+    from clusterddp.remote.shared.verdict_record import VerdictRecord
+
+WATCHER = "who watched it"  # in place of a host's name
+NO_PLACE = 1 << 20  # of who writes a verdict without being one of its nodes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,14 +48,20 @@ class Verdict:
         return (*self.notices, *([f"remedy: {self.remedy}"] if self.remedy else []))
 
 
-def judge(nodes: Sequence[Mapping[str, Any]], unreachable: Iterable[str] = ()) -> Verdict:
-    """The verdict over all nodes of one attempt.
+def judge(nodes: Sequence[Mapping[str, Any]], unreachable: Iterable[str] = (), *, watched: bool = True) -> Verdict:
+    """The verdict over all nodes of one attempt whose hosts keep none.
 
     Args:
         nodes: Each host's node as its ``runs`` operation describes it, with detail.
         unreachable: Hosts of the plan that did not answer.
+        watched: They were waited for as the run ended, and are lost; else it may be unknown how it ended.
     """
-    found = shared.judge([end_of(node) for node in nodes], unreachable, nodes[0]["record"].get("min_nodes"))
+    silent = sorted(unreachable)
+    ends, least = [end_of(node) for node in nodes], nodes[0]["record"].get("min_nodes")
+    found = shared.judge(ends, silent, least)
+    if found.by_loss and silent and not watched and not any(end.state == "lost" for end in ends):
+        line = f"unknown: {', '.join(silent)} {'do' if silent[1:] else 'does'} not answer now"
+        return Verdict(state=UNKNOWN, exit_code=EXIT_NOT_THE_SCRIPT, line=line, failures=found.failures)
     return Verdict(
         state=found.state,
         exit_code=found.exit_code,
@@ -58,6 +70,36 @@ def judge(nodes: Sequence[Mapping[str, Any]], unreachable: Iterable[str] = ()) -
         notices=(found.notice,) if found.notice else (),
         remedy=remedy(*found.said),
     )
+
+
+def of_record(record: VerdictRecord, nodes: Sequence[Mapping[str, Any]] = ()) -> Verdict:
+    """The verdict that a run's hosts have kept.
+
+    Args:
+        record: Their copy.
+        nodes: What hosts tell of the run now: the evidence of the first failure is more than the copy has of it.
+    """
+    said = list(record.said)
+    for first in record.failures[:1]:
+        ends = [end_of(node) for node in nodes if node["host"] == first.host and node["attempt"] == first.attempt]
+        said += [one.said for end in ends for one in end.failures if one.rank == first.worker.rank]
+    return Verdict(
+        state=record.state,
+        exit_code=record.exit_code,
+        line=record.line,
+        failures=record.failures,
+        notices=(record.notice,) if record.notice else (),
+        remedy=remedy(*said),
+    )
+
+
+def to_record(verdict: Verdict, nodes: Sequence[Mapping[str, Any]], silent: Iterable[str]) -> VerdictRecord:
+    """A verdict that was judged here, as it is kept in the project; hosts' copies by as many nodes count before it."""
+    ends = [end_of(node) for node in nodes]
+    judged = shared.Judgement(verdict.state, verdict.exit_code, verdict.line, verdict.failures, len(verdict.failures))
+    notice = verdict.notices[0] if verdict.notices else ""
+    said = [text for first in verdict.failures[:1] for text in (first.worker.text, first.worker.said)]
+    return made(judged._replace(notice=notice, said=tuple(said)), ends, tuple(silent), writer=WATCHER, place=NO_PLACE)
 
 
 def remedy(*texts: str) -> str:

@@ -1,17 +1,17 @@
-"""Runs as their hosts' spools tell them: choosing the run a command means, its state, its status as JSON. Pure.
+"""Runs as their hosts' spools tell them: its state, its verdict, its status as JSON. Pure.
 
-Not here: asking the hosts (api.py), who failed first (runs/verdict.py).
+Not here: asking the hosts (api.py), which run a command means (runs/choose.py), who failed first (runs/verdict.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.errors import RunError
+from clusterddp.remote.shared.verdict_record import UNKNOWN, VerdictRecord, best
 from clusterddp.runs.folders import workdirs
-from clusterddp.runs.notices import following_notices, output_notices
-from clusterddp.runs.verdict import Verdict, judge, recovered
+from clusterddp.runs.notices import copy_notices, following_notices, output_notices
+from clusterddp.runs.verdict import Verdict, judge, of_record, recovered, to_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +26,9 @@ class RunView:
     """One run as the hosts tell it: the nodes of its last attempt, and hosts of its plan that did not answer.
 
     ``earlier``: the nodes of the attempts before, the oldest first. ``spares``: those that wait for a relaunch.
+    ``copies``: of its verdict, on its hosts and in the project. ``about``: what the project knows of a run of which no
+    host answers; it has no nodes then. ``watched``: it was followed to its end, so who does not answer is lost; who
+    only looks later cannot tell.
     """
 
     run: str
@@ -33,6 +36,9 @@ class RunView:
     silent: tuple[str, ...] = ()
     earlier: tuple[Mapping[str, Any], ...] = ()
     spares: tuple[Mapping[str, Any], ...] = ()
+    copies: tuple[VerdictRecord, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+    watched: bool = False
 
     @property
     def id(self) -> str:
@@ -42,8 +48,18 @@ class RunView:
     @property
     def record(self) -> Mapping[str, Any]:
         """What the run wrote down of itself when it started."""
-        record: Mapping[str, Any] = self.nodes[0]["record"]
+        record: Mapping[str, Any] = self.nodes[0]["record"] if self.nodes else self.about
         return record
+
+    @property
+    def kept(self) -> VerdictRecord | None:
+        """The copy of its verdict that counts; None where there is none of the last attempt."""
+        found = best(self.copies)
+        return found if found and found.attempt >= self._seen_attempt else None
+
+    @property
+    def _seen_attempt(self) -> int:
+        return int(self.nodes[0]["attempt"]) if self.nodes else 0
 
     @property
     def name(self) -> str:
@@ -53,7 +69,7 @@ class RunView:
     @property
     def attempt(self) -> int:
         """The last attempt's number."""
-        return int(self.nodes[0]["attempt"])
+        return max([self._seen_attempt, *(copy.attempt for copy in self.copies)])
 
     @property
     def spools(self) -> dict[int, dict[str, str]]:
@@ -66,18 +82,31 @@ class RunView:
     @property
     def current(self) -> dict[str, str]:
         """The last attempt's folder on each host; empty for one that did not answer."""
-        return self.spools[self.attempt] | dict.fromkeys(self.silent, "")
+        return self.spools.get(self.attempt, {}) | dict.fromkeys(self.silent, "")
 
     @property
     def live(self) -> bool:
-        """Whether any node still runs or starts."""
-        return any(node["state"] not in ENDED for node in self.nodes)
+        """Whether any node still runs or starts, or the nodes have not agreed yet on how it ended.
+
+        A verdict by a majority ends it, whatever a node says that had lost contact with the others.
+        """
+        kept = self.kept
+        if kept and (kept.by_majority or not self.nodes):
+            return False
+        if any(node["state"] not in ENDED for node in self.nodes):
+            return True
+        told = kept or any(node["state"] == "lost" for node in self.nodes)
+        return not self.watched and not told and any(node.get("concluding") for node in self.nodes)
 
     @property
     def ended_ns(self) -> int | None:
         """When the last node ended, by the operator's clock."""
+        if self.live:
+            return None
+        if self.kept:
+            return self.kept.ended
         times = [node["exit"]["ended"] - node["clock_offset_ns"] for node in self.nodes if node["exit"]]
-        return max(times) if times and not self.live else None
+        return max(times, default=None)
 
     @property
     def last_output_ns(self) -> int | None:
@@ -86,14 +115,26 @@ class RunView:
 
     def notices(self) -> list[str]:
         """What the user must know besides of the last attempt: of its output, and of what follows it."""
-        return [*output_notices(self.nodes), *following_notices(self.nodes, live=self.live)]
+        told = [*output_notices(self.nodes), *following_notices(self.nodes, live=self.live)]
+        return [*told, *copy_notices(self.kept, self.nodes, self.silent)] if self.kept and not self.live else told
 
     def verdict(self) -> Verdict | None:
-        """How it ended; None while it lives."""
+        """How it ended, as its hosts have kept it, else by what they tell now; None while it lives."""
         if self.live:
             return None
-        verdict = judge(self.nodes, self.silent)
+        verdict = of_record(self.kept, self.nodes) if self.kept else self._judged()
         return replace(verdict, notices=(*verdict.notices, *self.notices()))
+
+    def _judged(self) -> Verdict:
+        """By what the hosts tell now."""
+        return judge(self.nodes, self.silent, watched=self.watched)
+
+    def to_keep(self) -> VerdictRecord | None:
+        """The verdict to be kept in the project; None while there is none."""
+        if self.live or self.kept:
+            return self.kept
+        verdict = self._judged()
+        return None if verdict.state == UNKNOWN else to_record(verdict, self.nodes, self.silent)
 
     def state(self) -> str:
         """The contract's word for the run as a whole."""
@@ -101,6 +142,8 @@ class RunView:
         if verdict:
             return verdict.state
         states = {node["state"] for node in self.nodes}
+        if states <= ENDED:
+            return "running"  # they have not agreed on the verdict yet
         return next((state for state in ("running", "starting") if state in states), "queued")
 
     def to_json(self, *, hosts: bool = True) -> dict[str, Any]:
@@ -129,8 +172,18 @@ class RunView:
             value["last_output"] = _seconds(self.last_output_ns)
             value["hosts"] = [_host_json(node) for node in self.nodes]
             value["hosts"] += [self._silent_json(name) for name in self._absent()]
+            for host in value["hosts"]:
+                host["end"] = self._end_json(host["name"])
             value["spares"] = [_host_json(node) for node in self.spares]
         return value
+
+    def _end_json(self, name: str) -> dict[str, Any] | None:
+        """How a host's part ended, by the verdict that is kept; None where that does not say."""
+        for end in self.kept.hosts if self.kept else ():
+            if end.host == name:
+                told = {"state": end.state, "reason": end.reason or None, "ended": _seconds(end.ended)}
+                return {**told, "workdir": end.workdir, "exits": dict(end.exits)}
+        return None
 
     def _absent(self) -> list[str]:
         """Hosts of the plan that did not answer, or were not asked."""
@@ -148,121 +201,45 @@ class RunView:
         return host
 
 
-def run_views(nodes: Iterable[Mapping[str, Any]], unreachable: Sequence[str] = ()) -> list[RunView]:
-    """Every run, oldest first. ``unreachable``: hosts of the inventory that did not answer."""
+def run_views(
+    nodes: Iterable[Mapping[str, Any]],
+    unreachable: Sequence[str] = (),
+    kept: Mapping[str, tuple[Mapping[str, Any], VerdictRecord]] | None = None,
+) -> list[RunView]:
+    """Every run, oldest first.
+
+    Args:
+        nodes: As hosts tell them.
+        unreachable: Hosts of the inventory that did not answer.
+        kept: What the project keeps of runs: by run id their records and verdicts.
+    """
     by_run: dict[str, Nodes] = {}
     for node in nodes:
         by_run.setdefault(node["run"], []).append(dict(node))
-    found = []
-    for run, mine in by_run.items():
-        mine.sort(key=lambda node: (int(node["attempt"]), int(node["node_rank"])))
-        taking = [node for node in mine if not node.get("standby")] or mine
-        last = taking[-1]["attempt"]
-        latest = [node for node in taking if node["attempt"] == last]
-        taking_part = {node["host"] for node in latest}
-        silent = [name for name in latest[0]["record"].get("hosts", ()) if name in unreachable]
-        view = RunView(
-            run=run,
-            nodes=tuple(latest),
-            silent=tuple(silent),
-            earlier=tuple(taking[: -len(latest)]),
-            spares=tuple(node for node in mine if node.get("standby") and node["host"] not in taking_part),
-        )
-        found.append(view)
+    own = kept or {}
+    found = [_view(run, mine, unreachable, [own[run][1]] if run in own else []) for run, mine in by_run.items()]
+    for run, (record, copy) in own.items():
+        hosts = tuple(name for name in record.get("hosts", ()) if name in unreachable)
+        if run not in by_run and hosts:
+            found.append(RunView(run=run, nodes=(), silent=hosts, copies=(copy,), about=record))
     return sorted(found, key=lambda view: view.record.get("started") or _NEVER)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Requester:
-    """Who gives a command: ``user@machine``, and the id of the project it is given in.
-
-    They own a run that they started or that is the project's: the same person at another machine, or a colleague who
-    shares the project's id, may end it by its name. Any other's run on the same account takes its full id.
-    """
-
-    operator: str
-    project: str | None
-
-    def owns(self, view: RunView) -> bool:
-        """Whether they own the run."""
-        record = view.record
-        return record.get("operator") == self.operator or self.shares_project(view)
-
-    def shares_project(self, view: RunView) -> bool:
-        """Whether the run is of their project."""
-        return self.project is not None and view.record.get("project") == self.project
-
-
-def choose_run(found: Sequence[RunView], reference: str | None, *, to_end_by: Requester | None = None) -> RunView:
-    """The run that ``reference`` means: an id, a unique prefix of one, or a name (its newest).
-
-    Without a reference: the only live run; else, for reading, the last one.
-
-    Args:
-        found: All runs, oldest first.
-        reference: What the user wrote.
-        to_end_by: Who wants to end it: their own runs are meant then, unless the full id names another. None: reading.
-
-    Raises:
-        RunError: none is meant, or several.
-    """
-    exact = [view for view in found if view.run == reference]
-    if exact:
-        return exact[-1]
-    if to_end_by is None:
-        return _last(found) if reference is None else _named(found, reference)
-    mine = [view for view in found if to_end_by.owns(view)]
-    theirs = [view for view in found if view not in mine]
-    if reference is None:
-        return _only_live(mine, theirs)
-    if not any(_matches(view, reference) for view in mine):
-        for view in theirs:
-            if _matches(view, reference):
-                message = f"{view.run} is a run of {view.record.get('operator')}"
-                raise RunError(message, remedy="its full id stops it all the same")
-    return _named(mine, reference)
-
-
-def _matches(view: RunView, reference: str) -> bool:
-    return view.record.get("name") == reference or view.run.startswith(reference)
-
-
-def _last(found: Sequence[RunView]) -> RunView:
-    live = [view for view in found if view.live]
-    if not found:
-        raise RunError("no run on these hosts")
-    return (live or found)[-1]
-
-
-def _only_live(mine: Sequence[RunView], theirs: Sequence[RunView]) -> RunView:
-    live = [view for view in mine if view.live]
-    if len(live) == 1:
-        return live[0]
-    if live:
-        raise RunError(f"several runs are live: {_listed(live)}", remedy="name one, or `stop --all` ends all")
-    others = [view for view in theirs if view.live]
-    if others:
-        listed = ", ".join(f"{view.run} of {view.record.get('operator')}" for view in others)
-        raise RunError(f"no run of yours is live here, but {listed}", remedy="a full id stops it all the same")
-    raise RunError("no run is live on these hosts")
-
-
-def _named(found: Sequence[RunView], reference: str) -> RunView:
-    named = [view for view in found if view.record.get("name") == reference]
-    prefixed = [view for view in found if view.run.startswith(reference)]
-    if named:
-        return named[-1]
-    if len(prefixed) == 1:
-        return prefixed[0]
-    if prefixed:
-        raise RunError(
-            f"{reference!r} is the beginning of several runs: {_listed(prefixed)}", remedy="write more of it"
-        )
-    raise RunError(f"no run {reference!r} on these hosts", remedy="`clusterddp runs --all` lists them")
-
-
-def _listed(found: Sequence[RunView]) -> str:
-    return ", ".join(f"{view.run} ({view.record['name']})" if view.record.get("name") else view.run for view in found)
+def _view(run: str, mine: Nodes, unreachable: Sequence[str], kept: Sequence[VerdictRecord]) -> RunView:
+    """One run by its nodes."""
+    mine.sort(key=lambda node: (int(node["attempt"]), int(node["node_rank"])))
+    taking = [node for node in mine if not node.get("standby")] or mine
+    last = taking[-1]["attempt"]
+    latest = [node for node in taking if node["attempt"] == last]
+    taking_part = {node["host"] for node in latest}
+    return RunView(
+        run=run,
+        nodes=tuple(latest),
+        silent=tuple(name for name in latest[0]["record"].get("hosts", ()) if name in unreachable),
+        earlier=tuple(taking[: -len(latest)]),
+        spares=tuple(node for node in mine if node.get("standby") and node["host"] not in taking_part),
+        copies=(*(node["verdict"] for node in mine if node.get("verdict")), *kept),
+    )
 
 
 def _host_json(node: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,9 @@ class Viewed(Protocol):
     def view(self) -> RunView:
         """The run as its hosts tell it now."""
 
+    def watched(self, view: RunView) -> Verdict | None:
+        """The verdict on a run that was watched to its end, which the project keeps."""
+
 
 def wait_for(run: Viewed, notify: Callable[[str], None], timeout: float | None = None) -> Verdict:
     """Ask until the run has ended. A host out of reach may come back: it is waited for like the run itself.
@@ -46,8 +49,9 @@ def wait_for(run: Viewed, notify: Callable[[str], None], timeout: float | None =
             silent_since = None
         elif verdict:
             silent_since = silent_since or time.monotonic()
-        if verdict and (silent_since is None or time.monotonic() - silent_since > LOST_AFTER):
-            return verdict
+        settled = view and view.kept and view.kept.by_majority  # who does not answer changes nothing of it
+        if view and verdict and (settled or silent_since is None or time.monotonic() - silent_since > LOST_AFTER):
+            return run.watched(view) or verdict
         if until is not None and time.monotonic() >= until:
             raise RunError(f"run {run.id} has not ended in {timeout:g} s")
         time.sleep(LOOK)

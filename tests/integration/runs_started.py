@@ -27,6 +27,7 @@ from clusterddp.remote.shared.node_env import Node
 from clusterddp.remote.shared.records import written
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.system.bootstrap import read_json
+from clusterddp.runs.nodes import nodes_of
 from tests.integration.real_helper import alive, wait_for
 
 if TYPE_CHECKING:
@@ -115,8 +116,7 @@ class Started:
         return proof
 
     def status(self) -> dict[str, Any]:
-        (node,) = self.host.call("runs", {"run": self.run, "hosts": [self.host.name]})
-        told: dict[str, Any] = node
+        (told,) = nodes_of(self.host, self.run, lambda _line: None)
         return told
 
     @property

@@ -12,6 +12,7 @@ import signal
 import sys
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,14 +23,15 @@ from clusterddp.hosts.ssh import Connector
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.launch.ssh import launch
 from clusterddp.remote.shared.failures import LEASE
+from clusterddp.remote.shared.verdict_record import VerdictRecord, best
 from clusterddp.remote.spool.layout import Spool, all_spools
+from clusterddp.runs.nodes import nodes_of
 from clusterddp.runs.view import RunView, run_views
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import Started, node, plan_of, with_constants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
 
@@ -47,6 +49,8 @@ IMPATIENT = (
     ("control/beats", "BEAT = 0.5", "BEAT = 0.2"),
     ("control/leader", "DIAL_LIMIT = 2.0", "DIAL_LIMIT = 0.5"),
     ("control/membership", "TELL = 5.0", "TELL = 0.5"),
+    ("supervisor/conclusion", "OUT_OF_REACH = 15.0", "OUT_OF_REACH = 3.0"),
+    ("supervisor/conclusion", "RECONNECT = 3.0", "RECONNECT = 2.0"),
 )
 # The agent of a first attempt waits; that of a later one ends well.
 AGAIN = """
@@ -98,8 +102,7 @@ class Job:
         wait_for(lambda: everyone <= set((peers(lead) or {}).get("nodes", ())), "the lead to know all")
 
     def view(self) -> RunView:
-        told = [one for host in self.hosts for one in host.call("runs", {"run": self.run, "hosts": [host.name]})]
-        (view,) = run_views(told)
+        (view,) = run_views([one for host in self.hosts for one in nodes_of(host, self.run, print)])
         return view
 
     def end(self) -> None:
@@ -111,6 +114,12 @@ def peers(spool: Spool) -> Any:
     from clusterddp.remote.system.bootstrap import read_json  # noqa: PLC0415
 
     return read_json(spool.path("peers.json"))
+
+
+def verdict_of(spool: Spool) -> VerdictRecord:
+    found = spool.verdict()
+    assert found
+    return found
 
 
 def knows_all(one: Started) -> None:
@@ -178,8 +187,7 @@ class TestOrders:
         job = begin()
         for one in job.nodes:
             knows_all(one)
-        (told,) = job.hosts[1].call("runs", {"run": job.run, "hosts": ["two"]})
-        (view,) = run_views([told])
+        (view,) = run_views(nodes_of(job.hosts[1], job.run, print))
         hosts = {host["name"]: host for host in view.to_json()["hosts"]}
         assert (hosts["two"]["state"], hosts["one"]["told"]["state"]) == ("starting", "running")
         assert hosts["three"]["told"]["by"] == "two"
@@ -195,7 +203,8 @@ class TestLoss:
         assert {one.ended()["reason"] for one in rest} == {f"{lost} was lost"}
         verdict = job.view().verdict()
         assert verdict
-        assert (verdict.exit_code, verdict.line) == (125, f"{lost} was lost: its supervisor is gone")
+        assert (verdict.exit_code, verdict.line) == (125, f"{lost} was lost: no answer")
+        assert f"{lost} answers again: its part ended without a record" in verdict.notices
 
     def test_a_node_that_reaches_nobody_says_whom_it_lost(self, begin: Callable[..., Job]) -> None:
         job = begin()
@@ -203,9 +212,81 @@ class TestLoss:
             os.kill(one.supervisor, signal.SIGSTOP)
         try:
             assert job.nodes[2].ended()["reason"].startswith("three lost contact with one")
+            own = verdict_of(job.nodes[2].spool)
+            assert (own.writer, own.heard, own.missing) == ("three", ("three",), ("one", "two"))
         finally:
             for one in job.nodes[:2]:
                 os.kill(one.supervisor, signal.SIGKILL)
+
+
+class TestVerdict:
+    def test_every_node_keeps_the_same_verdict(self, begin: Callable[..., Job]) -> None:
+        job = begin()
+        go_on(job)
+        assert [one.ended()["state"] for one in job.nodes] == ["succeeded"] * 3
+        first, *others = (verdict_of(one.spool) for one in job.nodes)
+        assert others == [first, first]
+        assert (first.state, first.exit_code, first.heard, first.missing) == ("succeeded", 0, NAMES, ())
+        assert [(one.host, one.state, one.workdir) for one in first.hosts] == [
+            (name, "succeeded", str(job.folder / "work")) for name in NAMES
+        ]
+        assert {oct(Path(one.spool.path("verdict.json")).stat().st_mode & 0o777) for one in job.nodes} == {"0o600"}
+
+    def test_a_failed_run_is_told_alike_by_any_one_of_its_hosts(self, begin: Callable[..., Job]) -> None:
+        job = begin()
+        go_on(job, 3)
+        for one in job.nodes:
+            one.ended()
+        views = [
+            run_views(nodes_of(host, job.run, print), [n for n in NAMES if n != host.name])[0] for host in job.hosts
+        ]
+        told = [view.to_json(hosts=False) for view in views]
+        assert told[1:] == told[:1] * 2
+        assert (told[0]["state"], told[0]["exit_code"]) == ("failed", 125)  # of an agent, which is no worker
+
+    def test_a_lead_that_is_killed_before_it_has_judged_is_followed_by_another(self, begin: Callable[..., Job]) -> None:
+        job = begin()
+        lead, two, three = job.nodes
+        os.kill(three.supervisor, signal.SIGSTOP)
+        try:
+            go_on(job)
+            told = [wait_for(one.spool.exit_record, "an exit record") for one in (lead, two)]
+            assert [record.state for record in told] == ["succeeded"] * 2
+            wait_for(lambda: peers(two.spool)["nodes"]["one"]["state"] == "ended", "the lead's last word")
+            os.kill(lead.supervisor, signal.SIGKILL)
+        finally:
+            os.kill(three.supervisor, signal.SIGCONT)
+        three.ended()
+        two.ended()
+        found = best([verdict_of(one.spool) for one in (two, three)])
+        assert found
+        assert (found.writer, found.state, found.heard) == ("two", "succeeded", NAMES)
+
+    def test_a_later_attempts_verdict_counts(self, begin: Callable[..., Job]) -> None:
+        job = begin(relaunch=1, spares=1)
+        cut = job.nodes[1]
+        os.kill(cut.supervisor, signal.SIGSTOP)
+        try:
+            again = [job.started(2, name) for name in ("one", "three")]
+            go_on(job)
+            assert [one.ended()["state"] for one in again] == ["succeeded"] * 2
+        finally:
+            os.kill(cut.supervisor, signal.SIGCONT)
+        cut.ended()
+        copies = {one.host.name: one.spool.verdict() for one in (*again, cut)}
+        found = best([copy for copy in copies.values() if copy])
+        assert found
+        assert (found.attempt, found.state, found.heard) == (2, "succeeded", ("one", "three"))
+        assert job.view().state() == "succeeded"
+
+    def test_a_damaged_copy_is_none(self, begin: Callable[..., Job]) -> None:
+        job = begin()
+        go_on(job)
+        for one in job.nodes:
+            one.ended()
+        Path(job.nodes[1].spool.path("verdict.json")).write_text('{"state": "succ')
+        view = job.view()
+        assert (view.state(), len(view.copies)) == ("succeeded", 2)
 
 
 class TestLease:

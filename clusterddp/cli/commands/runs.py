@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from clusterddp.runs.view import RunView
 
-STATES = ("queued", "starting", "running", "succeeded", "failed", "stopped", "lost")
+STATES = ("queued", "starting", "running", "succeeded", "failed", "stopped", "lost", "unknown")
 
 
 @click.command("runs")

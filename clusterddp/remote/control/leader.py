@@ -21,8 +21,23 @@ from typing import Callable, List, NamedTuple, Optional, Sequence, Set, Union
 from ..system.clock import boot_clock
 from .beats import Beats
 from .connection import Address, Broken, Connection, Secret
-from .messages import Beat, Call, Decision, Elsewhere, Gone, Hello, Lead, Message, Order, Table, WordSaid
+from .messages import (
+    Beat,
+    Call,
+    Decision,
+    Elsewhere,
+    EndSaid,
+    Gone,
+    Hello,
+    Lead,
+    Message,
+    Order,
+    Table,
+    VerdictPart,
+    WordSaid,
+)  # fmt: skip
 
+FROM_LEAD, TO_LEAD = (Table, VerdictPart), (WordSaid, EndSaid)
 SILENCE = 3.0  # seconds without a word after which a connection is given up
 SILENCE_TCP = 6.0  # the same where no datagram gets through: a lost segment holds up what follows
 HOLD = 3.0  # seconds since the last contact with a majority in which a lead decides anything
@@ -53,7 +68,7 @@ class Said(NamedTuple):
     """A connected node's message."""
 
     place: int
-    message: Union[WordSaid, Table, Order, Decision]
+    message: Message
 
 
 class Ended(NamedTuple):
@@ -349,7 +364,7 @@ class Control:
             self.beats.hear(link, message)
             if led:
                 self.lead_has_majority = message.majority
-        elif isinstance(message, (Order, Decision, Table if led else WordSaid)):
+        elif isinstance(message, (Order, Decision, *(FROM_LEAD if led else TO_LEAD))):
             self.handle(Said(link.place, message))
         else:
             raise Broken("a %s is not for us" % type(message).__name__)

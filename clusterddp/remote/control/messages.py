@@ -16,6 +16,8 @@ After it, in authenticated frames:
     Table      from the lead      such words of many nodes, in parts
     Order      both ways          end the run, or one attempt of it
     Decision   both ways          what follows an attempt: another one on which nodes, or none
+    EndSaid    to the lead        how a node's part in the run ended
+    VerdictPart  from the lead    the verdict on the run, in parts
 
 ``decode`` is total: it returns one of these or raises DamagedError, whatever the bytes. What is written is cut to the
 lengths that it allows, so a message of ours is never refused. Supervisors of one run have the same code: an
@@ -31,13 +33,16 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type, Union
 
 from ..shared.fields import DamagedError, Fields
 from ..shared.frames import parse_json
-from ..shared.records import Reader, Readers, maybe, read_record, record, records
+from ..shared.node_end import NodeEnd, node_end
+from ..shared.records import Reader, Readers, maybe, read_record, record, records, written
 
 MOST_NODES = 4096
 MOST_ATTEMPTS = 1_000_000
 CAUSE = 300  # characters of a node's cause of failure
 REASON = 1000  # characters of a reason, which may name many hosts
 PART = 48 * 1024  # bytes of a table's part; one row never comes near it
+VERDICT_PART = 24 * 1024  # characters of a verdict's part; JSON may write each in two
+MOST_PARTS = 1024  # of a verdict
 NAME = 255  # characters of a host's name or address
 NONCE, PROOF = 32, 64  # hexadecimal digits
 
@@ -180,7 +185,21 @@ class Decision(NamedTuple):
     reason: str = ""
 
 
-Message = Union[Hello, Call, Ask, Lead, Elsewhere, Gone, Beat, WordSaid, Table, Order, Decision]
+class EndSaid(NamedTuple):
+    """How the sender's part ended."""
+
+    end: NodeEnd
+
+
+class VerdictPart(NamedTuple):
+    """The ``number``th of so many parts of the verdict's JSON."""
+
+    number: int
+    parts: int
+    text: str
+
+
+Message = Union[Hello, Call, Ask, Lead, Elsewhere, Gone, Beat, WordSaid, Table, Order, Decision, EndSaid, VerdictPart]
 
 
 def cut(text: str, most: int) -> str:
@@ -198,6 +217,8 @@ def encode(message: Message) -> bytes:
         ]
     if isinstance(message, WordSaid):
         fields["word"] = message.word.to_json()
+    if isinstance(message, EndSaid):
+        fields["end"] = written(message.end)
     if isinstance(message, (Order, Decision)):
         fields["reason"] = cut(message.reason, REASON)
     return _dump(dict(fields, kind=type(message).__name__))
@@ -215,6 +236,13 @@ def in_parts(rows: List[Row], operator: float) -> List[Table]:
         parts[-1].append(row)
         size += length
     return [Table(tuple(part), operator) for part in parts]
+
+
+def verdict_parts(verdict: Dict[str, Any]) -> List[VerdictPart]:
+    """A verdict's JSON object in parts, each small enough for a frame."""
+    text = json.dumps(verdict, separators=(",", ":"))
+    texts = [text[start : start + VERDICT_PART] for start in range(0, len(text), VERDICT_PART)]
+    return [VerdictPart(number, len(texts), part) for number, part in enumerate(texts)]
 
 
 def _dump(value: Dict[str, Any]) -> bytes:
@@ -306,5 +334,11 @@ _READERS: Dict[Type[Any], Readers] = {
     Table: {"rows": records(Row, _ROW), "operator": Fields.real},
     Order: {"reason": _short(REASON), "grace": Fields.real, "ours": Fields.flag, "attempt": maybe(_ATTEMPT)},
     Decision: {"attempt": _ATTEMPT, "places": _places, "store": _PLACE, "port": _PORT, "reason": _short(REASON)},
+    EndSaid: {"end": node_end},
+    VerdictPart: {
+        "number": _number(0, MOST_PARTS - 1),
+        "parts": _number(1, MOST_PARTS),
+        "text": _short(VERDICT_PART),
+    },
 }
 _KINDS = {kind.__name__: (kind, readers) for kind, readers in _READERS.items()}

@@ -62,7 +62,6 @@ class NodeEnd(NamedTuple):
     finished: Tuple[Finished, ...] = ()
     failures: Tuple[FailedWorker, ...] = ()  # the first of them, by class, then by time
     failed: int = 0  # how many there were
-    more: Mapping[str, Any] = {}
 
 
 def end_of(node: Mapping[str, Any], *, place: int = 0, workdir: str = "") -> NodeEnd:
@@ -136,7 +135,6 @@ def _cut(end: NodeEnd, number: int, length: int) -> NodeEnd:
         said="" if failures else _clean(end.said)[-length:],
         finished=end.finished[:number],
         failures=tuple(failures),
-        more={},
     )
 
 

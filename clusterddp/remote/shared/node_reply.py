@@ -11,6 +11,7 @@ from .fields import DamagedError, Fields
 from .log_frames import MOST_ATTEMPT, RUN
 from .node_records import read_exit, read_peers
 from .records import written
+from .verdict_record import VerdictRecord, read_verdict
 
 MOST = 1 << 20  # events of a node, characters of a text
 
@@ -54,18 +55,19 @@ def _identity(fields: Fields, host: str, run: str) -> Dict[str, Any]:
     fields.number("node_rank", MOST)
     fields.check("spool", lambda path: path.startswith("/") and path.isprintable(), "an absolute path")
     fields.text("state")
-    for name in ("standby", "rebooted"):
+    for name in ("standby", "rebooted", "concluding"):
         if fields.given(name):
             fields.flag(name)
     fields.integer("clock_offset_ns")
     for name in ("clock_error_ns", "last_output", "joined"):
         fields.maybe_number(name)
     fields.numbers("pids")
-    _check_record(fields.part("record"))
+    check_record(fields.part("record"))
     told: Dict[str, Any] = {
         "exit": written(read_exit(fields.raw("exit"))) if fields.given("exit") else None,
         "events": [event for event in map(maybe_event, fields.array("events")) if event is not None],
         "peers": _peers(fields),
+        "verdict": _verdict(fields),
     }
     for name, read in (("errors", _error), ("stderr", _text)):
         if fields.given(name):
@@ -73,7 +75,7 @@ def _identity(fields: Fields, host: str, run: str) -> Dict[str, Any]:
     return told
 
 
-def _check_record(record: Fields) -> None:
+def check_record(record: Fields) -> None:
     """What the run wrote down of itself."""
     record.texts("hosts")
     for name in ("spares", "lost", "left_out", "argv"):
@@ -93,6 +95,14 @@ def _peers(fields: Fields) -> Optional[Dict[str, Any]]:
     """What the node has heard of the others, or None where that is damaged."""
     try:
         return written(read_peers(fields.raw("peers"))) if fields.given("peers") else None
+    except DamagedError:
+        return None
+
+
+def _verdict(fields: Fields) -> Optional[VerdictRecord]:
+    """The host's copy of the verdict, or None where that is damaged."""
+    try:
+        return read_verdict(fields.raw("verdict")) if fields.given("verdict") else None
     except DamagedError:
         return None
 

@@ -78,6 +78,7 @@ class Judgement(NamedTuple):
     failed: int = 0  # workers, of which ``failures`` may hold a part
     notice: str = ""
     said: Tuple[str, ...] = ()
+    by_loss: bool = False  # that hosts are lost is all that is known
 
 
 def judge(ends: Sequence[NodeEnd], missing: Iterable[str] = (), least: Optional[int] = None) -> Judgement:
@@ -104,7 +105,7 @@ def judge(ends: Sequence[NodeEnd], missing: Iterable[str] = (), least: Optional[
     if own and not (own[0].kind == LOST_PEER and lost):
         return _blamed(own, failures, ends)
     if lost:
-        return Judgement("failed", NOT_THE_SCRIPT, lost, tuple(failures), _count(ends))
+        return Judgement("failed", NOT_THE_SCRIPT, lost, tuple(failures), _count(ends), by_loss=True)
     if all(end.state == "succeeded" for end in ends):
         return Judgement("succeeded", 0, "succeeded")
     return _without_worker(ends, failures, stopped)

@@ -97,7 +97,9 @@ def made(
         written=written,
         ended=max((end.ended for end in ends if end.ended is not None), default=None),
         notice=judgement.notice[:MOST_LINE],
-        failures=judgement.failures[:MOST_FAILURES],
+        failures=tuple(
+            failure._replace(worker=failure.worker._replace(said="")) for failure in judgement.failures[:MOST_FAILURES]
+        ),
         failed=judgement.failed,
         said=tuple(text[-MOST_LINE:] for text in judgement.said if text),
         hosts=tuple(HostEnd(end.host, end.state, end.ended, end.reason, end.workdir, end.exits) for end in ends),

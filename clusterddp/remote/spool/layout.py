@@ -2,7 +2,7 @@
 
     <state>/runs/<run>/<attempt>/<node_rank>-<host>/
         plan.json secrets.json control.key worker remote.pyz hook/ lock supervisor.json
-        events.jsonl logs/ errors/ stacks/ torch/ program/ committed stop.json exit.json
+        events.jsonl logs/ errors/ stacks/ torch/ program/ committed stop.json exit.json verdict.json
 
 One node touches only its own folder: a home may be shared by all hosts, and two nodes may share a machine.
 """
@@ -27,6 +27,7 @@ from ..shared.node_records import (
 )
 from ..shared.plan import NodePlan, read_plan
 from ..shared.records import parsed, written
+from ..shared.verdict_record import VerdictRecord, read_verdict
 from ..system import disk_space, procfs
 from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
 from .events import append_event, read_events
@@ -140,6 +141,17 @@ class Spool:
         except Refused:
             return None
 
+    def verdict(self) -> Optional[VerdictRecord]:
+        """The verdict on the run, as it was heard or written here; None where there is none, or it is damaged."""
+        try:
+            return self._record("verdict.json", read_verdict)
+        except Refused:
+            return None
+
+    def write_verdict(self, verdict: VerdictRecord) -> None:
+        """Keep the verdict on the run."""
+        write_json(self.path("verdict.json"), written(verdict))
+
     def events(self) -> List[Event]:
         """All events so far."""
         return read_events(self.path("events.jsonl"))
@@ -176,6 +188,11 @@ class Spool:
         finally:
             os.close(handle)
         return False
+
+    def at_work(self) -> bool:
+        """Whether a supervisor holds the lock, and the node has or may get a part in an attempt."""
+        alive, ended = self.alive(), self.exit_record()
+        return alive and not (ended and not ended.pending)
 
     def take_lock(self) -> bool:
         """Hold the lock, for this process's life or until ``release_lock``; False if another holds it."""

@@ -32,6 +32,7 @@ from ..spool.layout import Spool
 from ..system.clock import boot_clock
 from .children import Children
 from .clearing import Clearing, cause, write_exit
+from .conclusion import Conclusion
 from .lease import Fence
 from .loop import Loop
 from .relaunch import Next, Over, Relaunching
@@ -51,7 +52,8 @@ class Phase(enum.Enum):
     WAITING = "waiting for all nodes to be ready"  # → BETWEEN, RUNNING, or LEAVING after an order
     RUNNING = "the agent runs"  # → CLEARING when it has ended
     CLEARING = "the agent has ended; the rest is being ended"  # → BETWEEN
-    BETWEEN = "no part in an attempt: it has ended, or the node is a spare"  # → RUNNING, LEAVING
+    BETWEEN = "no part in an attempt: it has ended, or the node is a spare"  # → RUNNING, CONCLUDING
+    CONCLUDING = "the run is over; the verdict is made and kept on all nodes"  # → LEAVING
     LEAVING = "the others are told the last word"  # → GONE
     GONE = "nothing is left to do"
 
@@ -80,6 +82,7 @@ class Supervisor:
         self.membership = Membership(self.control, [peer.host for peer in plan.peers], self._welcome)
         self.conditions = StopConditions(self.control, self.membership, fence, plan)
         self.relaunching = Relaunching(self.control, self.membership, self.conditions)
+        self.conclusion = Conclusion(self.control, self.membership)
         self.ready = False  # whether all nodes are
         self.stop: Optional[Order] = None  # ordered by run control, to be written down
         self.umask = os.umask(0o077)  # once: in a later attempt it would be our own
@@ -121,6 +124,7 @@ class Supervisor:
             Phase.RUNNING: self._run,
             Phase.CLEARING: self._clear,
             Phase.BETWEEN: self._follow,
+            Phase.CONCLUDING: self._conclude,
             Phase.LEAVING: self._leave,
         }
         self.farewell: Optional[float] = None
@@ -228,10 +232,20 @@ class Supervisor:
         if following is None:
             return Phase.BETWEEN
         if isinstance(following, Over):
-            return Phase.LEAVING
+            return Phase.CONCLUDING
         self._begin(following)
         self.children.start_store()
         return self._start()
+
+    def _conclude(self) -> Phase:
+        """Until the verdict is known and kept. Who waits leads the others still: orders reach them, and who is lost."""
+        order = self._ordered({"lost nodes": self.conditions.of_attempt["lost nodes"]})
+        if order and self.control.leading and self.membership.order is None:
+            self.membership.pass_on(order)
+        known = (order, self.shutdown.order, self.membership.order)
+        hurry = self.conditions.terminated or any(one is not None and one.attempt is None for one in known)
+        done = self.conclusion.step(self, self.conditions.limits.lost, hurry=hurry)
+        return Phase.LEAVING if done else Phase.CONCLUDING
 
     def _leave(self) -> Phase:
         """As soon as a lead has heard our last word, or nobody can."""
@@ -289,6 +303,7 @@ class Supervisor:
             self._hear_order(event.message)
         else:
             self.membership.take(event)
+            self.conclusion.take(event)
             if isinstance(event, Said) and isinstance(event.message, WordSaid):
                 self._fail_fast()
 

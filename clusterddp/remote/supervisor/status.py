@@ -44,6 +44,7 @@ def describe(spool: Spool, plan: NodePlan) -> Dict[str, Any]:
     alive = spool.alive()  # before the record: who ends writes it first and lets the lock go then
     exit_record = spool.exit_record()
     events = spool.events()
+    verdict = spool.verdict()
     value = {
         "run": spool.run,
         "attempt": spool.attempt,
@@ -59,6 +60,8 @@ def describe(spool: Spool, plan: NodePlan) -> Dict[str, Any]:
         "clock_error_ns": plan.clock_error_ns,
         "pids": [],
         "last_output": last_output(spool),
+        "verdict": written(verdict) if verdict else None,
+        "concluding": bool(alive and exit_record and not exit_record.pending and not verdict),
     }
     if value["state"] == "lost":
         value["rebooted"] = rebooted(spool)

@@ -12,7 +12,7 @@ import sys
 import time
 from typing import List, NamedTuple, Optional
 
-from ..spool.layout import Spool
+from ..spool.layout import Spool, all_spools
 from ..system import procfs
 from .lock import PLACE
 from .owner import Owner, folder_time, last_beat, owner_of
@@ -45,6 +45,8 @@ def live_runs(state: str, root: bytes) -> List[LiveRun]:
             beat = last_beat(path)
             now = now or _time(place)
             lives = beat is not None and (now is None or now - beat <= OLD)
+        if lives and _is_over(state, parts[2], parts[3]):
+            continue  # its supervisor waits for the others' ends, and removes the marker then
         if lives:
             found.append(LiveRun(run=parts[2], host=parts[3]))
         else:
@@ -107,6 +109,12 @@ def _wait(end: Optional[int], pid: int, ticks: int) -> None:
     deadline = time.monotonic() + BEAT
     while time.monotonic() < deadline and procfs.start_ticks(pid) == ticks:
         time.sleep(_LOOK)
+
+
+def _is_over(state: str, run: str, host: str) -> bool:
+    """Whether a supervisor that lives has ended its host's part in a run, by the spools in our state."""
+    spools = [spool for spool in all_spools(state, run) if spool.host == host and spool.alive()]
+    return bool(spools) and not any(spool.at_work() for spool in spools)
 
 
 def _touch(path: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,8 @@ from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator
+
+    from clusterddp.runs.verdict import Verdict
 
 END = Frame({"kind": "end"}, json.dumps({"ended": {"exit_code": 0}, "offsets": {}}).encode())
 Stream = list[Frame | Exception]
@@ -59,6 +62,9 @@ class Scripted:
         later.spools = view.current | {name: "" for name in view.record["hosts"] if name not in view.current}
         later.asked = self.asked
         return later
+
+    def watched(self, view: RunView) -> Verdict | None:
+        return replace(view, watched=True).verdict()
 
     def view(self, hosts: Container[str] | None = None) -> RunView:  # noqa: ARG002 - whoever is asked tells the same
         answer = self.told.pop(0) if len(self.told) > 1 else self.told[0]

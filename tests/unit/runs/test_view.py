@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from clusterddp.errors import RunError
+from clusterddp.remote.shared.node_end import end_of
+from clusterddp.remote.shared.verdict import judge
+from clusterddp.remote.shared.verdict_record import VerdictRecord
+from clusterddp.remote.shared.verdict_record import made as made_record
+from clusterddp.runs.choose import Requester, choose_run
 from clusterddp.runs.notices import following_notices
-from clusterddp.runs.view import Requester, RunView, choose_run, run_views
+from clusterddp.runs.view import RunView, run_views
 from tests.unit.runs_told import BEGAN, SECOND, Told
 
 ME = Requester(operator="alice@desk", project="p1")
@@ -114,16 +120,26 @@ class TestStatusObject:
             "train.py",
             ["--lr", "1"],
         )
+        silent = {"last_output": None, "end": None}
         assert value["hosts"] == [
-            {"name": "gpu00", "state": "running", "ranks": [0, 1], "pids": [], "gpus": ["A100"], "last_output": None},
-            {"name": "gpu01", "state": "running", "ranks": [2, 3], "pids": [7, 8], "gpus": [], "last_output": last},
+            {"name": "gpu00", "state": "running", "ranks": [0, 1], "pids": [], "gpus": ["A100"], **silent},
+            {
+                "name": "gpu01",
+                "state": "running",
+                "ranks": [2, 3],
+                "pids": [7, 8],
+                "gpus": [],
+                "last_output": last,
+                "end": None,
+            },
         ]
         assert value["last_output"] == last
         json.dumps(value)
 
     def test_of_a_run_that_ended_with_a_host_out_of_reach(self) -> None:
         value = one(made("r1")[0].succeeded(5), unreachable=("gpu01",)).to_json()
-        assert (value["state"], value["exit_code"], value["verdict"]) == ("failed", 125, "gpu01 was lost: no answer")
+        told = (value["state"], value["exit_code"], value["verdict"])
+        assert told == ("unknown", 125, "unknown: gpu01 does not answer now")
         assert value["hosts"][1] == {
             "name": "gpu01",
             "state": "unreachable",
@@ -131,10 +147,102 @@ class TestStatusObject:
             "pids": [],
             "gpus": [],
             "last_output": None,
+            "end": None,
         }
 
     def test_without_hosts_for_the_list(self) -> None:
         assert "hosts" not in one(*made("r1")).to_json(hosts=False)
+
+
+def kept(*told: Told, missing: tuple[str, ...] = (), place: int = 0) -> VerdictRecord:
+    """The verdict on these nodes as one of them writes it."""
+    ends = [end_of(one.node, workdir="/home/u/x") for one in told]
+    return made_record(judge(ends, missing), ends, missing, writer=told[0].host, place=place)
+
+
+def holding(told: Told, copy: VerdictRecord) -> Told:
+    told.node["verdict"] = copy
+    return told
+
+
+class TestKeptVerdict:
+    def test_one_copy_tells_how_a_run_ended_whoever_else_does_not_answer(self) -> None:
+        first, second = made("r1")
+        first.died(5, signal=15).stopped(6, "another host failed")
+        second.died(4, raised="ValueError: loss is NaN").failed(6)
+        copy = kept(first, second)
+        before = one(holding(first, copy), holding(second, copy)).to_json(hosts=False)
+        after = one(first, unreachable=("gpu01",)).to_json()
+        assert before["verdict"].startswith("rank 2 (gpu01:0) failed first: ValueError: loss is NaN")
+        assert {name: after[name] for name in before} == before
+        assert after["hosts"][1]["state"] == "unreachable"
+        assert after["hosts"][1]["end"] == {
+            "state": "failed",
+            "reason": "the agent ended with 1",
+            "ended": BEGAN / SECOND + 6,
+            "workdir": "/home/u/x",
+            "exits": {"1": "2"},
+        }
+
+    def test_a_host_that_comes_back_adds_a_note_and_no_new_code(self) -> None:
+        first, second = made("r1")
+        copy = kept(first.stopped(9, "gpu01 was lost", ours=True), missing=("gpu01",))
+        view = one(holding(first, copy), second.succeeded(8))
+        found = view.verdict()
+        assert found
+        assert (found.state, found.exit_code, found.line) == ("failed", 125, "gpu01 was lost: no answer")
+        assert "gpu01 answers again: its part ended well" in found.notices
+
+    def test_the_majoritys_verdict_ends_a_run_whatever_a_node_that_was_cut_off_says(self) -> None:
+        first, second = made("r1")
+        third = Told(2, run="r1", hosts=["gpu00", "gpu01", "gpu02"])
+        copy = kept(first.failed(9), second.failed(9), missing=("gpu02",))
+        view = one(holding(first, copy), second, third)
+        assert (view.live, view.state()) == (False, "failed")
+        assert "gpu02 answers again: its part is running" in view.notices()
+
+    def test_a_node_that_was_cut_off_does_not_end_the_run_of_the_others(self) -> None:
+        first, second = made("r1")
+        copy = kept(second.failed(9), missing=("gpu00",), place=1)
+        assert one(first, holding(second, copy)).live
+
+    def test_a_verdict_of_who_had_not_heard_the_others_says_so(self) -> None:
+        second = made("r1")[1]
+        copy = kept(second.failed(9), missing=("gpu00",), place=1)
+        view = one(holding(second, copy), unreachable=("gpu00",))
+        assert "so says gpu01, which had not heard gpu00" in view.notices()
+
+    def test_a_later_attempts_verdict_counts_though_its_nodes_are_out_of_reach(self) -> None:
+        first, second = made("r1")
+        late = kept(second.succeeded(20))._replace(attempt=2)
+        view = one(holding(first.failed(9), late), unreachable=("gpu01",))
+        assert (view.state(), view.attempt) == ("succeeded", 2)
+
+    def test_of_an_earlier_attempt_it_does_not_count(self) -> None:
+        first, second = made("r1")
+        early = kept(first.failed(9))
+        second.node["attempt"] = 2
+        assert one(holding(first, early), second).state() == "running"
+
+    def test_a_run_lives_until_its_nodes_agree(self) -> None:
+        first, second = (told.succeeded(5) for told in made("r1"))
+        second.node["concluding"] = True
+        assert (one(first, second).live, one(first, second).state()) == (True, "running")
+        assert not one(first.lost(), second).live  # they cannot
+
+    def test_what_the_project_keeps_tells_when_no_host_does(self) -> None:
+        first, second = (told.succeeded(5) for told in made("r1"))
+        own = {"r1": (first.node["record"], kept(first, second)), "r2": ({"hosts": ["gpu09"]}, kept(first))}
+        (view,) = run_views([], ["gpu00", "gpu01"], own)
+        assert (view.run, view.state(), view.live, view.name) == ("r1", "succeeded", False, "r1")
+        json.dumps(view.to_json())
+
+    def test_who_watched_knows_that_a_host_is_lost_and_who_looks_later_does_not(self) -> None:
+        view = one(made("r1")[0].succeeded(5), unreachable=("gpu01",))
+        assert view.to_keep() is None
+        watched = replace(view, watched=True).to_keep()
+        assert watched
+        assert (watched.line, watched.missing) == ("gpu01 was lost: no answer", ("gpu01",))
 
 
 class TestChoose:

@@ -15,6 +15,7 @@ from clusterddp.remote.control.messages import (
     Call,
     Decision,
     Elsewhere,
+    EndSaid,
     Hello,
     Joined,
     Lead,
@@ -23,12 +24,17 @@ from clusterddp.remote.control.messages import (
     Order,
     Row,
     Table,
+    VerdictPart,
     Word,
     WordSaid,
     decode,
     encode,
+    verdict_parts,
 )
 from clusterddp.remote.shared.fields import DamagedError
+from clusterddp.remote.shared.node_end import NodeEnd
+from clusterddp.remote.shared.records import written
+from clusterddp.remote.shared.verdict_record import HostEnd, VerdictRecord
 
 HEX = "0123456789abcdef"
 NONCE, PROOF = HEX * 2, HEX * 4
@@ -46,6 +52,8 @@ ALL: list[Message] = [
     Order("by hand", 0.0, ours=False),
     Decision(2, (3, 0, 1), 3, 29500),
     Decision(3, reason="all 2 relaunches are used"),
+    EndSaid(NodeEnd("gpu01", 2, "failed", 1, agent_exit=1, exits={"0": "0-6", "1": "7"}, failed=1)),
+    VerdictPart(1, 3, '{"state": "succ'),
 ]
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.sampled_from([NONCE, PROOF]),
@@ -134,3 +142,14 @@ def test_2000_nodes_with_long_causes_are_told_in_parts_that_fit_a_frame() -> Non
     assert [row for part in parts for row in part.rows] == rows
     assert len(encode(Decision(999_999, tuple(range(2000)), 1999, 65535, "x" * 5000))) <= 64 * 1024
     assert len(encode(Order("\U0001f525" * 5000, 1e9, ours=True, attempt=999_999))) <= 64 * 1024
+
+
+def test_the_verdict_on_2000_nodes_is_told_in_parts_that_fit_a_frame() -> None:
+    names = tuple(f"gpu{place:04}" for place in range(2000))
+    hosts = tuple(HostEnd(name, "failed", 1 << 60, '"\\' * 150, "/w" * 50, {"1": "0-7"}) for name in names)
+    verdict = VerdictRecord(1, "failed", 1, "x" * 1000, names[0], 0, names, hosts=hosts)
+    parts = verdict_parts(written(verdict))
+    assert [part.number for part in parts] == list(range(parts[0].parts))
+    assert all(len(encode(part)) <= 64 * 1024 for part in parts)
+    assert all(decode(encode(part)) == part for part in parts[:3])
+    assert json.loads("".join(part.text for part in parts))["heard"] == list(names)

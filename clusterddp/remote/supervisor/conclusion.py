@@ -1,0 +1,200 @@
+"""The end of a run: every node tells the lead how its part ended, and the lead's verdict is kept on all of them.
+
+So each host can tell how the run ended when others are gone, and whoever asks hears the same. The lead waits for who is
+within reach as long as he needs, for others with a limit. A node that reaches no lead writes what it knows itself.
+
+Not here: the judgement (shared/verdict.py), which copy counts (shared/verdict_record.py).
+"""
+
+import time
+from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
+
+from ..control.leader import Control, Event, Joined, Said
+from ..control.membership import Membership
+from ..control.messages import EndSaid, NodeState, VerdictPart, verdict_parts
+from ..shared.node_end import NodeEnd, end_of, fitted
+from ..shared.records import parsed, written
+from ..shared.verdict import judge
+from ..shared.verdict_record import VerdictRecord, made, read_verdict
+from ..system.clock import boot_clock
+from .status import evidence
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from ..shared.plan import NodePlan
+    from ..spool.layout import Spool
+    from .shutdown import Shutdown
+
+    class Node(Protocol):
+        """What is needed of this node's supervisor."""
+
+        place: int
+        plan: NodePlan
+        spool: Spool
+        shutdown: Shutdown
+
+
+RECONNECT = 3.0  # seconds for a node to come to another lead; all that is waited for one out of reach in a stopped run
+OUT_OF_REACH = 15.0  # seconds that a lead with a majority waits for a node out of reach
+END_LIMIT = 120.0  # seconds beyond its grace that a node may take to end a part it was told to end
+TAKE_LEAVE = 2.0  # seconds for the others to hear the verdict
+
+
+class Conclusion:
+    """One node's side.
+
+    Attributes:
+        end: How our part ended, once it has.
+        ends: What others told of theirs, by place.
+        over: Whether the verdict is kept here, or there is none to be had.
+    """
+
+    def __init__(self, control: Control, membership: Membership) -> None:
+        self.control, self.membership = control, membership
+        self.end: Optional[NodeEnd] = None
+        self.ends: Dict[int, NodeEnd] = {}
+        self.over = False
+        self._since = self._told_at = 0.0
+        self._texts: List[Optional[str]] = []
+        self._parts: List[VerdictPart] = []  # of ours
+
+    def take(self, event: Event) -> None:
+        """An event of run control."""
+        if isinstance(event, Joined):
+            for part in self._parts:
+                self.control.say(part, to=event.place)
+            if self.end and not self.control.leading:
+                self.control.say(EndSaid(self.end))
+        elif isinstance(event, Said) and isinstance(event.message, EndSaid):
+            self.ends[event.place] = event.message.end
+        elif isinstance(event, Said) and isinstance(event.message, VerdictPart):
+            self._gather(event.message)
+
+    def step(self, node: "Node", lost: float, *, hurry: bool) -> bool:
+        """Whether the verdict is kept here, and told to whom it has to be.
+
+        Args:
+            node: Ours; its part in the run is over.
+            lost: Seconds after which a node that reaches no majority goes on alone.
+            hurry: The run was ordered to end: who is out of reach is not waited for.
+        """
+        now = boot_clock()
+        if self.end is None:
+            self._begin(node, now)
+        if not self.over and self._texts and None not in self._texts:
+            self._take_verdict(node)
+        known = None if self.over else self._known(node, now, RECONNECT if hurry else lost)
+        if known:
+            self._write(node, *known)
+        return self.over and (not self._parts or not self.control.connected or now - self._told_at > TAKE_LEAVE)
+
+    def _begin(self, node: "Node", now: float) -> None:
+        self._since = now
+        self.end = _end(node)
+        if not self.control.leading:
+            self.control.say(EndSaid(self.end))
+
+    # Who leads, or is alone
+
+    def _known(self, node: "Node", now: float, alone: float) -> Optional[Tuple[List[NodeEnd], List[str]]]:
+        """The ends of the nodes, and the hosts that are not heard of; None while there is more to wait for."""
+        control = self.control
+        if not control.leading and (control.connected or now - max(control.last_contact, self._since) <= alone):
+            return None
+        patience = min(alone, OUT_OF_REACH) if control.majority else alone
+        ends, missing = [], []
+        for place in sorted(node.plan.places):
+            told = self._end_of(node, place)
+            end = told or self._by_word(node, place)
+            limit = min(patience, RECONNECT) if end else patience  # its word is there, and its end may follow
+            if not told and control.leading and self._awaited(node, place, now, limit):
+                return None
+            if end:
+                ends.append(end)
+            else:
+                missing.append(self.membership.names[place])
+        return ends, missing
+
+    def _awaited(self, node: "Node", place: int, now: float, patience: float) -> bool:
+        """Whether a node may still tell its end: if within reach until it is overdue, else for a while."""
+        if place in self.membership.left or place in self.membership.ended:
+            return False
+        if place not in self.control.connected:
+            return now - self.membership.missing.get(place, now) <= patience
+        order = node.shutdown.order or node.shutdown.told or self.membership.order
+        return order is None or now - self._since <= order.grace + END_LIMIT
+
+    def _end_of(self, node: "Node", place: int) -> Optional[NodeEnd]:
+        """How a node's part of the last attempt ended, as it told itself."""
+        end = self.end if place == node.place else self.ends.get(place)
+        return end if end and end.attempt == node.plan.attempt else None
+
+    def _by_word(self, node: "Node", place: int) -> Optional[NodeEnd]:
+        """The same by its last word: it was lost before it could tell more."""
+        word = self.membership.over(node.plan.attempt).get(place)
+        if word is None or word.state is not NodeState.ENDED:
+            return None
+        end = NodeEnd(self.membership.names[place], word.attempt, "succeeded", place, agent_exit=word.code)
+        order = node.shutdown.order or node.shutdown.told or self.membership.order
+        if word.code == 0:
+            return end
+        if order:
+            return end._replace(state="stopped", reason=order.reason, ours=order.ours)
+        return end._replace(state="failed", reason=word.cause, agent=word.cause, blames_worker=False)
+
+    def _write(self, node: "Node", ends: List[NodeEnd], missing: List[str]) -> None:
+        """Judge, keep the verdict, and tell it. A spare that has heard of no node has nothing to say."""
+        self.over, plan = True, node.plan
+        if not ends:
+            return
+        now = time.time_ns() - plan.clock_offset_ns
+        judgement = judge(ends, missing, plan.record.get("min_nodes"))
+        code = str(plan.record.get("code") or "")
+        verdict = made(judgement, ends, missing, writer=plan.host, place=node.place, code=code, written=now)
+        self._keep(node, verdict)
+        if self.control.leading:
+            self._parts = verdict_parts(written(verdict))
+            for part in self._parts:
+                self.control.say(part)
+
+    def _keep(self, node: "Node", verdict: VerdictRecord) -> None:
+        try:
+            node.spool.write_verdict(verdict)
+        except OSError as error:  # a full disk: another host's copy is enough
+            node.spool.event("verdict_not_kept", error=str(error))
+        self.over, self._told_at = True, boot_clock()
+
+    # Who is led
+
+    def _gather(self, part: VerdictPart) -> None:
+        """A part; the first of another verdict begins anew."""
+        if part.number == 0 or len(self._texts) != part.parts:
+            self._texts = [None] * part.parts
+        if part.number < part.parts:
+            self._texts[part.number] = part.text
+
+    def _take_verdict(self, node: "Node") -> None:
+        """Keep what the lead has judged; what is none is forgotten, and the lead gone soon."""
+        text, self._texts = "".join(text or "" for text in self._texts), []
+        try:
+            verdict = parsed(text.encode(), read_verdict)
+        except ValueError:
+            return
+        if verdict.attempt >= node.plan.attempt:
+            self._keep(node, verdict)
+
+
+def _end(node: "Node") -> NodeEnd:
+    """How this node's part ended."""
+    spool, plan = node.spool, node.plan
+    ended = spool.exit_record()
+    known = {
+        "host": plan.host,
+        "attempt": spool.attempt,
+        "state": ended.state if ended else "lost",
+        "exit": written(ended) if ended else None,
+        "clock_offset_ns": plan.clock_offset_ns,
+        "clock_error_ns": plan.clock_error_ns,
+    }
+    return fitted(end_of(dict(known, **evidence(spool)), place=node.place, workdir=plan.workdir))

@@ -1,0 +1,109 @@
+"""Which run a command means: by id, prefix, name, or none; and whose runs it may end. Pure.
+
+Not here: what hosts tell of runs (runs/view.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterddp.runs.view import RunView
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Requester:
+    """Who gives a command: ``user@machine``, and the id of the project it is given in.
+
+    They own a run that they started or that is the project's: the same person at another machine, or a colleague who
+    shares the project's id, may end it by its name. Any other's run on the same account takes its full id.
+    """
+
+    operator: str
+    project: str | None
+
+    def owns(self, view: RunView) -> bool:
+        """Whether they own the run."""
+        record = view.record
+        return record.get("operator") == self.operator or self.shares_project(view)
+
+    def shares_project(self, view: RunView) -> bool:
+        """Whether the run is of their project."""
+        return self.project is not None and view.record.get("project") == self.project
+
+
+def choose_run(found: Sequence[RunView], reference: str | None, *, to_end_by: Requester | None = None) -> RunView:
+    """The run that ``reference`` means: an id, a unique prefix of one, or a name (its newest).
+
+    Without a reference: the only live run; else, for reading, the last one.
+
+    Args:
+        found: All runs, oldest first.
+        reference: What the user wrote.
+        to_end_by: Who wants to end it: their own runs are meant then, unless the full id names another. None: reading.
+
+    Raises:
+        RunError: none is meant, or several.
+    """
+    exact = [view for view in found if view.run == reference]
+    if exact:
+        return exact[-1]
+    if to_end_by is None:
+        return _last(found) if reference is None else _named(found, reference)
+    mine = [view for view in found if to_end_by.owns(view)]
+    theirs = [view for view in found if view not in mine]
+    if reference is None:
+        return _only_live(mine, theirs)
+    if not any(_matches(view, reference) for view in mine):
+        for view in theirs:
+            if _matches(view, reference):
+                message = f"{view.run} is a run of {view.record.get('operator')}"
+                raise RunError(message, remedy="its full id stops it all the same")
+    return _named(mine, reference)
+
+
+def _matches(view: RunView, reference: str) -> bool:
+    return view.record.get("name") == reference or view.run.startswith(reference)
+
+
+def _last(found: Sequence[RunView]) -> RunView:
+    live = [view for view in found if view.live]
+    if not found:
+        raise RunError("no run on these hosts")
+    return (live or found)[-1]
+
+
+def _only_live(mine: Sequence[RunView], theirs: Sequence[RunView]) -> RunView:
+    live = [view for view in mine if view.live]
+    if len(live) == 1:
+        return live[0]
+    if live:
+        raise RunError(f"several runs are live: {_listed(live)}", remedy="name one, or `stop --all` ends all")
+    others = [view for view in theirs if view.live]
+    if others:
+        listed = ", ".join(f"{view.run} of {view.record.get('operator')}" for view in others)
+        raise RunError(f"no run of yours is live here, but {listed}", remedy="a full id stops it all the same")
+    raise RunError("no run is live on these hosts")
+
+
+def _named(found: Sequence[RunView], reference: str) -> RunView:
+    named = [view for view in found if view.record.get("name") == reference]
+    prefixed = [view for view in found if view.run.startswith(reference)]
+    if named:
+        return named[-1]
+    if len(prefixed) == 1:
+        return prefixed[0]
+    if prefixed:
+        raise RunError(
+            f"{reference!r} is the beginning of several runs: {_listed(prefixed)}", remedy="write more of it"
+        )
+    raise RunError(f"no run {reference!r} on these hosts", remedy="`clusterddp runs --all` lists them")
+
+
+def _listed(found: Sequence[RunView]) -> str:
+    return ", ".join(f"{view.run} ({view.record['name']})" if view.record.get("name") else view.run for view in found)

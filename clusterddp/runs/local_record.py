@@ -1,0 +1,65 @@
+"""How the project's runs ended, as it was seen here: ``.clusterddp/verdicts/RUN.json``. It tells when no host does.
+
+Not here: which copy of a verdict counts (remote/shared/verdict_record.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from clusterddp.errors import UsageError
+from clusterddp.remote.shared.fields import Fields
+from clusterddp.remote.shared.frames import parse_json
+from clusterddp.remote.shared.node_reply import check_record
+from clusterddp.remote.shared.records import written
+from clusterddp.remote.shared.verdict_record import VerdictRecord, read_verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from clusterddp.project import Project
+    from clusterddp.runs.view import RunView
+
+FOLDER = "verdicts"
+MOST = 1000  # runs that are kept; the oldest go
+
+
+class Kept(NamedTuple):
+    """What a run wrote down of itself, and how it ended."""
+
+    record: Mapping[str, Any]
+    verdict: VerdictRecord
+
+
+def keep(project: Project, view: RunView) -> None:
+    """Keep how a run of the project ended, as it was watched; a project that cannot be written keeps nothing."""
+    verdict = view.to_keep()
+    if verdict is None or view.record.get("project") != project.known_id:
+        return
+    data = {"record": dict(view.record), "verdict": written(verdict)}
+    with contextlib.suppress(UsageError):
+        path = project.write(f"{FOLDER}/{view.run}.json", json.dumps(data, indent=1).encode() + b"\n")
+        for old in sorted(path.parent.glob("*.json"), key=_age)[MOST:]:
+            old.unlink(missing_ok=True)
+
+
+def kept(project: Project, run: str = "") -> dict[str, Kept]:
+    """What is kept of the runs whose ids begin so, by run id; a damaged file tells of none."""
+    found = {}
+    for path in (project.folder / FOLDER).glob(f"{run}*.json"):
+        with contextlib.suppress(OSError, ValueError):
+            fields = Fields(parse_json(path.read_bytes()), most=1 << 20)
+            check_record(fields.part("record"))
+            found[path.stem] = Kept(fields.raw("record"), read_verdict(fields.raw("verdict")))
+    return found
+
+
+def _age(path: Path) -> float:
+    """Seconds, of which only the order counts; a file that is gone meanwhile is the oldest."""
+    try:
+        return -path.stat().st_mtime
+    except OSError:
+        return 0.0

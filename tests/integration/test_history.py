@@ -1,0 +1,130 @@
+"""What was said of a run's end stands: a host that is off later, or has another key, changes nothing of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.cli import WAIT, User, wait_until_nothing_is_left
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import MakeLab
+    from tests.lab import Lab
+
+pytest.importorskip("torch", reason="torchrun is part of torch")
+pytestmark = pytest.mark.torch
+
+SCRIPT = f"""{WAIT}
+print("started", flush=True)
+if sys.argv[1] == "raises" and os.environ["RANK"] == "2":
+    raise ValueError("loss is NaN")
+if sys.argv[1] == "waits":
+    wait_for("never")
+"""
+SAME = ("run", "state", "exit_code", "verdict", "remedy", "ended", "started", "attempt", "failures")
+
+
+@pytest.fixture
+def lab(make_lab: MakeLab) -> Lab:
+    return make_lab(hosts=3)
+
+
+@pytest.fixture
+def user(lab: Lab, tmp_path: Path) -> User:
+    user = User(tmp_path)
+    user.write("job.py", SCRIPT)
+    user.up(lab.write_inventory(user.folder / "inventory.yaml"))
+    return user
+
+
+@pytest.fixture
+def stranger(lab: Lab, user: User, tmp_path: Path) -> User:
+    """The same person at another machine: nothing is kept there."""
+    (tmp_path / "elsewhere").mkdir()
+    other = User(tmp_path / "elsewhere")
+    lab.write_inventory(other.folder / "inventory.yaml")
+    other.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
+    other.env["HOME"] = user.env["HOME"]
+    return other
+
+
+LISTED = tuple(name for name in SAME if name != "failures")
+
+
+def listed(user: User) -> list[dict[str, Any]]:
+    return [{name: one[name] for name in LISTED} for one in user.run("runs", "--all", "--json").json]
+
+
+def told(user: User, run: str) -> dict[str, Any]:
+    value = user.status(run)
+    return {name: value[name] for name in SAME}
+
+
+def test_one_host_is_enough_to_tell_how_runs_ended(lab: Lab, user: User, stranger: User) -> None:
+    good = user.run("run", "job.py", "ends")
+    assert good.code == 0, good.err
+    bad = user.run("run", "job.py", "raises")
+    assert (bad.code, bad.notes[-1][:50]) == (1, "rank 2 (gpu02:0) failed first: ValueError: loss is"), bad.err
+    alone = user.run("run", "--detach", "job.py", "ends").out.strip()
+    assert user.run("wait", alone).code == 0
+    wait_until_nothing_is_left(lab.hosts, alone)
+    runs = (good.run, bad.run, alone)
+    before = [told(stranger, run) for run in runs]
+    assert [(value["state"], value["exit_code"]) for value in before] == [
+        ("succeeded", 0),
+        ("failed", 1),
+        ("succeeded", 0),
+    ]
+
+    for name in ("gpu01", "gpu02"):
+        lab.host(name).new_host_key()
+    assert [told(user, run) for run in runs] == [told(stranger, run) for run in runs] == before
+    assert [stranger.run("wait", run).code for run in (good.run, bad.run)] == [0, 1]
+    hosts = {one["name"]: one for one in stranger.status(bad.run)["hosts"]}
+    assert (hosts["gpu02"]["state"], hosts["gpu02"]["end"]["exits"]) == ("unreachable", {"1": "2"})
+
+    lab.host("gpu02").power_off()
+    assert listed(stranger) == [{name: one[name] for name in LISTED} for one in before]
+
+    lab.host("gpu00").new_host_key()
+    assert listed(user) == [{name: one[name] for name in LISTED} for one in before]  # kept by the project
+    assert user.run("wait", bad.run).code == 1
+
+
+def test_a_node_that_was_cut_off_speaks_for_itself_and_the_others_verdict_counts(lab: Lab, user: User) -> None:
+    with user.start("run", "--relaunch", "1", "--nnodes", "3", "job.py", "waits") as live:
+        for rank in range(3):
+            live.wait_for(f"[{rank} gpu0{rank}:0] started")
+        run = live.run
+        live.process.kill()  # nobody watches
+        cut = lab.host("gpu02")
+        for other in lab.hosts[:2]:
+            cut.drop(proto="all", direction="both", peer=other.address)
+        wait_until_nothing_is_left(lab.hosts, run)
+    found = user.status(run)
+    assert (found["state"], found["exit_code"]) == ("failed", 125)
+    assert found["verdict"].startswith("gpu02 was lost: no answer")
+    lab.host("gpu00").power_off()
+    lab.host("gpu01").power_off()
+    alone = user.status(run)
+    assert (alone["state"], alone["exit_code"]) == ("failed", 125)
+    assert any(line.startswith("so says gpu02") for line in alone["notices"])
+
+
+def test_without_a_copy_nobody_knows(lab: Lab, user: User, stranger: User) -> None:
+    done = user.run("run", "job.py", "ends")
+    wait_until_nothing_is_left(lab.hosts, done.run)
+    for host in lab.hosts:
+        host.run(["sh", "-c", "rm ~/.clusterddp/runs/*/1/*/verdict.json"])
+    assert told(stranger, done.run)["state"] == "succeeded"  # an older version's run
+    lab.host("gpu01").power_off()
+    value = told(stranger, done.run)
+    assert (value["state"], value["exit_code"], value["verdict"]) == (
+        "unknown",
+        125,
+        "unknown: gpu01 does not answer now",
+    )
+    assert told(user, done.run)["state"] == "succeeded"
