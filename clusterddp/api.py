@@ -35,7 +35,7 @@ from clusterddp.probe.evidence import gather_evidence, with_runs
 from clusterddp.project import Project, find
 from clusterddp.remote.shared.node_env import GRACE
 from clusterddp.runs import beside, cleanup, local_record
-from clusterddp.runs.choose import Requester, choose_run
+from clusterddp.runs.choose import Requester, meant_run
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, current_spools
 from clusterddp.runs.view import RunView, run_views
@@ -314,14 +314,10 @@ class Cluster:
     def find_view(self, reference: str | None = None, *, reading: bool = True) -> RunView:
         """``find``, as the hosts tell it now.
 
-        Without a reference, runs of other projects on the same hosts count only if this project has none. To end one
-        (not ``reading``), another operator's run takes its full id (``runs.view.Requester``).
+        Without a reference, runs of other projects on the same hosts count only if this project has none, and only for
+        reading. To end one, another operator's run takes its full id (``runs.choose.Requester``).
         """
-        found = self.list_runs()
-        own = [view for view in found if self.owner.shares_project(view)]
-        return choose_run(
-            own if own and reference is None else found, reference, to_end_by=None if reading else self.owner
-        )
+        return meant_run(self.list_runs(), reference, self.owner, reading=reading, notify=self.notify)
 
     @property
     def owner(self) -> Requester:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from clusterddp.runs.view import RunView
 
@@ -40,7 +40,7 @@ class Requester:
 def choose_run(found: Sequence[RunView], reference: str | None, *, to_end_by: Requester | None = None) -> RunView:
     """The run that ``reference`` means: an id, a unique prefix of one, or a name (its newest).
 
-    Without a reference: the only live run; else, for reading, the last one.
+    Without a reference: the only live run, to be ended only if it is the project's; else, for reading, the last one.
 
     Args:
         found: All runs, oldest first.
@@ -55,16 +55,49 @@ def choose_run(found: Sequence[RunView], reference: str | None, *, to_end_by: Re
         return exact[-1]
     if to_end_by is None:
         return _last(found) if reference is None else _named(found, reference)
+    if reference is None:
+        listed = [view for view in found if to_end_by.shares_project(view)]
+        return _only_live(listed, [view for view in found if view not in listed])
     mine = [view for view in found if to_end_by.owns(view)]
     theirs = [view for view in found if view not in mine]
-    if reference is None:
-        return _only_live(mine, theirs)
     if not any(_matches(view, reference) for view in mine):
         for view in theirs:
             if _matches(view, reference):
                 message = f"{view.run} is a run of {view.record.get('operator')}"
                 raise RunError(message, remedy="its full id stops it all the same")
     return _named(mine, reference)
+
+
+def meant_run(
+    found: Sequence[RunView],
+    reference: str | None,
+    requester: Requester,
+    *,
+    reading: bool,
+    notify: Callable[[str], None],
+) -> RunView:
+    """``choose_run`` for a command given in a project.
+
+    Args:
+        found: All runs, oldest first.
+        reference: What the user wrote. Without it the project's own are meant; those of others where it has none, and
+            only for reading.
+        requester: The user.
+        reading: Else it is to be ended.
+        notify: Is told which of several live runs was taken.
+
+    Raises:
+        RunError: none is meant, or several.
+    """
+    if not reading:
+        return choose_run(found, reference, to_end_by=requester)
+    own = [view for view in found if requester.shares_project(view)] if reference is None else []
+    chosen = choose_run(own or found, reference)
+    others = [view for view in own or found if view.live and view.run != chosen.run]
+    if reference is None and chosen.live and others:
+        newest = f"run {_listed([chosen])}, the newest of {len(others) + 1} that are live"
+        notify(f"{newest}; name another: {_listed(others)}")
+    return chosen
 
 
 def _matches(view: RunView, reference: str) -> bool:
@@ -86,9 +119,14 @@ def _only_live(mine: Sequence[RunView], theirs: Sequence[RunView]) -> RunView:
         raise RunError(f"several runs are live: {_listed(live)}", remedy="name one, or `stop --all` ends all")
     others = [view for view in theirs if view.live]
     if others:
-        listed = ", ".join(f"{view.run} of {view.record.get('operator')}" for view in others)
-        raise RunError(f"no run of yours is live here, but {listed}", remedy="a full id stops it all the same")
+        listed = ", ".join(f"{view.run} of {_whose(view)}" for view in others)
+        raise RunError(f"no run of this project is live here, but {listed}", remedy="a full id stops it all the same")
     raise RunError("no run is live on these hosts")
+
+
+def _whose(view: RunView) -> str:
+    label = view.record.get("label")
+    return f"{view.record.get('operator')} in {label}" if label else str(view.record.get("operator"))
 
 
 def _named(found: Sequence[RunView], reference: str) -> RunView:

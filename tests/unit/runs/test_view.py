@@ -6,19 +6,13 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from clusterddp.errors import RunError
 from clusterddp.remote.shared.node_end import end_of
 from clusterddp.remote.shared.verdict import judge
 from clusterddp.remote.shared.verdict_record import VerdictRecord
 from clusterddp.remote.shared.verdict_record import made as made_record
-from clusterddp.runs.choose import Requester, choose_run
 from clusterddp.runs.notices import following_notices
 from clusterddp.runs.view import RunView, run_views
 from tests.unit.runs_told import BEGAN, SECOND, Told
-
-ME = Requester(operator="alice@desk", project="p1")
 
 
 def made(run: str, *, name: str | None = None, started: int = 0, **record: Any) -> list[Told]:
@@ -243,75 +237,6 @@ class TestKeptVerdict:
         watched = replace(view, watched=True).to_keep()
         assert watched
         assert (watched.line, watched.missing) == ("gpu01 was lost: no answer", ("gpu01",))
-
-
-class TestChoose:
-    found = seen(
-        *(told.succeeded(5) for told in made("abc1", name="base", started=1)),
-        *(told.succeeded(5) for told in made("abd2", name="base", started=2)),
-        *made("xyz3", name="abc1", started=3),
-    )
-
-    @pytest.mark.parametrize(
-        ("reference", "run"), [("abc1", "abc1"), ("abd", "abd2"), ("base", "abd2"), ("x", "xyz3"), (None, "xyz3")]
-    )
-    def test_an_id_a_prefix_a_name_or_the_live_one(self, reference: str | None, run: str) -> None:
-        assert choose_run(self.found, reference, to_end_by=ME).run == run
-
-    def test_for_reading_the_last_one_serves(self) -> None:
-        ended = self.found[:2]
-        assert choose_run(ended, None).run == "abd2"
-        with pytest.raises(RunError, match="no run is live"):
-            choose_run(ended, None, to_end_by=ME)
-
-    def test_several_live_ones_are_listed(self) -> None:
-        live = seen(*made("r1", name="one", started=1), *made("r2", started=2))
-        with pytest.raises(RunError, match=r"several runs are live: r1 \(one\), r2; name one, or `stop --all`"):
-            choose_run(live, None, to_end_by=ME)
-        assert choose_run(live, None).run == "r2"
-
-    def test_a_prefix_of_several_and_an_unknown_one(self) -> None:
-        with pytest.raises(RunError, match=r"'ab' is the beginning of several runs: abc1 \(base\), abd2 \(base\)"):
-            choose_run(self.found, "ab")
-        with pytest.raises(RunError, match="no run 'nope' on these hosts"):
-            choose_run(self.found, "nope")
-        with pytest.raises(RunError, match="no run on these hosts"):
-            choose_run([], None)
-
-
-class TestOwner:
-    """Whose run may be ended by a name, a prefix, or no word at all."""
-
-    mine = made("mine1", started=1)
-    from_my_laptop = made("lap1", name="base", started=2, operator="alice@laptop", project="p1")
-    theirs = made("bob1", name="night", started=3, operator="bob@desk", project="p2")
-
-    def test_started_by_the_same_user_on_the_same_machine_or_of_the_same_project(self) -> None:
-        assert [ME.owns(one(*told)) for told in (self.mine, self.from_my_laptop, self.theirs)] == [True, True, False]
-        nobody = Requester(operator="carol@desk", project=None)
-        assert not nobody.owns(one(*made("old", operator="bob@desk", project=None)))
-
-    def test_theirs_is_no_candidate(self) -> None:
-        found = seen(*self.mine, *self.theirs)
-        assert choose_run(found, None, to_end_by=ME).run == "mine1"
-        assert choose_run(found, None).run == "bob1"
-        assert choose_run(found, "night").run == "bob1"
-
-    @pytest.mark.parametrize("word", ["night", "bob"])
-    def test_a_name_or_a_prefix_does_not_reach_theirs_but_the_full_id_does(self, word: str) -> None:
-        found = seen(*self.mine, *self.from_my_laptop, *self.theirs)
-        with pytest.raises(RunError, match="bob1 is a run of bob@desk; its full id stops it all the same"):
-            choose_run(found, word, to_end_by=ME)
-        assert choose_run(found, "bob1", to_end_by=ME).run == "bob1"
-        assert choose_run(found, "base", to_end_by=ME).run == "lap1"
-
-    def test_a_name_that_both_have_is_mine(self) -> None:
-        found = seen(*self.theirs, *made("mine2", name="night", started=0))
-        assert choose_run(found, "night", to_end_by=ME).run == "mine2"
-
-    def test_without_a_live_one_of_mine_theirs_are_named(self) -> None:
-        with pytest.raises(RunError, match="no run of yours is live here, but bob1 of bob@desk; a full id stops it"):
-            choose_run(seen(*self.theirs), None, to_end_by=ME)
 
 
 class TestNotices:

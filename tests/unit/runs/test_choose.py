@@ -1,0 +1,98 @@
+"""Which run a command means, and whose runs it may end."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusterddp.errors import RunError
+from clusterddp.runs.choose import Requester, choose_run, meant_run
+from tests.unit.runs.test_view import made, one, seen
+
+ME = Requester(operator="alice@desk", project="p1")
+
+
+class TestChoose:
+    found = seen(
+        *(told.succeeded(5) for told in made("abc1", name="base", started=1, project="p1")),
+        *(told.succeeded(5) for told in made("abd2", name="base", started=2, project="p1")),
+        *made("xyz3", name="abc1", started=3, project="p1"),
+    )
+
+    @pytest.mark.parametrize(
+        ("reference", "run"), [("abc1", "abc1"), ("abd", "abd2"), ("base", "abd2"), ("x", "xyz3"), (None, "xyz3")]
+    )
+    def test_an_id_a_prefix_a_name_or_the_live_one(self, reference: str | None, run: str) -> None:
+        assert choose_run(self.found, reference, to_end_by=ME).run == run
+
+    def test_for_reading_the_last_one_serves(self) -> None:
+        ended = self.found[:2]
+        assert choose_run(ended, None).run == "abd2"
+        with pytest.raises(RunError, match="no run is live"):
+            choose_run(ended, None, to_end_by=ME)
+
+    def test_several_live_ones_are_listed(self) -> None:
+        live = seen(*made("r1", name="one", started=1, project="p1"), *made("r2", started=2, project="p1"))
+        with pytest.raises(RunError, match=r"several runs are live: r1 \(one\), r2; name one, or `stop --all`"):
+            choose_run(live, None, to_end_by=ME)
+        assert choose_run(live, None).run == "r2"
+
+    def test_which_of_several_live_ones_was_taken_for_reading_is_said_with_the_names_of_the_others(self) -> None:
+        live = seen(*made("r1", name="one", started=1, project="p1"), *made("r2", started=2, project="p1"))
+        said: list[str] = []
+        assert meant_run(live, None, ME, reading=True, notify=said.append).run == "r2"
+        assert meant_run(live, "one", ME, reading=True, notify=said.append).run == "r1"
+        assert meant_run(live[:1], None, ME, reading=True, notify=said.append).run == "r1"
+        assert meant_run(self.found, None, ME, reading=True, notify=said.append).run == "xyz3"
+        assert said == ["run r2, the newest of 2 that are live; name another: r1 (one)"]
+
+    def test_a_prefix_of_several_and_an_unknown_one(self) -> None:
+        with pytest.raises(RunError, match=r"'ab' is the beginning of several runs: abc1 \(base\), abd2 \(base\)"):
+            choose_run(self.found, "ab")
+        with pytest.raises(RunError, match="no run 'nope' on these hosts"):
+            choose_run(self.found, "nope")
+        with pytest.raises(RunError, match="no run on these hosts"):
+            choose_run([], None)
+
+
+class TestOwner:
+    """Whose run may be ended by a name, a prefix, or no word at all."""
+
+    mine = made("mine1", started=1, project="p1")
+    clone = made("clone1", started=4, project="p9", label="toy")
+    from_my_laptop = made("lap1", name="base", started=2, operator="alice@laptop", project="p1")
+    theirs = made("bob1", name="night", started=3, operator="bob@desk", project="p2")
+
+    def test_started_by_the_same_user_on_the_same_machine_or_of_the_same_project(self) -> None:
+        assert [ME.owns(one(*told)) for told in (self.mine, self.from_my_laptop, self.theirs)] == [True, True, False]
+        nobody = Requester(operator="carol@desk", project=None)
+        assert not nobody.owns(one(*made("old", operator="bob@desk", project=None)))
+
+    def test_theirs_is_no_candidate(self) -> None:
+        found = seen(*self.mine, *self.theirs)
+        assert choose_run(found, None, to_end_by=ME).run == "mine1"
+        assert choose_run(found, None).run == "bob1"
+        assert choose_run(found, "night").run == "bob1"
+
+    @pytest.mark.parametrize("word", ["night", "bob"])
+    def test_a_name_or_a_prefix_does_not_reach_theirs_but_the_full_id_does(self, word: str) -> None:
+        found = seen(*self.mine, *self.from_my_laptop, *self.theirs)
+        with pytest.raises(RunError, match="bob1 is a run of bob@desk; its full id stops it all the same"):
+            choose_run(found, word, to_end_by=ME)
+        assert choose_run(found, "bob1", to_end_by=ME).run == "bob1"
+        assert choose_run(found, "base", to_end_by=ME).run == "lap1"
+
+    def test_a_name_that_both_have_is_mine(self) -> None:
+        found = seen(*self.theirs, *made("mine2", name="night", started=0, project="p9"))
+        assert choose_run(found, "night", to_end_by=ME).run == "mine2"
+
+    def test_without_a_live_one_of_mine_theirs_are_named(self) -> None:
+        told = "no run of this project is live here, but bob1 of bob@desk; a full id stops it"
+        with pytest.raises(RunError, match=told):
+            choose_run(seen(*self.theirs), None, to_end_by=ME)
+
+    def test_without_a_word_only_what_runs_lists_is_ended_though_another_clones_run_is_mine_too(self) -> None:
+        told = "no run of this project is live here, but clone1 of alice@desk in toy; a full id"
+        with pytest.raises(RunError, match=told):
+            choose_run(seen(*self.clone), None, to_end_by=ME)
+        assert choose_run(seen(*self.mine, *self.clone), None, to_end_by=ME).run == "mine1"
+        assert choose_run(seen(*self.mine, *self.clone), "clone1", to_end_by=ME).run == "clone1"
