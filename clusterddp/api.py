@@ -38,7 +38,7 @@ from clusterddp.runs import beside, cleanup, local_record
 from clusterddp.runs.choose import Requester, meant_run
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, current_spools
-from clusterddp.runs.view import RunView, run_views
+from clusterddp.runs.view import Nodes, RunView, run_views
 from clusterddp.shell import Command, Executed, Execution
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
@@ -376,8 +376,8 @@ class Cluster:
         """The hosts on which runs may be."""
         return self.inventory.nodes + self.inventory.spares
 
-    def gather(self, run: str, hosts: Container[str] | None = None) -> tuple[list[dict[str, Any]], list[str]]:
-        """Every node of every run on the hosts that answer, and the names of those that do not.
+    def gather(self, run: str, hosts: Container[str] | None = None, *, quiet: bool = False) -> tuple[Nodes, list[str]]:
+        """Every node of every run on the hosts that answer, and the names of those that do not (``quiet``: untold).
 
         Raises:
             HostError, HostsError: no host answers, and the project knows of no such run either.
@@ -385,11 +385,10 @@ class Cluster:
         outcomes = self._runs(run, [entry for entry in self._reached if hosts is None or entry.name in hosts])
         if all(outcome.error for outcome in outcomes) and not local_record.kept(self.project, run):
             values(outcomes)
-        for outcome in outcomes:
-            if outcome.error:
-                self.notify(str(outcome.error))
-        silent = [outcome.name for outcome in outcomes if outcome.error]
-        return [node for outcome in outcomes for node in outcome.value or ()], silent
+        silent = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error}
+        for error in () if quiet else silent.values():
+            self.notify(error)
+        return [node for outcome in outcomes for node in outcome.value or ()], list(silent)
 
     def _runs(self, run: str, entries: Sequence[HostEntry]) -> list[Outcome[list[dict[str, Any]]]]:
         """What each host knows of a run, or of all, by every launcher."""

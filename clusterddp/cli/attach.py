@@ -19,6 +19,7 @@ from clusterddp.runs.folders import beside, described
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.late_hosts import joining_late_hosts
 from clusterddp.runs.lease import lease_renewal
+from clusterddp.runs.watch import RunWatch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +47,7 @@ def attach(
     *,
     shown: tuple[int, ...] | None,
     agents: bool,
+    silence: float,
     grace: float,
     result: Path | None,
 ) -> int:
@@ -57,6 +59,7 @@ def attach(
         progress: The line that stands until the first output.
         shown: Only these ranks' lines; None for all.
         agents: All of the agents' lines too.
+        silence: Seconds without a word of any rank after which that is told; 0: never.
         grace: Seconds between SIGTERM and SIGKILL when Ctrl-C stops it.
         result: Where to write the final status.
     """
@@ -72,7 +75,7 @@ def attach(
             say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
         progress.watch(run)
         with lease_renewal(run), joining_late_hosts(cluster, run, say):
-            verdict = _follow(run, progress, shown, agents=agents)
+            verdict = _follow(run, progress, shown, agents=agents, silence=silence)
         code = _ended(run, verdict, time.monotonic() - started)
     except DetachedError:
         progress.end()
@@ -99,14 +102,17 @@ def attach(
     return code
 
 
-def _follow(run: Run, progress: Progress, shown: tuple[int, ...] | None, *, agents: bool) -> Verdict | None:
+def _follow(
+    run: Run, progress: Progress, shown: tuple[int, ...] | None, *, agents: bool, silence: float
+) -> Verdict | None:
     renderer = renderer_for(sys.stdout.buffer)
-    with writer(renderer) as write:
+    with writer(renderer) as write, RunWatch(run, say, silence=silence) as watch:
 
         def write_alone(events: list[Event]) -> None:
             if any(not isinstance(event, FrameArrived) or event.frame.body for event in events):
                 progress.end()
             write(events)
+            watch.saw(events)
 
         return Follower(run, selection_for(renderer, shown, agents=agents), write_alone, say).follow()
 
@@ -121,7 +127,9 @@ def _ended(run: Run, verdict: Verdict | None, seconds: float) -> int:
         say(f"the files of run {run.id} are in {folder}")
     say_reasons(run, verdict)
     where = f"; its files are in {folder}" if folder else ""
-    say(f"run {run.id} succeeded in {seconds:.1f} s{where}" if verdict.state == "succeeded" else verdict.line)
+    comma = "" if verdict.line == "succeeded" else ","
+    took = f"run {run.id} {verdict.line}{comma} in {seconds:.1f} s{where}"
+    say(took if verdict.state == "succeeded" else verdict.line)
     return verdict.exit_code
 
 

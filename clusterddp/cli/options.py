@@ -159,6 +159,13 @@ def setting(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     return click.option(*names, envvar=variable, show_envvar=False, **attributes)
 
 
+def silence_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--silence``: after how long without output of any rank that is said."""
+    text = "While following: say when no rank has printed for so long (5m; 0: never)."
+    decorated: Callable[..., Any] = setting("--silence", type=DURATION, default=300.0, metavar="D", help=text)(function)
+    return decorated
+
+
 def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """``-i`` and ``--limit``: which hosts, for this command only."""
     inventory = setting(

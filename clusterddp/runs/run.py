@@ -59,8 +59,10 @@ class RunHosts(Protocol):
     def carrier(self, record: Mapping[str, Any]) -> Carrier:
         """The launcher of a run with this record."""
 
-    def gather(self, run: str, hosts: Container[str] | None = None) -> tuple[list[dict[str, Any]], list[str]]:
-        """The run's nodes as the hosts tell them, and the hosts that do not answer."""
+    def gather(
+        self, run: str, hosts: Container[str] | None = None, *, quiet: bool = False
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """The run's nodes as the hosts tell them, and the hosts that do not answer; ``quiet``: these are not told."""
 
 
 def current_spools(view: RunView, inventory: Inventory) -> dict[str, str]:
@@ -114,14 +116,14 @@ class Run:
         spools = current_spools(view, self.cluster.inventory)
         return replace(self, attempt=view.attempt, spools=spools, attempts=view.spools)
 
-    def view(self, hosts: Container[str] | None = None) -> RunView:
-        """The run as its hosts, or these of them, tell it now.
+    def view(self, hosts: Container[str] | None = None, *, quiet: bool = False) -> RunView:
+        """The run as its hosts, or these of them, tell it now; ``quiet``: who does not answer is not told.
 
         Raises:
             RunError: no host that answers knows it.
             HostError, HostsError: none of its hosts answers.
         """
-        nodes, silent = self.cluster.gather(self.id, hosts or self.hosts)
+        nodes, silent = self.cluster.gather(self.id, hosts or self.hosts, quiet=quiet)
         for view in run_views(nodes, silent, local_record.kept(self.cluster.project, self.id)):
             if view.run == self.id:
                 return view

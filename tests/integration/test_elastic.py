@@ -46,5 +46,6 @@ def test_a_run_goes_on_without_hosts_that_are_dead_or_die(make_lab: MakeLab, tmp
     assert done.code == 0, done.err
     assert any(note.startswith("left out: gpu03: ") for note in done.notes)
     assert "gpu01 was lost: no answer" in done.notes
-    assert done.notes[-1].startswith(f"run {done.run} succeeded in ")
+    assert "round 1: 3 ranks on gpu00, gpu02 (gpu01 left)" in done.notes
+    assert done.notes[-1].startswith(f"run {done.run} succeeded after 1 restart, in ")
     wait_until_nothing_is_left([lab.host("gpu00"), lab.host("gpu02")], done.run)

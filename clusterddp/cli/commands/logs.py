@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clusterddp.cli import completion
-from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options, setting
+from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options, setting, silence_option
 from clusterddp.cli.output import say, say_reasons, writer
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
 from clusterddp.text.folding import folded_names
@@ -40,6 +40,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--tail", type=Number(0), metavar="N", help="Only the last N lines of each worker.")
 @click.option("--stream", type=click.Choice(["out", "err", "both"]), default="both", help="Which stream (both).")
 @setting("--show-agents", is_flag=True, help="All of torchrun's own lines, those of its end too.")
+@silence_option
 @click.option("-t", "--timestamps", is_flag=True, help="Begin every line with its time.")
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
 @click.option("--after", type=FILE, metavar="FILE", help="Only what comes after the lines of FILE, by --json.")
@@ -62,7 +63,7 @@ def command(inventory: Path | None, limit: str | None, run: str | None, **given:
         if given["host"]:
             names = {entry.name for entry in cluster.inventory.limit(given["host"]).hosts}
             selection = replace(selection, hosts=on_hosts(parts, given["host"], names))
-        reading = Reading(parts, selection)
+        reading = Reading(parts, selection, given["silence"])
         if given["save"]:
             return reading.save(given["save"])
         places = places_after(read_lines(given["after"], found.id)) if given["after"] else {}
@@ -101,9 +102,9 @@ def _selection(given: dict[str, Any], renderer: Renderer) -> Selection:
 class Reading:
     """The attempts of a run, read one after the other; the last one followed, if that is wanted."""
 
-    def __init__(self, parts: list[Run], selection: Selection) -> None:
+    def __init__(self, parts: list[Run], selection: Selection, silence: float) -> None:
         self.run = parts[-1]
-        self.selection = selection
+        self.selection, self.silence = selection, silence
         self.parts = parts
         self.verdict: Verdict | None = None
         self.given_up: set[str] = set()  # hosts whose lines are missing
@@ -117,15 +118,29 @@ class Reading:
         """Pass the events of every line from ``places`` on to ``on_events``, in batches."""
         from clusterddp.logs import StreamBroken  # noqa: PLC0415
         from clusterddp.runs.follow import Follower  # noqa: PLC0415 - start-up
+        from clusterddp.runs.watch import RunWatch  # noqa: PLC0415
 
-        def watch(events: list[Event]) -> None:
+        def take(events: list[Event]) -> None:
             self.given_up |= {event.host for event in events if isinstance(event, StreamBroken) and event.retry is None}
             on_events(events)
 
-        for part in self.parts:
-            follow = self.selection.follow and part is self.parts[-1]
-            selection = replace(self.selection, follow=follow, start=places.get(part.attempt, {}))
-            self.verdict = Follower(part, selection, watch, say).follow()
+        *before, last = self.parts
+        for part in before:
+            Follower(part, self._selection_of(part, places, follow=False), take, say).follow()
+        selection = self._selection_of(last, places, follow=self.selection.follow)
+        if not selection.follow:
+            Follower(last, selection, take, say).follow()
+            return
+        with RunWatch(last, say, silence=self.silence) as watch:
+
+            def take_and_watch(events: list[Event]) -> None:
+                take(events)
+                watch.saw(events)
+
+            self.verdict = Follower(last, selection, take_and_watch, say).follow()
+
+    def _selection_of(self, part: Run, places: Offsets, *, follow: bool) -> Selection:
+        return replace(self.selection, follow=follow, start=places.get(part.attempt, {}))
 
     def save(self, folder: Path) -> int:
         """Write all of it to files, say how much, and give the command's code."""

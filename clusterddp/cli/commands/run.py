@@ -21,6 +21,7 @@ from clusterddp.cli.options import (
     Number,
     cluster_options,
     setting,
+    silence_option,
 )
 from clusterddp.cli.output import say
 from clusterddp.errors import UsageError
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
 @setting("--pass-local-rank", is_flag=True, help="Give the script --local-rank=N, as torch.distributed.launch did.")
 @setting("--show", type=RANKS, default="all", metavar="all|RANKS", help="Whose lines to show.")
 @setting("--show-agents", is_flag=True, help="Show all of torchrun's own lines, those of its end too.")
+@silence_option
 @setting("--debug-comm", is_flag=True, help="Let NCCL and torch tell what they do.")
 @click.option("--result", type=Checked(words.writable), metavar="FILE", help="Write the final status there as JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be started, as commands; start nothing.")
@@ -127,7 +129,7 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
                 cluster.progress = progress.show
                 run = cluster.start(options)
                 if not given["detach"]:
-                    shown = {"shown": given["show"], "agents": given["show_agents"]}
+                    shown = {"shown": given["show"], "agents": given["show_agents"], "silence": given["silence"]}
                     return attach(cluster, run, progress, **shown, grace=given["grace"], result=result)
         except KeyboardInterrupt as interrupt:
             if cluster.launched is None:

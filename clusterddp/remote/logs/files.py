@@ -259,6 +259,11 @@ class LogFiles:
         """How far each file was read."""
         return {name: file.pos for name, file in self.files.items()}
 
+    @property
+    def newest_start(self) -> int:
+        """The newest start of the workers that has files, whether anything is in them or not."""
+        return max((file.start or 0 for file in self.files.values()), default=0)
+
     def resumed(self, file: LogFile) -> bool:
         """Whether the request names an offset to resume this file at."""
         return file.name in self._from

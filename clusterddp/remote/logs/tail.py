@@ -195,11 +195,15 @@ class LogTail:
     def live(self) -> None:
         """Send what is written from now on, until the run has ended or ``until`` has passed."""
         watch = FolderWatch(self.logs.folder, self.spool.folder)
+        started = self.logs.newest_start
         try:
             while True:
                 over, passed = self.ended(), self._until_passed()
                 began = time.monotonic()
                 files = [file for file in self.logs.wanted() if file.name not in self.past_until]
+                started, started_before = self.logs.newest_start, started
+                if started > started_before:
+                    self.request.send(b"", began=started)
                 sent = sum([self._advance(file, over) for file in files])
                 if over or (passed and not sent):
                     return

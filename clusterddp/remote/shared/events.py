@@ -19,7 +19,18 @@ def _told(fields: Fields, name: str) -> object:
 
 
 # A field in OPTIONAL may be missing or null.
-OPTIONAL = ("round", "pid", "signal", "told", "oom_kills", "reason", "error", "agent_bytes")
+OPTIONAL = (
+    "round",
+    "pid",
+    "signal",
+    "told",
+    "oom_kills",
+    "reason",
+    "error",
+    "agent_bytes",
+    "world_size",
+    "group_world_size",
+)
 _WORKER: Mapping[str, Reader] = {
     "start": Fields.number,  # of the workers, within the attempt
     "local_rank": Fields.number,
@@ -27,7 +38,13 @@ _WORKER: Mapping[str, Reader] = {
     "agent_bytes": Fields.number,  # so much the agent had written then
 }
 EVENTS: Mapping[str, Mapping[str, Reader]] = {
-    "worker_started": dict(_WORKER, rank=Fields.number, round=Fields.number),
+    "worker_started": dict(
+        _WORKER,
+        rank=Fields.number,
+        round=Fields.number,
+        world_size=Fields.number,
+        group_world_size=Fields.number,  # hosts
+    ),
     "worker_exited": dict(
         _WORKER,
         rank=Fields.number,

@@ -2,6 +2,7 @@
 
     hello      hello: true, run, attempt, clock_error_ns      the first
     lines      file, start, local_rank, rank, stream, offset, next; time, open, dropped
+    began      began: the number of a start of the workers    when they are started again, in a follow
     caught_up  caught_up: true, offsets {file: offset}        in a follow, between the past and what comes
 
 ``file`` names a file of the spool: ``<start>.<local_rank>.<out|err>`` or ``agent.out``.
@@ -17,6 +18,7 @@ from .plan import AGENT_LOG
 RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # a run's id
 MOST_ATTEMPT = 1 << 20
 _FILE = re.compile(r"([0-9]{1,9})\.([0-9]{1,5})\.(out|err)")
+_MOST_START = 10**9
 _MOST_RANK = (1 << 31) - 1
 _MOST_OFFSET = (1 << 53) - 1
 
@@ -46,6 +48,8 @@ def read_lines(frame: Frame) -> Frame:
     fields = Fields(frame.header)
     if fields.given("caught_up"):
         return Frame({"caught_up": fields.flag("caught_up"), "offsets": read_offsets(fields)}, b"")
+    if fields.given("began"):
+        return Frame({"began": fields.number("began", _MOST_START)}, b"")
     header = _file(fields)
     header["rank"] = fields.number("rank", _MOST_RANK) if fields.given("rank") else None
     header["offset"] = fields.number("offset", _MOST_OFFSET)

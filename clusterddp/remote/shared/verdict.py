@@ -93,7 +93,7 @@ def judge(ends: Sequence[NodeEnd], missing: Iterable[str] = (), least: Optional[
     lost = _lost(ends, silent)
     missed = _continued_without(ends, silent, least)
     if missed:
-        return Judgement("succeeded", 0, "succeeded", notice=lost or missed)
+        return Judgement("succeeded", 0, _good_end(ends), notice=lost or missed)
     stopped = [end for end in ends if end.state == "stopped"]
     ordered = [end for end in stopped if end.reason not in CONSEQUENCES]
     ordered = [end for end in ordered if not (lost and end.ours and _MISSED.search(end.reason))]
@@ -107,13 +107,21 @@ def judge(ends: Sequence[NodeEnd], missing: Iterable[str] = (), least: Optional[
     if lost:
         return Judgement("failed", NOT_THE_SCRIPT, lost, tuple(failures), _count(ends), by_loss=True)
     if all(end.state == "succeeded" for end in ends):
-        return Judgement("succeeded", 0, "succeeded")
+        return Judgement("succeeded", 0, _good_end(ends))
     return _without_worker(ends, failures, stopped)
 
 
 def with_host(end: NodeEnd, workers: Iterable[FailedWorker], *, recovered: bool = False) -> Iterator[Failure]:
     """A node's failed workers as failures of its host."""
     return (Failure(end.host, end.attempt, end.error_ns, worker, recovered) for worker in workers)
+
+
+def _good_end(ends: Sequence[NodeEnd]) -> str:
+    """``succeeded``, and how often the workers were started again: by us, and by torchrun in the last attempt."""
+    relaunches, restarts = max(end.attempt for end in ends) - 1, max(end.start for end in ends)
+    again = (relaunches, "relaunch", "relaunches"), (restarts, "restart", "restarts")
+    counts = ["%d %s" % (count, word if count == 1 else words) for count, word, words in again if count > 0]
+    return "succeeded" + (" after " + " and ".join(counts) if counts else "")
 
 
 def _continued_without(ends: Sequence[NodeEnd], silent: Sequence[str], least: Optional[int]) -> str:

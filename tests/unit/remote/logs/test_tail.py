@@ -75,6 +75,17 @@ def test_a_follow_shows_what_comes_new_files_and_the_end(writer: Writer) -> None
     assert tail.result["ended"]["state"] == "succeeded"
 
 
+def test_a_follow_tells_of_a_start_of_the_workers_that_prints_nothing(writer: Writer) -> None:
+    tail = Tail(writer, follow=True, ranks=[7]).begin().wait(caught_up)
+    writer.write("1.0.out", b"")
+    tail.wait(lambda t: [frame.header["began"] for frame in t.frames if "began" in frame.header] == [1])
+    writer.write("1.1.out", b"")
+    writer.write("2.0.out", b"")
+    tail.wait(lambda t: [frame.header["began"] for frame in t.frames if "began" in frame.header] == [1, 2])
+    writer.end()
+    assert tail.finish().data == []
+
+
 def test_a_follow_of_a_run_whose_supervisor_is_gone_ends_without_a_record(writer: Writer) -> None:
     writer.write("0.0.out", b"alone\n")
     (writer.folder / "supervisor.json").write_text("{}")

@@ -1,0 +1,147 @@
+"""Beside a run that is followed: tells when its workers are started again, and why, and when all of them are silent.
+
+The hosts are asked in a thread of its own, only when there is something to ask: one of them may not answer for long.
+
+Not here: what is said of a round (runs/rounds.py), another attempt, which the follower itself tells (runs/follow.py).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import ClusterddpError
+from clusterddp.logs.merge import FrameArrived, StreamBroken
+from clusterddp.runs.rounds import rounds_of, why_it_began
+from clusterddp.text.units import human_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from clusterddp.logs.merge import Event
+    from clusterddp.runs.run import Run
+    from clusterddp.runs.view import RunView
+
+GATHER_LIMIT = 15.0  # seconds for all workers of a round to start before it is told as far as it is known
+LOOK = 0.3  # seconds between two looks at a round that is not complete
+LAST_LOOK = 5.0  # seconds for what is to be told when the run has ended
+
+
+class RunWatch:
+    """Tells of one run while the context lasts.
+
+    Args:
+        run: The run.
+        notify: Takes a line; called in a thread of the watch.
+        silence: Seconds without a word of any rank after which that is told, once; 0: never.
+    """
+
+    def __init__(self, run: Run, notify: Callable[[str], None], *, silence: float) -> None:
+        self.run, self.notify, self.silence = run, notify, silence
+        self._began_ns = time.time_ns()
+        self._starts: dict[str, int] = {}  # host → the newest start of its workers that was heard of
+        self._attempt = run.attempt
+        self._told: dict[int, int] = {}  # attempt → the newest round that was told
+        self._heard = time.monotonic()  # when a worker last printed something
+        self._silent = False  # the silence has been told
+        self._broken: set[str] = set()  # hosts that may not answer
+        self._restarted = self._over = self._closed = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
+
+    def __enter__(self) -> RunWatch:  # noqa: PYI034 - typing.Self is Python 3.11
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._over = True
+        self._wake.set()
+        if kind is None:
+            self._thread.join(LAST_LOOK)
+        self._closed = True
+
+    def saw(self, events: Iterable[Event]) -> None:
+        """Note what the hosts' streams bring."""
+        for event in events:
+            if not isinstance(event, FrameArrived):
+                self._broken |= {event.host} if isinstance(event, StreamBroken) else set()
+                continue
+            self._broken.discard(event.host)
+            header = event.frame.header
+            if header.get("hello") and header["attempt"] != self._attempt:
+                self._attempt = header["attempt"]
+                self._starts.clear()
+            start = header.get("began") or header.get("start") or 0
+            if start > self._starts.get(event.host, 0):
+                self._starts[event.host] = start
+                self._restarted = True
+                self._wake.set()
+            if event.frame.body and header.get("local_rank") is not None:
+                self._heard = time.monotonic()
+                if self._silent:
+                    self._silent = False
+                    self._wake.set()
+
+    def _watch(self) -> None:
+        while not self._over:
+            left = None if self._silent or not self.silence else self._heard + self.silence - time.monotonic()
+            if left is None or left > 0:
+                self._wake.wait(left)
+            else:
+                self._tell_silence()
+            self._wake.clear()
+            if self._restarted:
+                self._restarted = False
+                self._tell_rounds()
+
+    def _tell_rounds(self) -> None:
+        deadline = time.monotonic() + GATHER_LIMIT
+        while True:
+            late = self._over or time.monotonic() > deadline
+            view = self._view()
+            found = rounds_of(view.nodes) if view else {}
+            newest = max(found, default=0)
+            if view and (late or (found and found[newest].complete)):
+                told = self._told.setdefault(view.attempt, 0)
+                for number in [number for number in found if number > told]:
+                    self._told[view.attempt] = number
+                    if found[number].began_ns > self._began_ns:
+                        for line in why_it_began(view.nodes, number):
+                            self._tell(line)
+            if late or (newest and found[newest].complete):
+                return
+            self._wake.wait(LOOK)
+            if not self._over:
+                self._wake.clear()
+
+    def _tell_silence(self) -> None:
+        """The hosts know of all output; what is shown may be a part of it."""
+        view = self._view()
+        since = _last_word(view) if view and view.state() == "running" else None
+        quiet = 0.0 if since is None else time.time() - since
+        self._heard = time.monotonic() - quiet
+        if since is None or quiet < self.silence or self._over:
+            return
+        self._silent = True
+        clock = datetime.fromtimestamp(since).astimezone().strftime("%H:%M:%S")
+        shows = f"`clusterddp status {self.run.id} --stacks` shows where each one is"
+        self._tell(f"no rank has printed for {human_duration(quiet)}, since {clock}; {shows}")
+
+    def _tell(self, line: str) -> None:
+        if not self._closed:  # a host has kept us: the verdict is the last line
+            self.notify(line)
+
+    def _view(self) -> RunView | None:
+        try:
+            return self.run.view(self.run.hosts - self._broken, quiet=True)
+        except ClusterddpError:  # whoever follows the run says so
+            return None
+
+
+def _last_word(view: RunView) -> float | None:
+    """When a rank printed last, else when the workers started; seconds since the epoch."""
+    starts = rounds_of(view.nodes)
+    time_ns = max([one.began_ns for one in starts.values()] + [view.last_output_ns or 0], default=0)
+    return time_ns / 1e9 if time_ns else None
