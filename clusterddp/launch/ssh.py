@@ -52,7 +52,7 @@ class Ssh:
         left = [entry.name for entry in site.inventory.nodes if entry.name not in {host.name for host in hosts}]
         elastic = plan.options.elastic
         left = left[: elastic[1] - len(plan.nodes)] if elastic else []
-        plan = replace(plan, record={**plan.record, "left_out": left})
+        plan = replace(plan, record={**plan.record, "left_out": left, "launcher": "ssh"})
         site.progress("starting")
         run = Run(site, plan.run, plan.attempt, {host.name: "" for host in hosts}, dict(plan.record))
         site.launched = run

@@ -164,6 +164,7 @@ class RunView:
             "remedy": (verdict.remedy or None) if verdict else None,
             "notices": self.notices(),
             "workdirs": workdirs(record),
+            "launcher": record.get("launcher") or "ssh",  # runs of earlier versions had no other
         }
         value.update({key: record.get(key) for key in ("script", "argv", "code", "git", "operator", "versions")})
         if hosts:

@@ -113,8 +113,17 @@ def test_status_tells_the_run_by_the_contract(user: User, told: Done) -> None:
     assert {host["state"] for host in hosts} == {"succeeded"}
     assert [host["pids"] for host in hosts] == [[]] * 4
     assert status["started"] < status["ended"]
-    expected = {"run": told.run, "name": "baseline", "state": "succeeded", "attempt": 1, "round": 0, "world_size": 5}
+    expected = {
+        "run": told.run,
+        "name": "baseline",
+        "state": "succeeded",
+        "attempt": 1,
+        "round": 0,
+        "world_size": 5,
+        "launcher": "ssh",
+    }
     expected |= {"exit_code": 0, "script": "tells.py", "argv": list(ARGUMENTS), "git": None}
+    expected["launcher"] = "ssh"
     assert expected.items() <= status.items()
     others = {"started", "ended", "verdict", "code", "operator", "versions"}
     assert set(status) >= set(expected) | others

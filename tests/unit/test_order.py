@@ -31,10 +31,11 @@ def test_a_report_becomes_seconds_by_file_and_the_longest_comes_first(recorded: 
     (recorded / "report.xml").write_text(f"<testsuites><testsuite>{text}</testsuite></testsuites>")
     order.record(recorded / "report.xml")
     assert json.loads((recorded / "durations.json").read_text()) == {"unit/test_long.py": 35, "test_middle.py": 9}
-    files = ["unit/test_quick.py", "test_middle.py", "unit/test_long.py", "unit/test_new.py"]
+    files = ["unit/test_quick.py", "test_middle.py", "unit/test_long.py", "unit/test_new.py", "test_new.py"]
     items: list[Any] = [SimpleNamespace(path=recorded / name) for name in files]
     order.longest_first(items)
-    assert [item.path.name for item in items] == ["test_long.py", "test_middle.py", "test_quick.py", "test_new.py"]
+    in_order = [item.path.relative_to(recorded).as_posix() for item in items]
+    assert in_order == ["test_new.py", "unit/test_long.py", "test_middle.py", "unit/test_quick.py", "unit/test_new.py"]
 
 
 def test_every_recorded_file_is_there() -> None:

@@ -81,7 +81,7 @@ def check_record(record: Fields) -> None:
     for name in ("spares", "lost", "left_out", "argv"):
         if record.given(name):
             record.texts(name)
-    for name in ("name", "script", "operator", "project", "on_disconnect", "workdir"):
+    for name in ("name", "script", "operator", "project", "on_disconnect", "workdir", "launcher"):
         record.maybe_text(name)
     for name in ("started", "min_nodes", "world_size"):
         record.maybe_number(name)
