@@ -189,7 +189,7 @@ class Cluster:
             UsageError: a name is no check.
             InventoryError: there is no node.
         """
-        only = set(only)
+        only = set(engine.named(only))
         chosen = engine.select(only, skip, bench=bench)
         needs = {need for check in chosen for need in check.needs}
         prepare.nodes(self.inventory)

@@ -32,7 +32,7 @@ def select(only: Iterable[str] = (), skip: Iterable[str] = (), *, bench: bool = 
     Raises:
         UsageError: a name is neither, or of what is only measured for a ``bench``.
     """
-    only, skip = list(only), list(skip)
+    only, skip = named(only), named(skip)
     known = {word for check in TABLE for word in (check.name, check.category)}
     wrong = next((word for word in (*only, *skip) if word not in known), None)
     if wrong is not None:
@@ -48,6 +48,12 @@ def select(only: Iterable[str] = (), skip: Iterable[str] = (), *, bench: bool = 
         if check.name in wanted:
             wanted |= {*_ROOTS, *check.after, *(["setup"] if check.needs else [])}
     return [check for check in left if check.name in wanted]
+
+
+def named(words: Iterable[str]) -> list[str]:
+    """Names of checks and categories as the table spells them, whatever their case; others as they are."""
+    known = {word.lower(): word for check in TABLE for word in (check.name, check.category)}
+    return [known.get(word.lower(), word) for word in words]
 
 
 def judge(

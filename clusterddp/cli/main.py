@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import difflib
 import importlib
 import os
 import re
@@ -26,11 +27,13 @@ from clusterddp.errors import (
     ClusterddpError,
     HostsError,
     ScriptError,
+    UsageError,
 )
 
 COMMANDS = (
     "up", "run", "logs", "status", "runs", "stop", "signal", "wait", "down", "exec", "doctor", "hosts", "discover",
 )  # fmt: skip
+ALIASES = {"ps": "runs", "ls": "runs", "kill": "stop"}
 # torchrun's options that the plan sets by itself; see clusterddp.launch.plan.OWNED.
 _OF_TORCHRUN = (
     "--rdzv",
@@ -59,7 +62,24 @@ class Commands(click.Group):
         command: click.Command = copy.copy(importlib.import_module(f"clusterddp.cli.commands.{cmd_name}").command)
         if not any("--verbose" in parameter.opts for parameter in command.params):
             command.params = [*command.params, verbose.option()]
+        command.params = [*command.params, _folder_option()]
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is meant: by its name or an alias; `help NAME` is `NAME --help`."""
+        name, *rest = args
+        if name == "help":
+            if not rest:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            name, rest = rest[0], ["--help"]
+        name = ALIASES.get(name, name)
+        if name not in COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, COMMANDS, 1, 0.5)
+            ctx.fail(f"No such command {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
+        return super().resolve_command(ctx, [name, *rest])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; Ctrl-C and a reader of stdout who has seen enough end it before click has its own say."""
@@ -72,6 +92,27 @@ class Commands(click.Group):
             _leave(EXIT_STOPPED if interrupt.args else EXIT_INTERRUPTED)
 
 
+def _change_folder(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        try:
+            os.chdir(value)
+        except OSError as error:
+            raise UsageError(f"-C {value}: {error.strerror}", remedy="name the project's folder") from None
+    return value
+
+
+def _folder_option() -> click.Option:
+    """``-C`` of any command, as of git and make."""
+    return click.Option(
+        ["-C"],
+        metavar="DIR",
+        is_eager=True,
+        expose_value=False,
+        callback=_change_folder,
+        help="Do as if given in this folder.",
+    )
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="clusterddp")
 @click.pass_context
@@ -80,6 +121,9 @@ def cli(context: click.Context) -> None:
     from clusterddp.cli.pyproject import Defaults  # noqa: PLC0415 - start-up
 
     context.default_map = {name: Defaults(name) for name in COMMANDS}
+
+
+cli.params.append(_folder_option())
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
@@ -168,7 +212,8 @@ def _internal_error(error: Exception, words: list[str]) -> None:
 
 def _is_job(words: list[str]) -> bool:
     """Whether the exit code is the script's own space: ``run``, and ``logs --follow``."""
-    command = next((word for word in words if not word.startswith("-")), "")
+    folders = {place + 1 for place, word in enumerate(words) if word == "-C"}
+    command = next((word for place, word in enumerate(words) if place not in folders and not word.startswith("-")), "")
     follows = any(word == "--follow" or re.fullmatch("-[tv]*f[tv]*", word) for word in words)
     return command == "run" or (command == "logs" and follows)
 
@@ -191,7 +236,9 @@ def _no_such_option(error: click.NoSuchOption, path: str) -> str:
     option = error.option_name.replace("_", "-")
     if path.endswith(" run") and option.startswith(_OF_TORCHRUN):
         return f"{option} is set by clusterddp itself, the same on every host; leave it out"
-    near = f"; did you mean {' or '.join(error.possibilities)}?" if error.possibilities else ""
+    known = error.possibilities or []
+    found = [name for name in known if name.startswith(option)] or difflib.get_close_matches(option, known, 1)
+    near = f"; did you mean {found[0]}?" if found else ""
     torchrun = (
         "; torchrun's own go through --torchrun-arg, the script's stand after SCRIPT" if path.endswith(" run") else ""
     )

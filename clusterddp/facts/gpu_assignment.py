@@ -23,9 +23,10 @@ FREE_MIB = 500  # used memory of a GPU that nobody uses: the driver and a displa
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuPolicy:
-    """``--gpus`` parsed; ``given`` is False where the inventory decides."""
+    """``--gpus`` parsed; not ``given``: the inventory decides; ``bare``: a number that may be an index or a count."""
 
     given: bool = False
+    bare: bool = False
     free: bool = False
     count: int | None = None
     words: tuple[str, ...] = ()
@@ -44,10 +45,11 @@ class GpuPolicy:
             if text != "free" and not (count.isdecimal() and int(count)):
                 raise UsageError(f"--gpus {text}: not a number of GPUs", remedy="for example free:2")
             return cls(given=True, free=True, count=int(count) if count else None)
-        words = tuple(word.strip() for word in text.split(","))
+        bare = text.strip().isdecimal() and int(text) > 0
+        words = tuple(word.strip() for word in text.removesuffix(",").split(","))
         if not all(word.isdecimal() or word.startswith(("GPU-", "MIG-")) for word in words):
             raise UsageError(f"--gpus {text}: not a choice of GPUs", remedy="use all, free, free:2 or 0,3")
-        return cls(given=True, words=words)
+        return cls(given=True, bare=bare, words=words)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,11 +94,29 @@ def assign_gpus(
         PlanError: a GPU is not there, is claimed twice, or too few are left.
     """
     wanted = GpuPolicy.parse(policy)
+    if wanted.bare:
+        _refuse_unclear(wanted, nodes)
     choices = [_choice(entry, facts, wanted) for entry, facts in nodes]
     taken: dict[str, tuple[_Device, ...]] = {}
     for group in [[choice] for choice in choices] if share else _machines(choices):
         taken.update(_divide(group, free=wanted.free))
     return {choice.name: choice.words(taken[choice.name]) for choice in choices}
+
+
+def _refuse_unclear(wanted: GpuPolicy, nodes: Nodes) -> None:
+    """Refuse a number that hosts can take for an index and for a count.
+
+    Raises:
+        UsageError: says both.
+    """
+    count = int(wanted.words[0])
+    name = next((entry.name for entry, facts in nodes if len(_visible(facts)) > count), None)
+    if name:
+        first = ",".join(map(str, range(count))) + ("," if count == 1 else "")
+        raise UsageError(
+            f"--gpus {count}: the GPU of index {count}, or so many? {name} has more",
+            remedy=f"for the index write --gpus {count}, with its comma; for a number --gpus {first} or free:{count}",
+        )
 
 
 def spare_gpus(nodes: Sequence[tuple[HostEntry, Facts]]) -> dict[str, tuple[str, ...]]:
@@ -208,6 +228,8 @@ def _counted(choice: _NodeGpus, left: tuple[_Device, ...], *, free: bool) -> tup
     count = choice.count or 0
     if len(left) >= count:
         return left[:count]
+    if free and not choice.visible:
+        raise PlanError(f"{choice.name}: --gpus free:{count}, but the host has no GPU", remedy="leave --gpus out")
     if free:
         raise PlanError(f"{choice.name}: --gpus free:{count}, but only {len(left)} of its GPUs are free", remedy=_WAIT)
     raise PlanError(

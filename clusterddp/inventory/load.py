@@ -21,6 +21,7 @@ from clusterddp.inventory.varsfiles import VarsFiles, duplicate_notices
 from clusterddp.inventory.yamlfile import Marked, parse, read
 
 _YAML = frozenset({".yaml", ".yml", ".json", ""})
+_OF_ANSIBLE = frozenset({".ini", ".cfg", ".toml", ".hosts", ".inventory"})
 _INI_SECTION = re.compile(r"^\[[\w.:-]+\]\s*$", re.MULTILINE)
 _PACKAGE = Path(__file__).parent.parent
 # In a wheel the file lies in the package; in a source tree (an editable install, too) it is the one people read.
@@ -110,7 +111,12 @@ def _refuse_other_kinds(path: Path) -> None:
     if _starts_with(path, b"#!"):
         raise _convert(path, "an executable inventory")
     if path.suffix not in _YAML:
-        raise _convert(path, "an INI inventory" if _is_ini(path) else f"a {path.suffix} file")
+        if _is_ini(path) and path.suffix != ".md":
+            raise _convert(path, "an INI inventory")
+        if path.suffix in _OF_ANSIBLE:
+            raise _convert(path, f"a {path.suffix} file")
+        remedy = "give an inventory in YAML, or hosts as a,b,c"
+        raise InventoryError(f"is a {path.suffix} file, no inventory", where=str(path), remedy=remedy)
 
 
 def _starts_with(path: Path, mark: bytes) -> bool:

@@ -63,7 +63,7 @@ def test_what_a_lost_run_has_left_is_named_by_up_and_ended_by_down(make_lab: Mak
     assert f"will be stopped: what is left of run {lost} on 1 host" in down.notes
     assert f"will be stopped: run {live} on 1 host" in down.notes
     assert [note.endswith("proved empty") for note in down.notes if note.startswith((live, lost))] == [True, True]
-    assert down.notes[-1] == "gpu00: nothing to remove"
+    assert down.notes[-1] == "nothing to remove on 1 host"
     assert_nothing_left(lab.hosts, live)
     assert_nothing_left(lab.hosts, lost)
 

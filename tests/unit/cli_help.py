@@ -21,6 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / ".git").mkdir()
     (tmp_path / "train.py").write_text("")
+    (tmp_path / "README.md").write_text("# Words\n\n[gpu]\n")
     return tmp_path
 
 

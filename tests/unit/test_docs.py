@@ -59,7 +59,7 @@ ALL_OPTIONS = set[str]().union(*(options(name) for name in COMMANDS))
 def listed_options(name: str) -> set[str]:
     """What the page's table of options has in its first column."""
     rows = re.findall(r"^\| (`-.*?) (?<!\\)\|", text_of(ROOT / "docs" / f"{name}.md"), re.MULTILINE)
-    return {word for row in rows for word in re.findall(r"(?<=`)--?[a-z][a-z-]*", row)}
+    return {word for row in rows for word in re.findall(r"(?<=`)--?[a-zA-Z][a-z-]*", row)}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

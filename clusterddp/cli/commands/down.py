@@ -36,13 +36,24 @@ def command(inventory: Path | None, limit: str | None, *, purge: bool, workdirs:
     with open_cluster(inventory, limit) as cluster:
         live = _announce(cluster, purge=purge)
         folders = _announce_workdirs(cluster, live) if workdirs else []
-        if not yes:
+        if not live and not purge and not folders:
+            say("no run of this project is live on these hosts; only what is old is removed")
+        elif not yes:
             click.confirm("clusterddp: go on?", err=True, abort=True)
         proofs, cleaned = cluster.down(live, purge=purge, workdirs=folders)
         codes = [report(view.run, proofs[view.run]) for view in live]
+    idle = [host for host in cleaned if _had_nothing(host)]
     for host in cleaned:
-        say_cleaned(host)
+        if host not in idle or host.workdirs:
+            say_cleaned(host)
+    if len(idle) == len(cleaned):
+        say(f"nothing to remove on {len(cleaned)} host{'' if len(cleaned) == 1 else 's'}")
     return max([*codes, *(int(_failed(host)) for host in cleaned)], default=0)
+
+
+def _had_nothing(host: Cleaned) -> bool:
+    removed = host.spools or host.run_dirs or host.helpers or host.gone
+    return not (removed or host.kept or host.error or host.beside)
 
 
 def _failed(host: Cleaned) -> bool:

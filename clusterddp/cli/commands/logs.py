@@ -37,7 +37,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--until", type=MOMENT, metavar="T", help="Only lines before this.")
 @click.option("--grep", metavar="REGEX", help="Only lines that match.")
 @click.option("--attempt", type=Attempt(), default="last", metavar="N|last|all", help="Which start of the job (last).")
-@click.option("--tail", type=Number(0), metavar="N", help="Only the last N lines of each worker.")
+@click.option("-n", "--tail", type=Number(0), metavar="N", help="Only the last N lines of each worker.")
 @click.option("--stream", type=click.Choice(["out", "err", "both"]), default="both", help="Which stream (both).")
 @setting("--show-agents", is_flag=True, help="All of torchrun's own lines, those of its end too.")
 @silence_option

@@ -64,6 +64,7 @@ def test_only_takes_names_and_categories_and_what_explains_them() -> None:
     assert [check.name for check in select(only=["shm"])] == ["connection", "host-keys", "helper", "setup", "shm"]
     assert {check.name for check in select(only=["Storage"])} >= {"disk", "mounts", "connection"}
     assert "disk" not in {check.name for check in select(skip=["Storage"])}
+    assert select(only=["SHM", "ssh"], skip=["storage"]) == select(only=["shm", "SSH"], skip=["Storage"])
     assert len(select(skip=["shm"], bench=True)) == len(TABLE) - 1
 
 

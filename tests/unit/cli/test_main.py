@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.cli import words
+from clusterddp.cli.main import main
 from clusterddp.cli.options import Duration, Moment, Number, Ranks, Size
 from clusterddp.errors import UsageError
 from tests.unit.cli_help import folder, said
@@ -37,6 +38,8 @@ WRONG_RUN = [
     ([], "Missing argument 'SCRIPT'", "run --help"),
     (["--bogus", "train.py"], "no such option --bogus", "--torchrun-arg"),
     (["--gpu", "0", "train.py"], "no such option --gpu", "did you mean --gpus?"),
+    (["--nnode", "2", "train.py"], "no such option --nnode", "did you mean --nnodes?;"),
+    (["-C", "nowhere", "train.py"], "-C nowhere: No such file or directory", "name the project's folder"),
     (["--monitor_interval", "1", "train.py"], "no such option --monitor-interval", "--torchrun-arg"),
     (["--rdzv_endpoint", "x", "train.py"], "--rdzv-endpoint is set by clusterddp itself", "leave it out"),
     (["--node-rank", "0", "train.py"], "--node-rank is set by clusterddp itself", "leave it out"),
@@ -93,6 +96,12 @@ def test_a_wrong_word_of_run_is_one_line_and_125(
 WRONG = [
     ([], 2, "no command given; one of up, run, logs"),
     (["trian"], 2, "No such command 'trian'"),
+    (["upp"], 2, "No such command 'upp'; did you mean up?"),
+    (["-C", "nowhere", "hosts"], 2, "-C nowhere: No such file or directory"),
+    (["ls", "a"], 2, "Got unexpected extra argument (a); see clusterddp runs --help"),
+    (["kill", "--grace", "soon"], 2, "--grace: 'soon' is no duration"),
+    (["up", "README.md"], 2, "README.md: is a .md file, no inventory; give an inventory in YAML, or hosts as a,b,c"),
+    (["up", "train.py"], 2, "train.py: is a .py file, no inventory"),
     (["--bogus"], 2, "no such option --bogus; see clusterddp --help"),
     (["up"], 2, "Missing argument 'INVENTORY|HOST,HOST…'"),
     (["up", "none.yaml"], 2, "none.yaml: there is no such inventory"),
@@ -185,6 +194,30 @@ def test_an_env_file_is_read_and_the_lines_words_stand_above_it(folder: Path, mo
 )
 def test_words_are_taken_apart(kind: click.ParamType[object], text: str, value: object) -> None:
     assert kind.convert(text, None, None) == value
+
+
+def test_a_command_can_be_given_for_another_folder(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "other").mkdir()
+    (folder / "other" / "i.yaml").write_text("all: {hosts: {there: }}\n")
+    for argv in (["-C", "other", "hosts", "-i", "i.yaml"], ["hosts", "-C", "other", "-i", "i.yaml"]):
+        monkeypatch.chdir(folder)
+        with pytest.raises(SystemExit) as ended:
+            main(argv)
+        assert not ended.value.code
+        assert "there" in capsys.readouterr().out
+    monkeypatch.chdir(folder)
+    code, lines = said(capsys, "-C", "other", "run", "none.py")
+    assert (code, lines[-1].partition(";")[0]) == (125, "script none.py is not there")
+
+
+@pytest.mark.parametrize(("argv", "usage"), [(["help"], "Usage: clusterddp [OP"), (["help", "kill"], "stop [OPTIONS]")])
+def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str], argv: list[str], usage: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert not ended.value.code
+    assert usage in capsys.readouterr().out
 
 
 def test_help_imports_nothing_heavy() -> None:

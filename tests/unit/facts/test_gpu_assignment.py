@@ -106,6 +106,24 @@ def test_too_few_free_gpus_is_an_error_with_their_number() -> None:
         assign_gpus(shared("a", count=1, gpus=gpus(1, machine="same", busy=(0,))), "free")
 
 
+def test_free_gpus_of_a_host_without_any_are_said_to_be_none() -> None:
+    with pytest.raises(PlanError, match=r"^a: --gpus free:1, but the host has no GPU"):
+        assign_gpus([node("a")], "free:1")
+
+
+def test_a_number_that_may_be_an_index_or_a_count_is_asked_about() -> None:
+    with pytest.raises(UsageError) as caught:
+        assign_gpus([node("b", devices=2), *shared("a")], "2")
+    assert str(caught.value) == (
+        "--gpus 2: the GPU of index 2, or so many? a has more; for the index write --gpus 2, with its comma;"
+        " for a number --gpus 0,1 or free:2"
+    )
+    assert assign_gpus(shared("a"), "2,") == {"a": uuids(2)}
+    assert assign_gpus(shared("a"), "0") == assign_gpus(shared("a"), "0,") == {"a": uuids(0)}
+    with pytest.raises(PlanError, match=r"^a: --gpus names GPU 4"):
+        assign_gpus(shared("a"), "4")
+
+
 def test_the_command_line_stands_above_the_inventory() -> None:
     entries = {"a": {"gpus": ("0",)}}
     assert assign_gpus(shared("a", entries=entries), "1,2") == {"a": uuids(1, 2)}
