@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _TRIES = 3  # a host may change between being asked and being sent
 _TIMEOUT = 3600.0
+_ASKING = 600.0  # seconds; another sync may hold the folder, and files may have to come home to it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,7 +170,7 @@ def workdirs_as_they_are(
 
     def ask(host: Host) -> HostSync:
         args = {"workdir": host.entry.workdir or workdir, "digest": "", "name": name, "home": home}
-        answer = host.call("workdir_state", args)
+        answer = host.call("workdir_state", args, timeout=_ASKING)
         told = _told(answer["notice"] if home else "", answer["home"])
         return HostSync(name=host.name, workdir=answer["workdir"], digest=answer["digest"], told=told)
 
@@ -196,7 +197,7 @@ class _Job:
 
     def ask(self) -> None:
         """Ask which files the host has; sets ``result`` if it has all."""
-        answer = self._host.call("workdir_state", self.args)
+        answer = self._host.call("workdir_state", self.args, timeout=_ASKING)
         self.live, self.shared = tuple(map(str, answer["live"])), answer["shared"]
         self.result = None
         self._home += [line for line in map(str, answer["home"]) if line not in self._home]

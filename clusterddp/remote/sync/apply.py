@@ -44,7 +44,8 @@ def workdir_state(request: Request) -> Dict[str, Any]:
         Refused: the folder may not be a workdir, or another sync holds it for long.
     """
     args = request.args
-    with locked_workdir(args, made=False) as lock:
+    # It is there from the question on, so that the answer tells which hosts share it.
+    with locked_workdir(args, made=bool(args["digest"] and args.get("home"))) as lock:
         home = []
         if args.get("home") and os.path.isdir(lock.root):
             home = bring_home(args["state"], lock.root, lock.check, args["digest"])

@@ -15,7 +15,7 @@ from typing import List, NamedTuple, Optional
 from ..spool.layout import Spool, all_spools
 from ..system import procfs
 from .lock import PLACE
-from .owner import Owner, folder_time, last_beat, owner_of
+from .owner import Owner, folder_time, is_alive, last_beat, owner_of
 
 BEAT = 15.0  # seconds
 OLD = 600.0  # seconds without a beat after which another host's run is over: its host is off, or cut from the folder
@@ -84,7 +84,7 @@ def main(argv: List[str]) -> int:
     """``argv``: the marker, the supervisor's pid, its start in ticks."""
     marker, pid, ticks = os.fsencode(argv[0]), int(argv[1]), int(argv[2])
     end = _end_of(pid)
-    while procfs.start_ticks(pid) == ticks:
+    while is_alive(pid, ticks):
         try:
             _touch(marker)
         except OSError:  # full, gone, or not to be reached at the moment
@@ -107,7 +107,7 @@ def _wait(end: Optional[int], pid: int, ticks: int) -> None:
         select.select([end], [], [], BEAT)
         return
     deadline = time.monotonic() + BEAT
-    while time.monotonic() < deadline and procfs.start_ticks(pid) == ticks:
+    while time.monotonic() < deadline and is_alive(pid, ticks):
         time.sleep(_LOOK)
 
 

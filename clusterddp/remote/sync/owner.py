@@ -38,7 +38,13 @@ class Owner(NamedTuple):
         """Whether it lives, as far as ``here``, a process of this host, can know: None of another host's."""
         if self.boot != here.boot:
             return False if self.host == here.host else None
-        return procfs.start_ticks(self.pid) == self.ticks
+        return is_alive(self.pid, self.ticks)
+
+
+def is_alive(pid: int, ticks: int) -> bool:
+    """Whether the process of that start lives; one that has ended and not been waited for does not."""
+    process = procfs.read_process(pid)
+    return process is not None and process.ticks == ticks
 
 
 def owner_of(state: str, pid: int) -> Owner:

@@ -91,7 +91,7 @@ class SyncRecord:
 def _read(path: str) -> Dict[str, Any]:
     try:
         data = read_json(path)
-    except ValueError:
+    except (ValueError, RecursionError):  # others may write in the folder
         return {}
     return data if isinstance(data, dict) else {}
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import zlib
@@ -248,3 +249,36 @@ def test_what_somebody_changed_since_a_sync_is_told_until_the_next(root: Path, h
     assert sorted(changed()) == ["conf/a.yaml", "train.py"]
     push(root, host)
     assert changed() == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"", b"[", b"[]", b"7", b"\xff", b"[" * 100_000, b'{"entries": 7}', b'{"entries": [[1]]}', b'{"links": [7]}',
+        b'{"entries": [["../../x", "file", false, 1, "a"]]}', b'{"entries": [["x", "link", false, 1, "/etc"]]}',
+        b'{"digest": 7}', b'{"token": "../x"}', b'{"entries": {"a": 1}}', b'{"entries": null, "links": null}',
+    ],
+)  # fmt: skip
+def test_a_damaged_record_says_nothing_so_nothing_is_removed(root: Path, host: FakeHost, damage: bytes) -> None:
+    push(root, host)
+    (host.workdir / ".clusterddp-live/record.json").write_bytes(damage)
+    (root / "conf/a.yaml").unlink()
+    write(root, **{"train.py": "print(2)"})
+    push(root, host)
+    assert content(host.workdir) == {
+        **content(root),
+        "conf/a.yaml": "lr: 1",
+        "train.py.clusterddp-kept-1": "print(1)",
+    }
+
+
+def test_a_record_of_an_earlier_version_in_the_state_folder_counts(root: Path, host: FakeHost) -> None:
+    push(root, host)
+    (told,) = (host.state / "workdirs").glob("*.json")
+    new = host.workdir / ".clusterddp-live/record.json"
+    told.write_text(json.dumps({**json.loads(new.read_text()), "workdir": str(host.workdir), "stats": {}, "at": 0}))
+    new.unlink()
+    write(root, **{"train.py": "print(2)"})
+    (root / "conf/a.yaml").unlink()
+    assert push(root, host).notices == ()
+    assert content(host.workdir) == content(root)

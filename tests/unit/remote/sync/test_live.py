@@ -63,6 +63,15 @@ def test_a_run_whose_supervisor_is_gone_is_over_and_its_marker_goes(state: str, 
     assert markers(root) == []
 
 
+def test_a_run_whose_supervisor_has_ended_but_was_not_waited_for_is_over(state: str, root: Path) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        marked(root, owner_of(state, child.pid))
+        assert found(state, root) == ["r1"]
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert found(state, root) == []
+
+
 def test_a_pid_that_another_process_has_now_proves_nothing(state: str, root: Path) -> None:
     mine = owner_of(state, os.getpid())
     marked(root, mine._replace(ticks=mine.ticks + 1))
