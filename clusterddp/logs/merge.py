@@ -137,6 +137,13 @@ class Merge:
         """Whether every host has ended or was given up, and all of it was handed out."""
         return all(queue.done and not queue.events for queue in self._queues.values())
 
+    def give_up(self, host: str) -> None:
+        """Wait for a host no more; what it has sent is still handed out."""
+        with self._lock:
+            self._queues[host].done = True
+            self._queues[host].in_past = False
+            self._arrived.notify_all()
+
     def close(self) -> None:
         """Read no more. A thread that waits for its host ends with the host's connection."""
         self._closed.set()
@@ -252,6 +259,8 @@ class Merge:
             while len(queue.events) >= QUEUE and not self._closed.is_set():
                 queue.not_full.wait()
             if self._closed.is_set():
+                return False
+            if queue.done:  # given up
                 return False
             queue.events.append(event)
             queue.done = done

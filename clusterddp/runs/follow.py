@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from clusterddp.runs.view import RunView
 
 LOST_AFTER = 30.0  # seconds a host is still looked for when all others have ended
+LOOK = 1.0  # seconds between looks whether anything is still waited for
+LATE = 5.0  # seconds in which a host that the others lost may tell its own end, if it lives
 GATHER_LIMIT = 5.0  # seconds for all hosts of another attempt to begin their parts
 SETTLE_LIMIT = 30.0  # seconds for the hosts' exit records after their logs have ended
 
@@ -61,10 +63,7 @@ class Follower:
             self._wanted, self._broken = set(hosts), set()
             self._alone_since = None
             with Merge(hosts, stream, follow=self.selection.follow, retry=self._retry) as self._merge:
-                for events in self._merge:
-                    if self._broken:
-                        self._broken -= {event.host for event in events if isinstance(event, FrameArrived)}
-                    self.on_events(events)
+                self._show(self._merge)
             if not self.selection.follow:
                 return None
             view = self._wait_for_end()
@@ -73,6 +72,21 @@ class Follower:
             self.selection = replace(self.selection, start={}, tail=None)
             self.run = self.run.at(view)
             self.notify(f"attempt {view.attempt} on {', '.join(view.record['hosts'])}")
+
+    def _show(self, merge: Merge) -> None:
+        """All that comes, until all hosts have ended or are given up."""
+        last = time.monotonic()  # when something came
+        while not merge.done:
+            events = merge.batch(LOOK if self.selection.follow else None)
+            if self._broken:
+                self._broken -= {event.host for event in events if isinstance(event, FrameArrived)}
+            if events:
+                self.on_events(events)
+                last = time.monotonic()
+            elif merge.ended and time.monotonic() - last > LATE:
+                for host in self._wanted - set(merge.ended):  # its connection may look alive for long
+                    if all(_missed_host(record, host) for record in merge.ended.values()):
+                        merge.give_up(host)
 
     def _retry(self, attempt: int, error: ClusterddpError) -> float | None:
         """Seconds until a broken stream is opened again, None for never: without end while any other host lives."""

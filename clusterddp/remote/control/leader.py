@@ -38,12 +38,12 @@ from .messages import (
 )  # fmt: skip
 
 FROM_LEAD, TO_LEAD = (Table, VerdictPart), (WordSaid, EndSaid)
-SILENCE = 3.0  # seconds without a word after which a connection is given up
+SILENCE = 2.5  # seconds without a word after which a connection is given up
 SILENCE_TCP = 6.0  # the same where no datagram gets through: a lost segment holds up what follows
 HOLD = 3.0  # seconds since the last contact with a majority in which a lead decides anything
 ASK = 1.0  # seconds between questions to those a lead misses
 RETRY = 0.5  # seconds between attempts to reach somebody
-PATIENCE = 2.5  # seconds without a lead, or without a majority, after which others are asked
+PATIENCE = 1.0  # seconds without a lead, or without a majority, after which others are asked
 DIAL_LIMIT = 2.0  # seconds for a connection and its proofs
 MOST_STRANGERS = 64  # connections that have not proved the key yet, and one more for each node
 MOST_OF_ADDRESS = 16  # of them from one address

@@ -227,3 +227,21 @@ def test_a_selection_goes_to_the_host_and_the_last_lines_only_once() -> None:
     again = selection.args("/spool", Position(offsets={"0.0.out": 7}, caught_up=True))
     assert (first["tail"], first["from"], first["agent"], first["ranks"]) == (5, {}, False, [0, 2])
     assert (again["tail"], again["from"]) == (None, {"0.0.out": 7})
+
+
+def test_a_host_that_is_given_up_is_not_waited_for() -> None:
+    silent = threading.Event()
+
+    def open_stream(host: str, _: Position) -> Iterator[Frame]:
+        yield line(host, 0)
+        if host == "silent":
+            silent.wait(20)
+        yield end()
+
+    merge = Merge(["a", "silent"], open_stream)
+    events = until(merge, lambda events: merge.ended and len(texts(events)) == 2)
+    merge.give_up("silent")
+    assert merge.batch(20) == []
+    assert merge.done
+    silent.set()
+    assert sorted(texts(events)) == ["a", "silent"]
