@@ -6,10 +6,12 @@ What a host needs it hears from one that is in the run; the supervisors hear of 
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError, PlanError, SyncError
 from clusterddp.facts import assign_gpus, workers
+from clusterddp.hosts.fanout import reading_answer
 from clusterddp.launch.plan import LOOPBACK
 from clusterddp.launch.prepare import facts_of, node_of
 from clusterddp.launch.ssh import start_node
@@ -29,27 +31,56 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.plan import NodePlan
 
 
+TURN_LIMIT = 60.0  # seconds in which other hosts that join must have done so
+LOOK = 0.5  # seconds between two tries
+
+
+class _OthersJoinError(PlanError):
+    def __init__(self, run: str) -> None:
+        super().__init__(f"another host joins run {run} at this moment", remedy="join again when it has")
+
+
 def join(guide: Host, spool: str, hosts: Sequence[Host], project: Project) -> dict[str, str]:
     """Let ``hosts`` join the run that ``guide`` has in ``spool``; each one's own spool, by host name.
 
+    While other hosts join, these wait for their turn.
+
     Raises:
-        PlanError: the run is of a fixed size, or full.
+        PlanError: the run is of a fixed size, or full; or others have been joining for a minute.
         SyncError: the project's code is not the run's any more.
         HostError: a host could not start.
+    """
+    deadline = time.monotonic() + TURN_LIMIT
+    spools: dict[str, str] = {}
+    while True:
+        try:
+            _join(guide, spool, [host for host in hosts if host.name not in spools], project, spools)
+        except _OthersJoinError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK)
+        else:
+            return spools
+
+
+def _join(guide: Host, spool: str, hosts: Sequence[Host], project: Project, spools: dict[str, str]) -> None:
+    """Let them join one after the other; what has been started is in ``spools``.
+
+    Raises:
+        _OthersJoinError: another host joins at this moment: its place is not known yet, or it has the next one.
     """
     invitation = guide.call("invite", {"spool": spool})
     plan = _plan(guide, invitation["plan"])
     record = plan.record
     addresses = invitation["ready"]["peers"]
     if len(addresses) != len(plan.peers):
-        raise PlanError(f"another host joins run {plan.run} at this moment", remedy="join again when it has")
+        raise _OthersJoinError(plan.run)
     _check_room(plan, hosts)
     facts = facts_of([guide, *hosts], fresh=False, nproc=record.get("nproc"))
     network = prove_network([guide, *hosts], facts)
     _check_reach(plan, network)
     workdirs = _same_code(hosts, project, record)
     devices = assign_gpus([(host.entry, facts[host.name]) for host in hosts])
-    spools = {}
     for host in hosts:
         workdir = workdirs[host.name]
         cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
@@ -58,10 +89,12 @@ def join(guide: Host, spool: str, hosts: Sequence[Host], project: Project) -> di
         node = node_of(host, facts[host.name], network[host.name], count, devices[host.name], workdir, cwd, run)
         (node,) = with_threads([node], facts, plan.policy.env)
         ready = {"store": invitation["ready"]["store"], "peers": addresses}
+        with reading_answer(guide.name):
+            if guide.call("claim", {"spool": spool, "place": len(plan.peers)})["claimed"] is not True:
+                raise _OthersJoinError(plan.run)
         spools[host.name], control = _start(host, joined_plan(plan, node), invitation, ready)
         addresses.append([node.address, control])
         plan = with_peer(plan, Peer.of(node))
-    return spools
 
 
 def _plan(guide: Host, answer: Any) -> NodePlan:

@@ -71,6 +71,29 @@ def test_hosts_may_join_one_after_the_other(lab: Lab, tmp_path: Path) -> None:
     assert {(host["name"], *host["ranks"]) for host in hosts} == {("gpu00", 0), ("gpu01", 1), ("gpu02", 2)}
 
 
+def test_two_hosts_that_join_at_the_same_moment_both_take_part(lab: Lab, tmp_path: Path) -> None:
+    user = User(tmp_path)
+    lab.write_inventory(user.folder / "inventory.yaml")
+    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
+    user.write("train.py", SCRIPT)
+    with (
+        nothing_left(lab),
+        user.start("run", "--limit", "gpu00", "--nnodes", "1:3", "--max-restarts", "3", "train.py") as live,
+    ):
+        live.wait_for("rank 0 of 1")
+        with (
+            user.start("run", "--limit", "gpu00,gpu01", "--join", live.run) as one,
+            user.start("run", "--limit", "gpu00,gpu02", "--join", live.run) as other,
+        ):
+            joined = one.end(), other.end()
+        assert [ended.code for ended in joined] == [0, 0], [ended.err for ended in joined]
+        done = live.end()
+        assert done.code == 0, done.err
+        hosts = user.status(done.run)["hosts"]
+    assert {host["name"] for host in hosts} == {"gpu00", "gpu01", "gpu02"}
+    assert sorted(rank for host in hosts for rank in host["ranks"]) == [0, 1, 2]
+
+
 def test_a_host_that_did_not_answer_at_the_start_joins_when_it_does(make_lab: MakeLab, tmp_path: Path) -> None:
     lab = make_lab(3)
     user = User(tmp_path)

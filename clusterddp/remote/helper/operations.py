@@ -25,6 +25,7 @@ TABLE = {
     "commit": "supervisor.start:commit",
     "renew": "supervisor.start:renew",
     "invite": "supervisor.start:invite",
+    "claim": "supervisor.start:claim",
     "stop": "processes.stop:stop",
     "runs": "supervisor.status:runs",
     "stacks": "processes.stacks:stacks",

@@ -6,6 +6,7 @@ start, all at once. A supervisor that never hears it ends by itself, so an opera
 leaves nothing behind. ``renew`` keeps the lease of a run that is to end with its terminal.
 """
 
+import fcntl
 import json
 import os
 import signal
@@ -30,6 +31,7 @@ from ..system.ports import bind_ports
 from ..system.setup_env import setup_environment
 from ..worker.environment import write_worker
 
+CLAIM_TIME = 60.0  # seconds that a host which joins has its place reserved, until it has started
 OTHER_START = 10.0  # seconds that another start of the same node gets to bring its supervisor up
 
 
@@ -143,6 +145,25 @@ def invite(request: Request) -> Dict[str, Any]:
         "secrets": read_json(spool.path("secrets.json")) or {},
         "ready": written(ready._replace(peers=known.addresses) if known and known.addresses else ready),
     }
+
+
+def claim(request: Request) -> Dict[str, bool]:
+    """``{claimed}``: whether ``place`` of the run of ``spool`` is reserved for the host that is about to start there.
+
+    Two hosts that join at the same moment were both invited to the next place; the first to claim it gets it.
+    """
+    spool, place = Spool(request.args["spool"]), int(request.args["place"])
+    handle = os.open(spool.path("claim.%d" % place), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        claimed, now = file.read(), boot_clock()
+        taken = len(spool.plan().peers) != place
+        if taken or (claimed and now - float(claimed) < CLAIM_TIME):
+            return {"claimed": False}
+        file.truncate(0)
+        file.seek(0)
+        file.write("%f" % now)
+    return {"claimed": True}
 
 
 def _members(zipapp: str) -> Dict[str, int]:

@@ -1,0 +1,42 @@
+"""A place in a run is given to one of several hosts that join at the same moment."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from clusterddp.remote.supervisor import start
+from clusterddp.remote.system.clock import boot_clock
+from tests.unit.operation import run_operation
+from tests.unit.spool_writer import Writer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+NEXT = 1  # the made plan is of a run with one node
+
+
+def claimed(writer: Writer, place: int) -> bool:
+    return bool(run_operation(start.claim, {"spool": str(writer.folder), "place": place})["claimed"])
+
+
+def test_the_next_place_goes_to_one_of_those_who_want_it_at_once(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(lambda _: claimed(writer, NEXT), range(8))) == 1
+
+
+def test_a_place_that_is_another_hosts_already_cannot_be_claimed(tmp_path: Path) -> None:
+    assert not claimed(Writer(tmp_path), NEXT - 1)
+
+
+def test_a_claim_lapses_where_nobody_has_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer(tmp_path)
+    now = boot_clock()
+    assert claimed(writer, NEXT)
+    assert not claimed(writer, NEXT)
+    monkeypatch.setattr(start, "boot_clock", lambda: now + 2 * start.CLAIM_TIME)
+    assert claimed(writer, NEXT)
