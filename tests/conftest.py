@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -26,7 +27,8 @@ class MakeLab(Protocol):
 def pytest_configure() -> None:
     """The tests' own process, and each of pytest-xdist's, begins as at a login."""
     login.begin()
-    settings.register_profile("patient", deadline=None)  # a busy machine is no failure
+    examples = int(os.environ.get("CLUSTERDDP_EXAMPLES", "100"))
+    settings.register_profile("patient", deadline=None, max_examples=examples)  # a busy machine is no failure
     settings.load_profile("patient")
 
 

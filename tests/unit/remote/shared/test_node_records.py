@@ -109,7 +109,7 @@ def test_any_object_is_a_record_or_one_error(read: Callable[[Any], Any], value: 
             found = read(given_value)
         except DamagedError:
             continue
-        assert read(json.loads(json.dumps(written(found)))) == found
+        assert repr(read(json.loads(json.dumps(written(found))))) == repr(found)  # NaN is not equal to itself
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, fields in EVENTS.items() for name in fields])
