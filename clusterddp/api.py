@@ -36,6 +36,7 @@ from clusterddp.project import Project, find
 from clusterddp.remote.shared.node_env import GRACE
 from clusterddp.runs import beside, cleanup, local_record
 from clusterddp.runs.choose import Requester, meant_run
+from clusterddp.runs.nodes import ALL, BRIEF, Wanted
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, current_spools
 from clusterddp.runs.view import Nodes, RunView, run_views
@@ -200,7 +201,7 @@ class Cluster:
         evidence = gather_evidence(self._reached, outcomes, needs, workdir=workdir, fresh=fresh, crashed=self._crashed)
         if RUNS in needs:
             reached = [outcome.value.entry for outcome in outcomes if outcome.value]
-            evidence = with_runs(evidence, self._runs("", reached), cleanup.orphans(reached, self._open))
+            evidence = with_runs(evidence, self._runs("", reached, BRIEF), cleanup.orphans(reached, self._open))
         evidence = replace(evidence, share_gpus=share_gpus)
         if REHEARSAL in needs:
             parts = rehearsal.parts(evidence, outcomes, chosen)
@@ -299,9 +300,9 @@ class Cluster:
         guide, spool = next((name, spool) for name, spool in run.spools.items() if spool)
         return list(join.join(self.host(guide), spool, hosts, self.project))
 
-    def list_runs(self) -> list[RunView]:
-        """Every run the reachable hosts know of, oldest first."""
-        return run_views(*self.gather(""), local_record.kept(self.project))
+    def list_runs(self, wanted: Wanted = BRIEF) -> list[RunView]:
+        """Every run the reachable hosts know of, or those ``wanted``, oldest first; without processes and evidence."""
+        return run_views(*self.gather("", None, wanted), local_record.kept(self.project))
 
     def find(self, reference: str | None = None, *, reading: bool = True) -> Run:
         """The run of an id, a unique prefix of one, or a name; without: the live one, else (``reading``) the last.
@@ -309,15 +310,16 @@ class Cluster:
         Raises:
             RunError: none, or several.
         """
-        return self.attach(self.find_view(reference, reading=reading))
+        return self.attach(self._meant(reference, reading=reading))
 
     def find_view(self, reference: str | None = None, *, reading: bool = True) -> RunView:
-        """``find``, as the hosts tell it now.
+        """``find``, as the hosts tell it now, with processes and evidence. Whose runs count: ``runs.choose``."""
+        view = self._meant(reference, reading=reading)
+        return self.attach(view).detailed(view)
 
-        Without a reference, runs of other projects on the same hosts count only if this project has none, and only for
-        reading. To end one, another operator's run takes its full id (``runs.choose.Requester``).
-        """
-        return meant_run(self.list_runs(), reference, self.owner, reading=reading, notify=self.notify)
+    def _meant(self, reference: str | None, *, reading: bool) -> RunView:
+        found = self.list_runs(Wanted(reference=reference, brief=True))
+        return meant_run(found, reference, self.owner, reading=reading, notify=self.notify)
 
     @property
     def owner(self) -> Requester:
@@ -376,13 +378,15 @@ class Cluster:
         """The hosts on which runs may be."""
         return self.inventory.nodes + self.inventory.spares
 
-    def gather(self, run: str, hosts: Container[str] | None = None, *, quiet: bool = False) -> tuple[Nodes, list[str]]:
+    def gather(
+        self, run: str, hosts: Container[str] | None = None, wanted: Wanted = ALL, *, quiet: bool = False
+    ) -> tuple[Nodes, list[str]]:
         """Every node of every run on the hosts that answer, and the names of those that do not (``quiet``: untold).
 
         Raises:
             HostError, HostsError: no host answers, and the project knows of no such run either.
         """
-        outcomes = self._runs(run, [entry for entry in self._reached if hosts is None or entry.name in hosts])
+        outcomes = self._runs(run, [one for one in self._reached if hosts is None or one.name in hosts], wanted)
         if all(outcome.error for outcome in outcomes) and not local_record.kept(self.project, run):
             values(outcomes)
         silent = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error}
@@ -390,6 +394,6 @@ class Cluster:
             self.notify(error)
         return [node for outcome in outcomes for node in outcome.value or ()], list(silent)
 
-    def _runs(self, run: str, entries: Sequence[HostEntry]) -> list[Outcome[list[dict[str, Any]]]]:
+    def _runs(self, run: str, entries: Sequence[HostEntry], wanted: Wanted) -> list[Outcome[list[dict[str, Any]]]]:
         """What each host knows of a run, or of all, by every launcher."""
-        return [outcome for one in base.launchers() for outcome in one.describe(self, run, entries)]
+        return [outcome for one in base.launchers() for outcome in one.describe(self, run, entries, wanted)]

@@ -50,7 +50,7 @@ class Progress:
     def _watch(self, run: Run) -> None:
         while not self._over.wait(LOOK):
             try:
-                view = run.view()
+                view = run.view(brief=True)
             except ClusterddpError:  # whoever follows the logs hears of it, and says it
                 return
             if view.state() != "starting":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.errors import UsageError
 from clusterddp.inventory.variable_names import LAUNCHERS
+from clusterddp.runs.nodes import ALL, Wanted
 from clusterddp.runs.run import Carrier, Run, RunHosts
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ class Launcher(Carrier, Protocol):
             ClusterddpError: it could not be started; nothing is left of it where we can look.
         """
 
-    def describe(self, site: Site, run: str, entries: Sequence[HostEntry]) -> list[Outcome[list[dict[str, Any]]]]:
+    def describe(
+        self, site: Site, run: str, entries: Sequence[HostEntry], wanted: Wanted = ALL
+    ) -> list[Outcome[list[dict[str, Any]]]]:
         """A run's nodes, or with an empty ``run`` those of all, as each of the hosts (or who speaks for them) tells."""
 
 

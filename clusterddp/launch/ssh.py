@@ -17,7 +17,7 @@ from clusterddp.hosts.fanout import Outcome, each, reading_answer, values
 from clusterddp.launch.prepare import secret_values
 from clusterddp.remote.shared.records import written
 from clusterddp.runs import proof
-from clusterddp.runs.nodes import nodes_of
+from clusterddp.runs.nodes import ALL, Wanted, nodes_of
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, RunHosts
 
@@ -60,9 +60,11 @@ class Ssh:
         site.project.record_run({"run": plan.run, **plan.record})
         return replace(run, spools={node.host: spools[node.host] for node in plan.nodes})
 
-    def describe(self, site: Site, run: str, entries: Sequence[HostEntry]) -> list[Outcome[list[dict[str, Any]]]]:
+    def describe(
+        self, site: Site, run: str, entries: Sequence[HostEntry], wanted: Wanted = ALL
+    ) -> list[Outcome[list[dict[str, Any]]]]:
         """See ``Launcher``."""
-        return each(entries, lambda entry: nodes_of(site.host(entry.name), run, site.notify))
+        return each(entries, lambda entry: nodes_of(site.host(entry.name), run, site.notify, wanted))
 
     def stop(
         self, cluster: RunHosts, run: str, entries: Sequence[HostEntry], *, grace: float, reason: str

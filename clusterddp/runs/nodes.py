@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
@@ -13,14 +14,32 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
 
 
-def nodes_of(host: Host, run: str, notify: Callable[[str], None]) -> list[dict[str, Any]]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """Which runs hosts tell of, and how much.
+
+    Attributes:
+        reference: Those whose ids begin so, or that have this name.
+        project: Those of this project.
+        brief: What a list and a verdict need: no processes, no events but of lost output, no words of failed workers.
+    """
+
+    reference: str | None = None
+    project: str | None = None
+    brief: bool = False
+
+
+ALL, BRIEF = Wanted(), Wanted(brief=True)
+
+
+def nodes_of(host: Host, run: str, notify: Callable[[str], None], wanted: Wanted = ALL) -> list[dict[str, Any]]:
     """The nodes of the runs whose ids begin so; of none by that host but its own. Damaged ones are left out, and said.
 
     Raises:
         HelperError: the answer is damaged, or speaks of another host or run.
         UnreachableError: the connection broke.
     """
-    answer = host.call("runs", {"run": run, "hosts": [host.name]})
+    answer = host.call("runs", {**asdict(wanted), "run": run, "hosts": [host.name]})
     try:
         whole, damaged = split_damaged(answer)
         nodes = read_nodes(whole, host.name, run)

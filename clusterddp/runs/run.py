@@ -5,6 +5,7 @@ The hosts hold its truth; this holds how to ask them. Not here: starting one (ap
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +14,7 @@ from clusterddp.hosts.fanout import Outcome, T, each, reading_answer, values
 from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, checked, lines
 from clusterddp.remote.shared.node_env import GRACE
 from clusterddp.runs import local_record, signals, stacks
+from clusterddp.runs.nodes import ALL, Wanted
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.view import RunView, run_views
 from clusterddp.runs.wait import wait_for
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from clusterddp.runs.signals import Signalled
     from clusterddp.runs.stacks import WorkerStack
     from clusterddp.runs.verdict import Verdict
+
+
+_log = logging.getLogger("clusterddp")
 
 
 class Carrier(Protocol):
@@ -60,7 +65,7 @@ class RunHosts(Protocol):
         """The launcher of a run with this record."""
 
     def gather(
-        self, run: str, hosts: Container[str] | None = None, *, quiet: bool = False
+        self, run: str, hosts: Container[str] | None = None, wanted: Wanted = ALL, *, quiet: bool = False
     ) -> tuple[list[dict[str, Any]], list[str]]:
         """The run's nodes as the hosts tell them, and the hosts that do not answer; ``quiet``: these are not told."""
 
@@ -116,18 +121,34 @@ class Run:
         spools = current_spools(view, self.cluster.inventory)
         return replace(self, attempt=view.attempt, spools=spools, attempts=view.spools)
 
-    def view(self, hosts: Container[str] | None = None, *, quiet: bool = False) -> RunView:
-        """The run as its hosts, or these of them, tell it now; ``quiet``: who does not answer is not told.
+    def view(self, hosts: Container[str] | None = None, *, brief: bool = False, quiet: bool = False) -> RunView:
+        """The run as its hosts, or these of them, tell it now.
+
+        Args:
+            hosts: Only these.
+            brief: Its state alone, without processes and evidence.
+            quiet: Who does not answer is not told.
 
         Raises:
             RunError: no host that answers knows it.
             HostError, HostsError: none of its hosts answers.
         """
-        nodes, silent = self.cluster.gather(self.id, hosts or self.hosts, quiet=quiet)
+        nodes, silent = self.cluster.gather(self.id, hosts or self.hosts, Wanted(brief=brief), quiet=quiet)
         for view in run_views(nodes, silent, local_record.kept(self.cluster.project, self.id)):
             if view.run == self.id:
                 return view
         raise RunError(f"run {self.id} is on no host that answers")
+
+    def detailed(self, brief: RunView) -> RunView:
+        """A brief view of the run with processes and evidence; who did not answer for it is not asked again."""
+        hosts = {str(node["host"]) for node in (*brief.nodes, *brief.earlier, *brief.spares)}
+        if not hosts:
+            return brief
+        view = self.view(hosts)
+        for copy in view.other_copies:
+            heard = ", ".join(copy.heard)
+            _log.debug("%s: a verdict of attempt %d, having heard %s: %s", copy.writer, copy.attempt, heard, copy.line)
+        return replace(view, silent=tuple(dict.fromkeys((*view.silent, *brief.silent))))
 
     def status(self) -> dict[str, Any]:
         """The contract's status object."""

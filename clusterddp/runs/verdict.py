@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from clusterddp.remote.shared.failures import FailedWorker
+    from clusterddp.remote.shared.node_end import NodeEnd
     from clusterddp.remote.shared.verdict import Failure
     from clusterddp.remote.shared.verdict_record import VerdictRecord
 
@@ -57,7 +58,7 @@ def judge(nodes: Sequence[Mapping[str, Any]], unreachable: Iterable[str] = (), *
         watched: They were waited for as the run ended, and are lost; else it may be unknown how it ended.
     """
     silent = sorted(unreachable)
-    ends, least = [end_of(node) for node in nodes], nodes[0]["record"].get("min_nodes")
+    ends, least = [_end(node) for node in nodes], nodes[0]["record"].get("min_nodes")
     found = shared.judge(ends, silent, least)
     if found.by_loss and silent and not watched and not any(end.state == "lost" for end in ends):
         line = f"unknown: {', '.join(silent)} {'do' if silent[1:] else 'does'} not answer now"
@@ -81,7 +82,7 @@ def of_record(record: VerdictRecord, nodes: Sequence[Mapping[str, Any]] = ()) ->
     """
     said = list(record.said)
     for first in record.failures[:1]:
-        ends = [end_of(node) for node in nodes if node["host"] == first.host and node["attempt"] == first.attempt]
+        ends = [_end(node) for node in nodes if node["host"] == first.host and node["attempt"] == first.attempt]
         said += [one.said for end in ends for one in end.failures if one.rank == first.worker.rank]
     return Verdict(
         state=record.state,
@@ -95,11 +96,17 @@ def of_record(record: VerdictRecord, nodes: Sequence[Mapping[str, Any]] = ()) ->
 
 def to_record(verdict: Verdict, nodes: Sequence[Mapping[str, Any]], silent: Iterable[str]) -> VerdictRecord:
     """A verdict that was judged here, as it is kept in the project; hosts' copies by as many nodes count before it."""
-    ends = [end_of(node) for node in nodes]
+    ends = [_end(node) for node in nodes]
     judged = shared.Judgement(verdict.state, verdict.exit_code, verdict.line, verdict.failures, len(verdict.failures))
     notice = verdict.notices[0] if verdict.notices else ""
     said = [text for first in verdict.failures[:1] for text in (first.worker.text, first.worker.said)]
     return made(judged._replace(notice=notice, said=tuple(said)), ends, tuple(silent), writer=WATCHER, place=NO_PLACE)
+
+
+def _end(node: Mapping[str, Any]) -> NodeEnd:
+    """A node's end, as its host tells it, else by the evidence that it tells."""
+    end: NodeEnd = node.get("end") or end_of(node)
+    return end
 
 
 def remedy(*texts: str) -> str:

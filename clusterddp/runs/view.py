@@ -58,6 +58,13 @@ class RunView:
         return found if found and found.attempt >= self._seen_attempt else None
 
     @property
+    def other_copies(self) -> list[VerdictRecord]:
+        """Copies that say something else than the one that counts, each once."""
+        known = {(copy.attempt, copy.writer, copy.heard): copy for copy in self.copies}
+        counts = best(self.copies)
+        return [copy for copy in known.values() if counts and copy[:7] != counts[:7]]
+
+    @property
     def _seen_attempt(self) -> int:
         return int(self.nodes[0]["attempt"]) if self.nodes else 0
 

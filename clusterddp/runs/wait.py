@@ -22,7 +22,7 @@ class Viewed(Protocol):
 
     id: str
 
-    def view(self) -> RunView:
+    def view(self, *, brief: bool = False) -> RunView:
         """The run as its hosts tell it now."""
 
     def watched(self, view: RunView) -> Verdict | None:
@@ -60,7 +60,8 @@ def wait_for(run: Viewed, notify: Callable[[str], None], timeout: float | None =
 def _view(run: Viewed, notify: Callable[[str], None]) -> RunView | None:
     """The run as its hosts tell it; None while none of them answers."""
     try:
-        return run.view()
+        view = run.view(brief=True)
+        return view if view.live else run.view()
     except ClusterddpError as error:
         errors = error.errors if isinstance(error, HostsError) else [error]
         if isinstance(error, RunError) or not any(isinstance(one, UnreachableError) for one in errors):

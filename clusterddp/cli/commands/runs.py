@@ -40,10 +40,12 @@ def command(
 ) -> int:
     """List runs, the newest last; by default this project's."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+    from clusterddp.runs.nodes import Wanted  # noqa: PLC0415
 
     with open_cluster(inventory, limit) as cluster:
-        known = cluster.list_runs()
-        own = known if everything else [view for view in known if cluster.owner.shares_project(view)]
+        mine = Wanted(project=cluster.project.known_id or "", brief=True)
+        own = cluster.list_runs() if everything else cluster.list_runs(mine)
+        own = own if everything else [view for view in own if cluster.owner.shares_project(view)]
         found = chosen(own, states=states, name=name, last=last)
         if as_json:
             click.echo(json.dumps([view.to_json(hosts=False) for view in found], indent=1))
@@ -52,6 +54,7 @@ def command(
 
             print_runs(found, everything=everything)
         else:
+            known = own if own or everything else cluster.list_runs()
             say(nothing(own, known, everything=everything))
     return 0
 

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from .events import maybe_event
 from .fields import DamagedError, Fields
 from .log_frames import MOST_ATTEMPT, RUN
+from .node_end import read_end
 from .node_records import read_exit, read_peers
 from .records import written
 from .verdict_record import VerdictRecord, read_verdict
@@ -68,6 +69,7 @@ def _identity(fields: Fields, host: str, run: str) -> Dict[str, Any]:
         "events": [event for event in map(maybe_event, fields.array("events")) if event is not None],
         "peers": _peers(fields),
         "verdict": _verdict(fields),
+        "end": read_end(fields.raw("end")) if fields.given("end") else None,
     }
     for name, read in (("errors", _error), ("stderr", _text)):
         if fields.given(name):

@@ -2,13 +2,14 @@
 
 import os
 import signal
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ..helper.request import Request
 from ..logs.time_index import last_growth
 from ..processes import terminate
 from ..rendezvous.store import clients
 from ..shared.events import Event
+from ..shared.node_end import end_of, fitted
 from ..shared.plan import AGENT_LOG, NodePlan
 from ..shared.records import written
 from ..spool.layout import Spool, all_spools, node_state, rebooted
@@ -16,6 +17,7 @@ from ..system.bootstrap import Refused, read_json
 
 LAST_BYTES = 8000  # of a worker's stderr, for the verdict's texts; C++ prints long stacks behind a message
 MOST_WORKERS = 64  # failed workers of a node that are told of in detail, the last ones
+OUTPUT_EVENTS = ("output_lost", "disk_full", "log_dropped", "log_limit_failed")
 ERROR_FIELDS = ("exc_type", "exc_message", "file", "line", "time_ns")
 
 
@@ -25,22 +27,29 @@ def runs(request: Request) -> List[Dict[str, Any]]:
     One whose files are damaged is ``{run, host, damaged}``: why it cannot be told of; the others are.
     """
     wanted = set(request.args["hosts"])
-    prefix = request.args.get("run") or ""
+    prefix, brief = request.args.get("run") or "", bool(request.args.get("brief"))
     found = []
     for spool in all_spools(request.args["state"]):
         if spool.host not in wanted or not spool.run.startswith(prefix):
             continue
         try:
             plan = spool.maybe_plan()
-            if plan:
-                found.append(describe(spool, plan))
+            if plan and _is_wanted(spool, plan, request.args):
+                found.append(describe(spool, plan, brief=brief))
         except Refused as damaged:
             found.append({"run": spool.run, "host": spool.host, "damaged": str(damaged)})
     return found
 
 
-def describe(spool: Spool, plan: NodePlan) -> Dict[str, Any]:
-    """One node of one attempt as JSON: enough for a status and for the verdict."""
+def _is_wanted(spool: Spool, plan: NodePlan, args: Mapping[str, Any]) -> bool:
+    """Whether the run is of the ``project``, and its id begins with the ``reference`` or its name is that."""
+    project, reference = args.get("project"), args.get("reference")
+    named = reference is None or spool.run.startswith(reference) or plan.record.get("name") == reference
+    return named and (project is None or plan.record.get("project") == project)
+
+
+def describe(spool: Spool, plan: NodePlan, *, brief: bool = False) -> Dict[str, Any]:
+    """One node of one attempt as JSON: enough for a status and for the verdict; ``brief``, for a list and a verdict."""
     alive = spool.alive()  # before the record: who ends writes it first and lets the lock go then
     exit_record = spool.exit_record()
     events = spool.events()
@@ -69,6 +78,8 @@ def describe(spool: Spool, plan: NodePlan) -> Dict[str, Any]:
     if alive:
         peers = spool.peers()
         value["peers"] = written(peers) if peers else None
+    if brief:
+        return _shortened(value, spool, plan)
     if not exit_record:
         value["joined"] = clients(spool.store_port()) if plan.store else None
         found = terminate.find_processes(spool, spool.supervisor())
@@ -76,6 +87,24 @@ def describe(spool: Spool, plan: NodePlan) -> Dict[str, Any]:
     if not exit_record or exit_record.state != "succeeded" or _restarted(events):
         value.update(evidence(spool, events))
     return value
+
+
+def _shortened(value: Dict[str, Any], spool: Spool, plan: NodePlan) -> Dict[str, Any]:
+    """What a list and a verdict need: where no verdict was kept, the node's end in place of its evidence."""
+    verdict, over = spool.verdict(), value["exit"] or value["state"] == "lost"
+    if over and not verdict:
+        seen = evidence(spool, value["events"])
+        value["end"] = written(fitted(end_of(dict(value, **seen), place=plan.place, workdir=plan.workdir)))
+    started = [event for event in value["events"] if event["event"] == "worker_started"]
+    told = [event for event in value["events"] if event["event"] in OUTPUT_EVENTS]
+    if value.get("peers"):
+        value["peers"] = dict(value["peers"], nodes={}, addresses=[])
+    if not value["exit"] and plan.store:
+        value["joined"] = clients(spool.store_port())
+    record = {name: field for name, field in plan.record.items() if name != "gpus"}
+    return dict(
+        value, record=record, events=[*started[-1:], *told], verdict=written(verdict.brief()) if verdict else None
+    )
 
 
 def last_output(spool: Spool) -> Optional[int]:

@@ -79,7 +79,7 @@ def test_one_in_a_thread_that_nobody_waits_for_is_told_and_the_command_keeps_its
 
     monkeypatch.setattr(Cluster, "list_runs", beside)
     before = threading.excepthook
-    code, lines = said(capsys, "runs")
+    code, lines = said(capsys, "runs", "--all")
     assert code == 0
     assert len([line for line in lines if FOUND.fullmatch(line)]) == 1, lines
     assert len(list((folder / ".clusterddp" / "crashes").iterdir())) == 1

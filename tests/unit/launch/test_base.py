@@ -36,7 +36,7 @@ class Slurm:
         CALLS.append("start")
         return Run(site, "abcdefghjk", 1, {}, {"launcher": "slurm"})
 
-    def describe(self, site, run, entries):
+    def describe(self, site, run, entries, wanted):
         CALLS.append("describe")
         return [Outcome(name="login", value=[])]
 

@@ -206,6 +206,14 @@ class TestKeptVerdict:
         view = one(holding(second, copy), unreachable=("gpu00",))
         assert "so says gpu01, which had not heard gpu00" in view.notices()
 
+    def test_other_copies_are_told_each_once(self) -> None:
+        first, second = made("r1")
+        whole = kept(first.failed(9), second.failed(9))
+        own = kept(second, missing=("gpu00",), place=1)
+        view = one(holding(first, whole), holding(second, own))
+        assert (view.kept, view.other_copies) == (whole, [own])
+        assert one(holding(first, whole), holding(second, whole)).other_copies == []
+
     def test_a_later_attempts_verdict_counts_though_its_nodes_are_out_of_reach(self) -> None:
         first, second = made("r1")
         late = kept(second.succeeded(20))._replace(attempt=2)

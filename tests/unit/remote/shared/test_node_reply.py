@@ -20,7 +20,14 @@ from tests.unit.runs_told import Told
 def node() -> dict[str, Any]:
     told = Told(0, run="abcdefghjk", hosts=["gpu00", "gpu01"], world_size=2, name="x", started=5, argv=[])
     told.died(5, code=1, raised="ValueError: no").ended("failed", 6)
-    return {**told.node, "spool": "/s/runs/abcdefghjk/1/0-gpu00", "last_output": None, "peers": None, "verdict": None}
+    return {
+        **told.node,
+        "spool": "/s/runs/abcdefghjk/1/0-gpu00",
+        "last_output": None,
+        "peers": None,
+        "verdict": None,
+        "end": None,
+    }
 
 
 def judged(answer: Any) -> None:
