@@ -14,7 +14,7 @@ from clusterddp.errors import UsageError
 from clusterddp.inventory import built_in
 from clusterddp.launch.options import RunKeywords, RunOptions, run_options
 
-OF_A_TERMINAL = {"inventory", "detach", "show", "show_agents", "result", "dry_run", "join", "env_file"}
+OF_A_TERMINAL = {"inventory", "detach", "show", "show_agents", "silence", "result", "dry_run", "join", "env_file"}
 
 
 def test_the_names_are_those_of_the_command_line() -> None:
