@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
+from tests.lean import WHOLE_TORCH  # noqa: E402
 
 AIM = 3.0  # seconds, on 32 hosts
 PLAY = "- hosts: all\n  gather_facts: true\n  tasks: []\n"
@@ -61,7 +62,7 @@ def gathered(inventory: Path, folder: Path, count: int) -> float:
 def measure(count: int, rounds: int, folder: Path) -> None:
     """One line of medians for so many hosts, and every false alarm."""
     ours, theirs, alarms = [], [], []
-    with Lab(count) as lab:
+    with Lab(count, variables=WHOLE_TORCH) as lab:
         first, wrong = doctor(lab.inventory, folder)
         alarms += wrong
         for _ in range(rounds):

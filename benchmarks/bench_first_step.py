@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
+from tests.lean import WHOLE_TORCH  # noqa: E402
 
 SCRIPT = ROOT / "examples" / "toy_ddp.py"
 MARK = b"step 0 "
@@ -60,7 +61,7 @@ def by_hand(lab: Lab, number: int) -> list[list[str]]:
 def main() -> None:
     """Measure and print."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    with Lab(2) as lab, tempfile.TemporaryDirectory() as folder:
+    with Lab(2, variables=WHOLE_TORCH) as lab, tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         shutil.copy(SCRIPT, project)
         for host in lab.hosts:

@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
+from tests.lean import WHOLE_TORCH  # noqa: E402
 
 PATIENCE = 60.0
 TRAIN = """
@@ -110,7 +111,7 @@ def by_hand(lab: Lab, number: int) -> list[list[str]]:
 def main() -> None:
     """Measure and print."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    with Lab(2) as lab, tempfile.TemporaryDirectory() as folder:
+    with Lab(2, variables=WHOLE_TORCH) as lab, tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         (project / "train.py").write_text(TRAIN)
         for host in lab.hosts:

@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.integration.cli import EXAMPLES, Live, User  # noqa: E402 - tests live in the project, not in site-packages
 from tests.lab import Lab  # noqa: E402
+from tests.lean import WHOLE_TORCH  # noqa: E402
 
 SIZES = ("--samples", "1920", "--global-batch", "48", "--micro-batch", "4", "--save-every", "1", "--epochs", "3")
 PATIENCE = 180.0
@@ -41,7 +42,7 @@ def until(live: Live, pattern: re.Pattern[str], start: int = 0) -> re.Match[str]
 
 def recovery(lost: str) -> float:
     """One run, one power cut; seconds to the next step in a world of two. Ends the benchmark if samples went astray."""
-    with Lab(3) as lab, tempfile.TemporaryDirectory() as folder:
+    with Lab(3, variables=WHOLE_TORCH) as lab, tempfile.TemporaryDirectory() as folder:
         user = User(Path(folder))
         (user.folder / "trainer.py").write_text((EXAMPLES / "trainer.py").read_text())
         lab.write_inventory(user.folder / "inventory.yaml")

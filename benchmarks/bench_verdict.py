@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
+from tests.lean import WHOLE_TORCH  # noqa: E402
 
 AIM = 3.0  # seconds
 WAYS = {"exception": 1, "SIGKILL": 137, "exit code 7": 7}
@@ -56,7 +57,7 @@ def seconds(folder: Path, way: str) -> tuple[float, float]:
 def main() -> None:
     """Measure and print."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    with Lab(2) as lab, tempfile.TemporaryDirectory() as name:
+    with Lab(2, variables=WHOLE_TORCH) as lab, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "fails.py").write_text(SCRIPT)
         os.environ["CLUSTERDDP_INVENTORY"] = str(lab.inventory)

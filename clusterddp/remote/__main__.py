@@ -16,7 +16,7 @@ ROLES = {
     "supervisor": ".supervisor.main",
     "store": ".rendezvous.store",
     "shim": ".worker.shim",
-    "beat": ".sync.live",
+    "beat": ".sync.beat",
 }
 
 

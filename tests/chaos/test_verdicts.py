@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +18,8 @@ from tests.integration.memory_group import little_memory
 from tests.lean import training_python
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import MakeLab
 
 pytest.importorskip("torch", reason="torchrun is part of torch")
@@ -99,13 +100,19 @@ for step in range(1000000):
             os.kill(os.getpid(), signal.SIGKILL)
         raise ValueError("loss is NaN")
 """
+TWO_HERE = """
+all:
+  hosts: {{one: , two: }}
+  vars: {{ansible_connection: local, clusterddp_python: {python}}}
+"""
 LINE_OF_RAISE = 1 + [line.endswith("# here") for line in RING.splitlines()].index(True)
 
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> User:
     user = User(tmp_path_factory.mktemp("user"))
-    user.env["PATH"] = f"{Path(training_python()).parent}:{user.env['PATH']}"
+    user.write("inventory.yaml", TWO_HERE.format(python=training_python()))
+    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
     user.write("ring.py", RING)
     return user
 

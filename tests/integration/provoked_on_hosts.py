@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tests.integration import test_doctor as doctor
 from tests.lab import Lab
 from tests.lab.system import command
+from tests.lean import WHOLE_TORCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -135,7 +136,7 @@ def main(names: list[str]) -> int:
 
     FOLDER.mkdir(exist_ok=True)
     library = str(Path(torch.__file__).parents[1])
-    with Lab(2, variables={"clusterddp_python": sys.executable}) as lab:
+    with Lab(2, variables=WHOLE_TORCH) as lab:
         assert "reduced 2.0" in said(lab, Case(fault=nothing)), "healthy hosts cannot train"
         for name in names or CASES:
             text = said(lab, CASES[name])

@@ -53,7 +53,7 @@ LINE_OF_RAISE = 1 + ENDS.splitlines().index('    raise ValueError("loss is NaN")
 @pytest.fixture(scope="module")
 def user(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
     user = User(tmp_path_factory.mktemp("user"))
-    lab.write_inventory(user.folder / "inventory.yaml")
+    lab.write_inventory(user.folder / "inventory.yaml", hosts=["gpu01", "gpu02", "gpu03"])
     user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"  # no `up`: a command finds out all that it needs
     user.write("ends.py", ENDS)
     user.write("waits.py", WAITS)
@@ -86,10 +86,11 @@ def test_a_worker_that_raises_ends_the_others_and_is_named(user: User) -> None:
 
 def same_code_for_all_who_look(user: User, run: str, code: int) -> None:
     """`logs --follow` and `wait` end with the run's own code, its verdict last; reading alone is no failure."""
+    told = user.status(run)
     for words in (["logs", "--follow"], ["wait"]):
         again = user.run(*words, run)
-        assert (again.code, again.notes[-1]) == (code, f"run {run}: {user.status(run)['verdict']}")
-    assert user.status(run)["exit_code"] == code
+        assert (again.code, again.notes[-1]) == (code, f"run {run}: {told['verdict']}")
+    assert told["exit_code"] == code
     assert user.run("logs", run).code == 0
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 from tests.lab import Lab, LabError, LabUnavailable, registry, why_not
+from tests.lean import WHOLE_TORCH
 
 
 def main() -> int:
@@ -47,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
 def _up(options: argparse.Namespace) -> int:
     lab = Lab(
         options.hosts,
-        variables={"clusterddp_python": sys.executable},
+        variables=WHOLE_TORCH,
         shared_home=options.shared_home,
         two_networks=options.two_networks,
         bastion=options.bastion,

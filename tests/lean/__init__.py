@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 OWN = Path(__file__).with_name("torch")
 DIFFERENT = ("distributed", "utils")  # packages of which only some modules are ours
+WHOLE_TORCH = {"clusterddp_python": sys.executable}  # variables of a host with nothing but the installed torch
 # On the module search path of every process: the lean torch for `python -m torch.distributed.run …`.
 CHOICE = "import sys; sys.path.append({lean!r} if '-m torch.distributed.run' in ' '.join(sys.orig_argv) else {all!r})"
 

@@ -1,26 +1,23 @@
 """Which runs are live in a workdir, on any host that shares it: a marker for each, in the folder itself.
 
 A marker's name says all (lock.py); it is empty, so that a full disk keeps nobody from writing it. Its beat is made by a
-process of its own, ``main``, which stands beside the supervisor: a file server that hangs holds that process alone.
+process of its own (beat.py).
 A marker that is not proved dead counts as live (owner.py).
 """
 
 import os
-import select
 import subprocess
 import sys
-import time
 from typing import List, NamedTuple, Optional
 
 from ..spool.layout import Spool, all_spools
 from ..system import procfs
+from .beat import remove, touch
 from .lock import PLACE
-from .owner import Owner, folder_time, is_alive, last_beat, owner_of
+from .owner import Owner, folder_time, last_beat, owner_of
 
-BEAT = 15.0  # seconds
 OLD = 600.0  # seconds without a beat after which another host's run is over: its host is off, or cut from the folder
 _MARK = b"run."
-_LOOK = 1.0  # seconds between two looks at the supervisor where the kernel cannot tell of its end
 
 
 class LiveRun(NamedTuple):
@@ -50,7 +47,7 @@ def live_runs(state: str, root: bytes) -> List[LiveRun]:
         if lives:
             found.append(LiveRun(run=parts[2], host=parts[3]))
         else:
-            _remove(path)
+            remove(path)
     return found
 
 
@@ -62,7 +59,7 @@ def mark(state: str, root: bytes, run: str, host: str, pid: int) -> bytes:
     """
     name = _MARK + os.fsencode("%s.%s.%s" % (owner_of(state, pid), run, host))
     path = os.path.join(root, PLACE, name)
-    _touch(path)
+    touch(path)
     return path
 
 
@@ -80,53 +77,10 @@ def keep_beating(spool: Spool, marker: bytes, pid: int) -> None:
     )
 
 
-def main(argv: List[str]) -> int:
-    """``argv``: the marker, the supervisor's pid, its start in ticks."""
-    marker, pid, ticks = os.fsencode(argv[0]), int(argv[1]), int(argv[2])
-    end = _end_of(pid)
-    while is_alive(pid, ticks):
-        try:
-            _touch(marker)
-        except OSError:  # full, gone, or not to be reached at the moment
-            pass
-        _wait(end, pid, ticks)
-    _remove(marker)
-    return 0
-
-
-def _end_of(pid: int) -> Optional[int]:
-    """A descriptor that can be read when the process ends; None where Python or the kernel has none."""
-    try:
-        return int(os.pidfd_open(pid)) if sys.version_info >= (3, 9) else None
-    except (OSError, AttributeError):
-        return None
-
-
-def _wait(end: Optional[int], pid: int, ticks: int) -> None:
-    if end is not None:
-        select.select([end], [], [], BEAT)
-        return
-    deadline = time.monotonic() + BEAT
-    while time.monotonic() < deadline and is_alive(pid, ticks):
-        time.sleep(_LOOK)
-
-
 def _is_over(state: str, run: str, host: str) -> bool:
     """Whether a supervisor that lives has ended its host's part in a run, by the spools in our state."""
     spools = [spool for spool in all_spools(state, run) if spool.host == host and spool.alive()]
     return bool(spools) and not any(spool.at_work() for spool in spools)
-
-
-def _touch(path: bytes) -> None:
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
-    os.utime(path)
-
-
-def _remove(path: bytes) -> None:
-    try:
-        os.unlink(path)
-    except OSError:  # gone already, or for another to remove
-        pass
 
 
 def _time(place: bytes) -> Optional[float]:

@@ -17,7 +17,7 @@ from clusterddp.remote.sync.owner import Owner, owner_of
 from clusterddp.remote.system import procfs
 
 STRANGER = Owner("f" * 16, "e" * 16, 1, 1)
-BEATS = "import sys; from clusterddp.remote.sync import live; live.BEAT = 0.02; live.main(sys.argv[1:])"
+BEATS = "import sys; from clusterddp.remote.sync import beat; beat.BEAT = 0.02; beat.main(sys.argv[1:])"
 
 
 @pytest.fixture
