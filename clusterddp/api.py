@@ -12,8 +12,6 @@ A Cluster keeps one connection and one helper a host, opened in parallel when fi
 
 from __future__ import annotations
 
-import itertools
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -24,8 +22,8 @@ from clusterddp.checks.needs import REHEARSAL, RUNS
 from clusterddp.crash import write_crash
 from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.errors import RunError, UnreachableError
-from clusterddp.hosts.client import Host
-from clusterddp.hosts.fanout import Outcome, each, values
+from clusterddp.hosts.connections import Connections
+from clusterddp.hosts.fanout import Outcome, values
 from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load, with_own_python
 from clusterddp.launch import base, code, join, prepare, report
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from clusterddp.errors import HostKeyError
+    from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.options import RunKeywords
     from clusterddp.launch.plan import LaunchPlan
@@ -64,7 +63,8 @@ class Cluster:
     """The hosts of one inventory, and a project whose code runs on them.
 
     Args:
-        inventory, project: Which hosts, and whose code; the current folder's project by default.
+        inventory: Which hosts.
+        project: Whose code; the current folder's project by default.
         accept_new_host_keys: Record unknown host keys instead of refusing them; a changed one is always refused.
         notify: Takes notices, a line each.
         ask: Asks the user for a passphrase or a second factor, one prompt at a time; None: nobody is there to ask.
@@ -86,9 +86,9 @@ class Cluster:
         self.notify = notify
         self.progress = progress
         self.launched: Run | None = None  # the run started last, from its first host's start on
-        self._connector = Connector(accept_new_host_keys=accept_new_host_keys, ask=ask)
-        self._hosts: dict[str, Host] = {}
-        self._lock = threading.Lock()
+        connector = Connector(accept_new_host_keys=accept_new_host_keys, ask=ask)
+        self._connections = Connections(connector, self._tell)
+        self._open = self._connections.open
 
     @classmethod
     def from_inventory(cls, path: str | Path, *, limit: str | None = None, **options: Any) -> Cluster:
@@ -113,35 +113,14 @@ class Cluster:
 
     def close(self) -> None:
         """End every connection. Runs go on."""
-        for host in self._hosts.values():
-            host.close()
-        self._connector.close()
+        self._connections.close()
+
+    def _tell(self, line: str) -> None:
+        self.notify(line)  # whoever takes them by then
 
     def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
         """Open the hosts (nodes and spares by default) that are not open yet; each one's Host or its error."""
-        wanted = list(self.inventory.nodes + self.inventory.spares if entries is None else entries)
-        known = len(self._connector.notices)
-        opened = itertools.count(1)
-
-        def one(entry: HostEntry) -> Host:
-            host = self._open(entry)
-            self.progress(f"connecting {next(opened)}/{len(wanted)}")
-            return host
-
-        outcomes = each(wanted, one)
-        for notice in self._connector.notices[known:]:
-            self.notify(notice)
-        return outcomes
-
-    def _open(self, entry: HostEntry) -> Host:
-        host = self._hosts.get(entry.name)
-        if host is None or host.lost:
-            host = Host.open(entry, self._connector)
-            if noise := host.noise.strip():
-                self.notify(f"{host.name}: its login shell prints {noise.splitlines()[0][:80]!r}")
-            with self._lock:
-                self._hosts[entry.name] = host
-        return host
+        return self._connections.open_all(self._reached if entries is None else entries, self.progress)
 
     def trust(self, errors: Sequence[HostKeyError]) -> None:
         """Record the unknown keys of ``errors``, as the user has compared them; hosts can be connected again."""
@@ -228,8 +207,16 @@ class Cluster:
         outcomes = self.connect([*entries, *reserve])
         hosts = prepare.take(outcomes[: len(entries)], options, self.inventory, self.notify)
         spares = prepare.take_spares(outcomes[len(entries) :], self.notify)
-        told = self.notify, self.progress
-        return prepare.prepare(hosts, spares, self.project, self.inventory, options, *told, dry=dry)
+        return prepare.prepare(
+            hosts,
+            spares,
+            self.project,
+            self.inventory,
+            options,
+            self.notify,
+            self.progress,
+            dry=dry,
+        )
 
     def run(self, script: str, args: Sequence[str] = (), **options: Unpack[RunKeywords]) -> Run:
         """Sync the project's code, start ``script`` by torchrun on every node, return at once.
@@ -363,9 +350,7 @@ class Cluster:
         cleaned = cleanup.clean(self._reached, self._open, self.project.known_id, purge=purge)
         cleaned = [replace(one, beside=removed.get(one.host)) for one in cleaned]
         if purge:  # the helpers' own code may be gone
-            for host in self._hosts.values():
-                host.close()
-            self._hosts.clear()
+            self._connections.close_hosts()
         return proofs, cleaned
 
     def orphans(self) -> list[cleanup.Orphans]:

@@ -1,0 +1,72 @@
+"""The open hosts of one command: one connection and one helper a host, opened in parallel when first needed."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import TYPE_CHECKING
+
+from clusterddp.hosts.client import Host
+from clusterddp.hosts.fanout import Outcome, each
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from clusterddp.hosts.ssh import Connector
+    from clusterddp.inventory import HostEntry
+
+
+class Connections:
+    """Hosts by name, as far as they are open. Thread-safe.
+
+    Args:
+        connector: Opens them.
+        notify: Takes notices, a line each.
+    """
+
+    def __init__(self, connector: Connector, notify: Callable[[str], None]) -> None:
+        self._connector, self._notify = connector, notify
+        self._hosts: dict[str, Host] = {}
+        self._lock = threading.Lock()
+
+    def open(self, entry: HostEntry) -> Host:
+        """The host, opened if it is not open or was lost.
+
+        Raises:
+            HostError: no connection, or the helper did not start.
+        """
+        host = self._hosts.get(entry.name)
+        if host is None or host.lost:
+            host = Host.open(entry, self._connector)
+            if noise := host.noise.strip():
+                self._notify(f"{host.name}: its login shell prints {noise.splitlines()[0][:80]!r}")
+            with self._lock:
+                self._hosts[entry.name] = host
+        return host
+
+    def open_all(self, entries: Iterable[HostEntry], progress: Callable[[str], None]) -> list[Outcome[Host]]:
+        """Many at once; each one's Host or its error, in order."""
+        wanted = list(entries)
+        known = len(self._connector.notices)
+        opened = itertools.count(1)
+
+        def one(entry: HostEntry) -> Host:
+            host = self.open(entry)
+            progress(f"connecting {next(opened)}/{len(wanted)}")
+            return host
+
+        outcomes = each(wanted, one)
+        for notice in self._connector.notices[known:]:
+            self._notify(notice)
+        return outcomes
+
+    def close_hosts(self) -> None:
+        """End every connection to a host; the next use opens another."""
+        for host in self._hosts.values():
+            host.close()
+        self._hosts.clear()
+
+    def close(self) -> None:
+        """End every connection, those to jump hosts too."""
+        self.close_hosts()
+        self._connector.close()
