@@ -206,7 +206,7 @@ class Run:
         Args:
             view: It, as its hosts tell it in the end.
         """
-        seen = replace(view, watched=self.live)
+        seen = replace(view, watched=self.live).refined()
         local_record.keep(self.cluster.project, seen)
         return seen.verdict()
 

@@ -136,6 +136,22 @@ class RunView:
         """By what the hosts tell now."""
         return judge(self.nodes, self.silent, watched=self.watched)
 
+    def refined(self) -> RunView:
+        """The same where it was watched to an end that the hosts' verdict knows less of: a lost host tells why by now.
+
+        It changes the line, never state or code.
+        """
+        kept = self.kept
+        if not self.watched or kept is None or len(self.nodes) <= len(kept.heard):
+            return self
+        states = {node["state"] for node in self.nodes}
+        if "lost" not in states or not states <= ENDED:
+            return self
+        own = self._judged()
+        if (own.state, own.exit_code) != (kept.state, kept.exit_code):
+            return self
+        return replace(self, copies=(*self.copies, to_record(own, self.nodes, self.silent)))
+
     def to_keep(self) -> VerdictRecord | None:
         """The verdict to be kept in the project; None while there is none."""
         if self.live or self.kept:

@@ -131,10 +131,11 @@ class Conclusion:
         return end if end and end.attempt == node.plan.attempt else None
 
     def _by_word(self, node: "Node", place: int) -> Optional[NodeEnd]:
-        """The same by its last word: it was lost before it could tell more."""
+        """The same by its last word, or by its fence's: it was lost before it could tell more."""
         word = self.membership.over(node.plan.attempt).get(place)
         if word is None or word.state is not NodeState.ENDED:
-            return None
+            gone = place in self.membership.ended
+            return NodeEnd(self.membership.names[place], node.plan.attempt, "lost", place) if gone else None
         end = NodeEnd(self.membership.names[place], word.attempt, "succeeded", place, agent_exit=word.code)
         order = node.shutdown.order or node.shutdown.told or self.membership.order
         if word.code == 0:

@@ -206,6 +206,19 @@ class TestKeptVerdict:
         view = one(holding(second, copy), unreachable=("gpu00",))
         assert "so says gpu01, which had not heard gpu00" in view.notices()
 
+    def test_who_watched_knows_why_a_host_was_lost_that_answers_again_by_the_end(self) -> None:
+        first, second = made("r1")
+        copy = kept(first.stopped(9, "gpu01 was lost", ours=True), missing=("gpu01",))
+        view = one(holding(first, copy), second.lost(rebooted=True))
+        watched = replace(view, watched=True).refined()
+        found, later = watched.verdict(), view.verdict()
+        assert found
+        assert later
+        assert (found.line, later.line) == ("gpu01 was lost: it was rebooted", "gpu01 was lost: no answer")
+        assert (found.state, found.exit_code) == (later.state, later.exit_code)
+        well = one(holding(first, copy), Told(1, run="r1", hosts=["gpu00", "gpu01"]).succeeded(8))
+        assert replace(well, watched=True).refined().kept == copy
+
     def test_other_copies_are_told_each_once(self) -> None:
         first, second = made("r1")
         whole = kept(first.failed(9), second.failed(9))
