@@ -59,7 +59,7 @@ COUNT ?= 1000000
 EXAMPLES ?= 10000
 fuzz: $(VENV)/.stamp  ## COUNT changed inputs for every decoder of what comes from elsewhere, EXAMPLES made ones
 	CLUSTERDDP_FUZZ=$(COUNT) $(BIN)/python -m pytest tests/unit/test_fuzz.py
-	CLUSTERDDP_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/unit/remote/shared tests/unit/remote/control/test_messages.py \
+	CLUSTERDDP_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/unit/remote/shared tests/unit/remote/control/test_messages.py \
 	  tests/unit/logs/test_incoming.py tests/unit/facts/test_host.py tests/unit/discover/test_message.py
 
 chaos: $(VENV)/.stamp system-packages  ## every fault ROUNDS times, and a table of what was seen

@@ -27,7 +27,7 @@ class MakeLab(Protocol):
 def pytest_configure() -> None:
     """The tests' own process, and each of pytest-xdist's, begins as at a login."""
     login.begin()
-    examples = int(os.environ.get("CLUSTERDDP_EXAMPLES", "100"))
+    examples = int(os.environ.get("CLUSTERDDP_FUZZ_EXAMPLES", "100"))
     settings.register_profile("patient", deadline=None, max_examples=examples)  # a busy machine is no failure
     settings.load_profile("patient")
 
