@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos lint style types format bench lab lab-down system-packages
+.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench lab lab-down system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -64,6 +64,10 @@ fuzz: $(VENV)/.stamp  ## COUNT changed inputs for every decoder of what comes fr
 
 chaos: $(VENV)/.stamp system-packages  ## every fault ROUNDS times, and a table of what was seen
 	CLUSTERDDP_CHAOS=$(ROUNDS) $(BIN)/python -m pytest tests/chaos
+
+MINUTES ?= 30
+soak: $(VENV)/.stamp system-packages  ## a run with --relaunch in bad weather: no host is taken for lost
+	$(BIN)/python -m tests.chaos.soak $(MINUTES)
 
 lint: style types
 

@@ -161,7 +161,7 @@ class Membership:
         known["missing"] = [self.names[place] for place in self.missing]
         known["lead"] = self.names[self.control.lead] if self.control.settled else None
         try:
-            write_json(self.spool.path("peers.json"), dict(known, addresses=self.control.addresses))
+            write_json(self.spool.path("peers.json"), dict(known, addresses=self.control.addresses), durable=False)
         except OSError:
             pass  # a full disk; the next table may find room
 

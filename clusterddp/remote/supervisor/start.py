@@ -176,7 +176,7 @@ def renew(request: Request) -> None:
     """The operator who is attached to ``run`` is there: its lease on ``host`` begins anew."""
     for spool in all_spools(request.args["state"], request.args["run"]):
         if spool.host == request.args["host"] and spool.alive():
-            write_json(spool.path("lease"), boot_clock())
+            write_json(spool.path("lease"), boot_clock(), durable=False)
 
 
 def wake(spool: Spool) -> None:

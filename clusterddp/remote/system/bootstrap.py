@@ -122,15 +122,19 @@ def _own_way(path: str) -> str:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
-def write_private(path: str, data: bytes, mode: int = 0o600) -> None:
-    """Write a whole file: temp name in the same folder, fsync, rename; never half a file under ``path``."""
+def write_private(path: str, data: bytes, mode: int = 0o600, *, durable: bool = True) -> None:
+    """Write a whole file: temp name in the same folder, fsync, rename; never half a file under ``path``.
+
+    Not ``durable``: without fsync, for what may be lost with the host, by writers that must not wait for a disk.
+    """
     temporary = "%s.%d-%s.tmp" % (path, os.getpid(), os.urandom(6).hex())
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(handle, "wb") as out:
             out.write(data)
             out.flush()
-            os.fsync(out.fileno())
+            if durable:
+                os.fsync(out.fileno())
         os.rename(temporary, path)
     except BaseException:
         os.unlink(temporary)
@@ -148,9 +152,9 @@ def remove_abandoned_temporaries(folder: str) -> None:
                 pass  # somebody else has
 
 
-def write_json(path: str, value: Any) -> None:
+def write_json(path: str, value: Any, *, durable: bool = True) -> None:
     """``write_private`` of a JSON value."""
-    write_private(path, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
+    write_private(path, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n", durable=durable)
 
 
 def read_json(path: str) -> Any:
