@@ -121,7 +121,10 @@ def test_saved_files_are_the_hosts_own_whenever_they_were_begun(user: User, lab:
         for stream in ("out", "err"):
             mine = (user.folder / folder / "1.0" / f"rank{rank}-{host}-{local}.{stream}").read_text()
             assert mine == lab.host(host).read(f"{lab.host(host).user().home}/{spool}/0.{local}.{stream}")
-    assert (user.folder / folder / "1" / "agent-gpu02.out").exists()
+    agents = {"gpu02": 0, "gpu03": 1}
+    logs = {host: f".clusterddp/runs/{run}/1/{rank}-{host}/logs/agent.out" for host, rank in agents.items()}
+    said = {host for host, path in logs.items() if lab.host(host).read(f"{lab.host(host).user().home}/{path}")}
+    assert {path.name for path in (user.folder / folder).glob("1/*")} == {f"agent-{host}.out" for host in said}
     assert user.run("logs", "--save", folder, run).notes[-1] == f"run {run}: 0 bytes written to 0 files in {folder}"
 
 
@@ -157,7 +160,8 @@ def test_any_attempt_can_be_read_and_lines_tell_which(user: User, lab: Lab, run:
     assert (followed.code, [said.text for said in followed.workers]) == (0, ["an error of 2"] * 2)
     saved = user.run("logs", "--save", "attempts", "--attempt", "all", run)
     assert saved.code == 0, saved.err
-    assert {path.name for path in (user.folder / "attempts").iterdir()} == {"run.json", "1", "1.0", "2", "2.0"}
+    names = {path.name for path in (user.folder / "attempts").iterdir()}
+    assert names - {"1", "2"} == {"run.json", "1.0", "2.0"}  # agents' lines stand in the former, if there were any
     assert user.run("logs", "--attempt", "3", run).notes[-1] == f"run {run} has no attempt 3; its attempts: 1, 2"
     refused = user.run("logs", "--attempt", "1", "--follow", run)
     assert refused.code == 125

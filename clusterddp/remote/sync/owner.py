@@ -67,12 +67,14 @@ def _host_id(state: str) -> str:
         pass
     temporary = "%s.%d-%s.tmp" % (path, os.getpid(), os.urandom(6).hex())
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(os.urandom(16).hex().encode())
     try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(os.urandom(16).hex().encode())
         os.link(temporary, path)
     except FileExistsError:
         pass
+    except OSError as error:  # a full disk: whose it is, is told by the path
+        raise OSError(error.errno, error.strerror, path) from error
     finally:
         os.unlink(temporary)
     return _host_id(state)
