@@ -122,6 +122,8 @@ class Conclusion:
             return False
         if place not in self.control.connected:
             return now - self.membership.missing.get(place, now) <= patience
+        if place in self.membership.behind(now, 0.0):  # it never began this attempt, and may not know of it
+            return now - self._since <= patience
         order = node.shutdown.order or node.shutdown.told or self.membership.order
         return order is None or now - self._since <= order.grace + END_LIMIT
 
