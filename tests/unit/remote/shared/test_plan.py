@@ -89,7 +89,7 @@ def test_any_object_is_a_plan_or_one_error(changes: dict[str, Any]) -> None:
         plan = read_plan({**WHOLE, **changes})
     except DamagedError:
         return
-    assert read_plan(json.loads(json.dumps(written(plan)))) == plan
+    assert repr(read_plan(json.loads(json.dumps(written(plan))))) == repr(plan)  # NaN is not equal to itself
 
 
 @given(VALUES)
@@ -130,7 +130,7 @@ def test_a_host_that_joins_has_the_next_place_and_its_own_facts() -> None:
     assert (plan.joined, plan.standby, plan.store, plan.cwd, plan.clock_offset_ns) == (True, False, None, "/w/sub", 5)
     assert (plan.env["B"], plan.env["C"], plan.env["CLUSTERDDP_HOST"]) == ("2", "3", "late")
     assert plan.record["hosts"] == ["h", "late"]
-    assert read_plan(json.loads(json.dumps(written(plan)))) == plan
+    assert repr(read_plan(json.loads(json.dumps(written(plan))))) == repr(plan)  # NaN is not equal to itself
 
 
 def test_the_next_attempt_keeps_what_a_newer_version_has_said() -> None:
