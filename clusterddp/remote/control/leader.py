@@ -198,8 +198,9 @@ class Control:
     # Who leads
 
     def _ask(self, now: float) -> None:
-        """Ask one of the missed."""
-        missing = sorted(self.missed - {self.place, *self.connected}) if self.lead == self.place else []
+        """Ask one of the missed whose address is known."""
+        missed = self.missed - {self.place, *self.connected} if self.lead == self.place else set()
+        missing = sorted(place for place in missed if place < len(self.addresses))
         if not missing or self.call or now - self.called < ASK:
             return
         self.asked = next((place for place in missing if place > self.asked), missing[0])
