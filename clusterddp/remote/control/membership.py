@@ -18,7 +18,7 @@ from .leader import Control, Ended, Event, Joined, Lost
 from .messages import Decision, NodeState, Order, Row, Table, Word, WordSaid, in_parts
 from .messages import Joined as Newcomer
 
-TELL = 5.0  # seconds after which the lead tells all again what holds
+TELL = 5.0  # seconds after which the lead tells all again what holds, and each other node tells the lead
 START = 30.0  # seconds that a node gets at least to be heard for the first time
 SLOWER = 2.5  # seconds more for a node that beats over TCP alone, until its fence and until it is lost
 GATHER = 0.1  # seconds in which it gathers new words: one table then tells of all of them
@@ -119,10 +119,13 @@ class Membership:
         elif self.control.settled:
             self.missing.clear()  # the lead keeps account
         self._hear_operator()
-        if not self.control.leading:
-            self._new.clear()
-        elif now - self._told_at > (GATHER if self._new else TELL):
-            self._tell_all(now)
+        if self.control.leading:
+            if now - self._told_at > (GATHER if self._new else TELL):
+                self._tell_all(now)
+            return
+        self._new.clear()
+        if now - self._told_at > TELL:
+            self._tell_lead(now)
 
     def leave(self) -> None:
         """This node is done for good."""
@@ -177,8 +180,9 @@ class Membership:
     def _note(self, place: int, word: Word, age: float = 0.0) -> None:
         at = boot_clock() - age
         if at >= self.heard.get(place, 0.0):
+            if word != self.words.get(place):
+                self._new.add(place)
             self.words[place], self.heard[place] = word, at
-            self._new.add(place)
             if word.left:
                 self.left.add(place)
 
@@ -208,6 +212,14 @@ class Membership:
         for message in (self.order, self.decision):
             if message:
                 self.control.say(message, to=place)
+
+    def _tell_lead(self, now: float) -> None:
+        """What holds here, again: what the lead missed costs seconds."""
+        self._say_word()
+        for message in (self.order, self.decision):
+            if message:
+                self.control.say(message)
+        self._told_at = now
 
     def _tell_all(self, now: float) -> None:
         """The lead's: words that are new, or else what holds now."""
