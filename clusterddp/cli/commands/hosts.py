@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def command(inventory: Path | None, limit: str | None, *, as_json: bool, ssh_config: bool) -> int:
     """List the hosts of the inventory."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+    from clusterddp.hosts.ssh.blocks import block  # noqa: PLC0415
 
     cluster = open_cluster(inventory, limit)
     if as_json:
@@ -27,17 +28,9 @@ def command(inventory: Path | None, limit: str | None, *, as_json: bool, ssh_con
         return 0
     for host in cluster.inventory.hosts:
         if ssh_config:
-            click.echo(_block(host.name, host.address, host.port, host.user, host.identity_file))
+            click.echo(block(host))
         else:
             user = f"{host.user}@" if host.user else ""
             port = f":{host.port}" if host.port else ""
             click.echo(f"{host.name}\t{user}{host.address}{port}\t{host.role}\t{','.join(host.groups)}")
     return 0
-
-
-def _block(name: str, address: str, port: int | None, user: str | None, key: Path | None) -> str:
-    lines = [f"Host {name}", f"  HostName {address}"]
-    lines += [f"  Port {port}"] if port else []
-    lines += [f"  User {user}"] if user else []
-    lines += [f"  IdentityFile {key}"] if key else []
-    return "\n".join(lines)

@@ -128,7 +128,7 @@ def parse_ssh_args(words: Sequence[str], *, host: str, where: str = "") -> SshAr
     """
     options: dict[str, tuple[str, ...]] = {}
     config_file, foreign, unused, passed = "", [], [], []
-    for word, keyword, value in _options(words, host, where):
+    for word, keyword, value in each_option(words, host, where):
         fine = _ONLY_WHEN.get(keyword, ())
         if keyword == "-F":
             config_file = config_file or value
@@ -164,11 +164,11 @@ def _refusal(word: str, host: str, where: str) -> InventoryError:
 
 
 def _as_arguments(word: str) -> tuple[str, ...]:
-    """A word as it was normalised by ``_options`` back into arguments."""
+    """A word as it was normalised by ``each_option`` back into arguments."""
     return (word[:2], word[2:].lstrip()) if len(word) > 2 else (word,)
 
 
-def _options(words: Sequence[str], host: str, where: str) -> Iterator[tuple[str, str, str]]:
+def each_option(words: Sequence[str], host: str, where: str) -> Iterator[tuple[str, str, str]]:
     """Each option as (as written, keyword, value); flags may be bundled, values joined or apart."""
     queue = list(words)
     while queue:

@@ -1,0 +1,56 @@
+"""An inventory's host as a block of ssh_config, so that ssh, scp, rsync and editors reach it as we do. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.hosts.ssh.arguments import each_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clusterddp.inventory import HostEntry
+
+_FLAGS = {"-4": ("AddressFamily", "inet"), "-6": ("AddressFamily", "inet6"), "-F": ("Include", "")}
+_SPELLED = {
+    name.lower(): name
+    for name in (
+        "Port", "User", "ProxyJump", "ProxyCommand", "IdentityFile", "IdentitiesOnly", "UserKnownHostsFile",
+        "GlobalKnownHostsFile", "StrictHostKeyChecking", "ConnectTimeout", "HostName", "HostKeyAlias", "ControlPath",
+        "CertificateFile", "Compression",
+    )
+}  # fmt: skip
+_WHOLE_LINE = ("proxycommand", "userknownhostsfile", "globalknownhostsfile")  # quotes in these are the value's own
+
+
+def block(entry: HostEntry) -> str:
+    """The block, or a comment for a host that is this machine.
+
+    Only what the inventory says: what it leaves open, the address too, stays the user's own ssh_config's.
+
+    Raises:
+        InventoryError: an ssh argument cannot be used.
+    """
+    if entry.connection == "local":
+        return f"# {entry.name} is this machine"
+    return "\n".join([f"Host {entry.name}", *(f"  {keyword} {value}" for keyword, value in _settings(entry))])
+
+
+def _settings(entry: HostEntry) -> Iterator[tuple[str, str]]:
+    """Keywords and values; of a keyword that stands twice ssh takes the first."""
+    if entry.address != entry.name:
+        yield "HostName", entry.address
+    if entry.port:
+        yield "Port", str(entry.port)
+    if entry.user:
+        yield "User", entry.user
+    if entry.identity_file:
+        yield "IdentityFile", _quoted(str(entry.identity_file))
+    for word, keyword, value in each_option(entry.ssh_args, entry.name, entry.where):
+        name, fixed = _FLAGS.get(word[:2], (_SPELLED.get(keyword, keyword), ""))
+        if fixed or (value and not name.startswith("-")):
+            yield name, fixed or (value if keyword in _WHOLE_LINE else _quoted(value))
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"' if " " in value else value
