@@ -229,7 +229,11 @@ def _click_line(error: click.ClickException) -> str:
         return _no_such_option(error, path)
     if isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
         message = f"{_source(error)}{error.message.rstrip('.')}"
-    return f"{message}; see {path} --help"
+    return _seeing_help(message, path)
+
+
+def _seeing_help(message: str, path: str) -> str:
+    return f"{message}{'' if message.endswith('?') else ';'} see {path} --help"
 
 
 def _no_such_option(error: click.NoSuchOption, path: str) -> str:
@@ -242,7 +246,7 @@ def _no_such_option(error: click.NoSuchOption, path: str) -> str:
     torchrun = (
         "; torchrun's own go through --torchrun-arg, the script's stand after SCRIPT" if path.endswith(" run") else ""
     )
-    return f"no such option {option}{near}{torchrun}; see {path} --help"
+    return _seeing_help(f"no such option {option}{torchrun}{near}", path)
 
 
 def _source(error: click.BadParameter) -> str:

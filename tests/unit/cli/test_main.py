@@ -38,7 +38,7 @@ WRONG_RUN = [
     ([], "Missing argument 'SCRIPT'", "run --help"),
     (["--bogus", "train.py"], "no such option --bogus", "--torchrun-arg"),
     (["--gpu", "0", "train.py"], "no such option --gpu", "did you mean --gpus?"),
-    (["--nnode", "2", "train.py"], "no such option --nnode", "did you mean --nnodes?;"),
+    (["--nnode", "2", "train.py"], "no such option --nnode", "did you mean --nnodes? see"),
     (["-C", "nowhere", "train.py"], "-C nowhere: No such file or directory", "name the project's folder"),
     (["--monitor_interval", "1", "train.py"], "no such option --monitor-interval", "--torchrun-arg"),
     (["--rdzv_endpoint", "x", "train.py"], "--rdzv-endpoint is set by clusterddp itself", "leave it out"),
