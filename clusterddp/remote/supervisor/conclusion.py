@@ -9,8 +9,9 @@ Not here: the judgement (shared/verdict.py), which copy counts (shared/verdict_r
 import time
 from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
+from ..control.contact import NEVER
 from ..control.leader import Control, Event, Joined, Said
-from ..control.membership import Membership
+from ..control.membership import TELL, Membership
 from ..control.messages import EndSaid, NodeState, VerdictPart, verdict_parts
 from ..shared.node_end import NodeEnd, end_of, fitted
 from ..shared.records import parsed, written
@@ -56,6 +57,7 @@ class Conclusion:
         self.ends: Dict[int, NodeEnd] = {}
         self.over = False
         self._since = self._told_at = 0.0
+        self._said_at = NEVER  # our end, to who leads
         self._texts: List[Optional[str]] = []
         self._parts: List[VerdictPart] = []  # of ours
 
@@ -68,6 +70,8 @@ class Conclusion:
                 self.control.say(EndSaid(self.end))
         elif isinstance(event, Said) and isinstance(event.message, EndSaid):
             self.ends[event.place] = event.message.end
+            for part in self._parts:  # said again: the verdict has not come there
+                self.control.say(part, to=event.place)
         elif isinstance(event, Said) and isinstance(event.message, VerdictPart):
             self._gather(event.message)
 
@@ -81,19 +85,16 @@ class Conclusion:
         """
         now = boot_clock()
         if self.end is None:
-            self._begin(node, now)
+            self._since, self.end = now, _end(node)
+        if not self.over and not self.control.leading and now - self._said_at > TELL:
+            self._said_at = now
+            self.control.say(EndSaid(self.end))
         if not self.over and self._texts and None not in self._texts:
             self._take_verdict(node)
         known = None if self.over else self._known(node, now, RECONNECT if hurry else lost)
         if known:
             self._write(node, *known)
         return self.over and (not self._parts or not self.control.connected or now - self._told_at > TAKE_LEAVE)
-
-    def _begin(self, node: "Node", now: float) -> None:
-        self._since = now
-        self.end = _end(node)
-        if not self.control.leading:
-            self.control.say(EndSaid(self.end))
 
     # Who leads, or is alone
 
