@@ -5,6 +5,7 @@ Not here: input that needs no host (test_bad_input.py), disconnects while a run 
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -169,6 +170,7 @@ def test_a_host_without_an_answer_is_named(make_lab: MakeLab, user: User) -> Non
     one_line(user.run("run", "-i", "i.yaml", "train.py"), 125, *holds, "--limit 'all:!gpu01'")
     for host in lab.hosts:
         host.cut()
+    shutil.rmtree(user.folder / ".clusterddp" / "verdicts", ignore_errors=True)  # it would tell of earlier runs
     for command in ("runs", "stop"):
         done = user.run(command, "-i", "i.yaml")
         assert done.code == 1
@@ -186,6 +188,7 @@ def test_unknown_and_changed_host_keys_are_refused(make_lab: MakeLab, user: User
     run = user.run("run", "-i", "i.yaml", "train.py")
     assert (run.code, "clusterddp up … --accept-new-host-keys" in run.err) == (125, True)
     assert (lab.folder / "known_hosts").read_text() == ""
+    shutil.rmtree(user.folder / ".clusterddp" / "verdicts", ignore_errors=True)
     assert user.run("runs", "-i", "i.yaml").code == 1
     user.run("up", "i.yaml", "--accept-new-host-keys")
     assert (lab.folder / "known_hosts").read_text().count("ssh-ed25519") == 2

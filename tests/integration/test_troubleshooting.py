@@ -34,7 +34,7 @@ zipapp.bundle = lambda: made
 """
 BUG_HERE = """
 from clusterddp.api import Cluster
-def list_runs(cluster):
+def list_runs(*_args, **_options):
     raise KeyError("provoked")
 Cluster.list_runs = list_runs
 """
@@ -123,7 +123,7 @@ def test_a_bug_here_is_one_line_and_a_crash_file(lab: Lab, user: User, words: li
     found = CRASH.search(done.notes[1])
     assert found
     assert done.notes[1].startswith("internal error: KeyError: 'provoked' (sitecustomize.py:4); ")
-    assert "in find_view\n" in (user.folder / found[1]).read_text()
+    assert "in list_runs\n" in (user.folder / found[1]).read_text()
 
 
 def test_verbose_tells_which_network_was_chosen_and_from_what(lab: Lab, user: User) -> None:

@@ -184,8 +184,8 @@ def test_a_second_live_run_with_the_same_code_is_told_and_can_have_a_folder_of_i
     assert [note.partition("gpu01: ")[2].partition(" (")[0] for note in going] == sorted(
         [f"{workdir}@exp1", f"{workdir}@{fresh.run}"]
     )
-    left = host.run(["sh", "-c", "ls -d clusterddp/my-project-*"]).stdout.split()
-    assert [path.rpartition("/")[2] for path in left] == [workdir.rpartition("/")[2]]
+    left = host.run(["sh", "-c", f"ls -d {workdir}*"]).stdout.split()
+    assert left == [workdir]
     assert "no folder beside the project's on these hosts" in user.run("down", "--workdirs", "--yes").notes
 
 
@@ -195,4 +195,5 @@ def test_a_name_that_no_folder_can_have_is_one_clear_line(user: User, name: str)
     done = user.run("run", f"--workdir={name}", "where.py")
     assert done.code == 125
     (line,) = done.notes
-    assert f"{name!r} cannot be a folder's name; use at most 64 letters" in line
+    assert repr(name)[:40] in line
+    assert "cannot be a folder's name; use at most 64 letters" in line
