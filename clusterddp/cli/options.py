@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,17 +51,12 @@ class Moment(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The time in ns by the operator's clock."""
-        if isinstance(value, int):
-            return value
-        from clusterddp.text.units import parse_duration  # noqa: PLC0415 - start-up
+        from clusterddp.logs.selection import moment  # noqa: PLC0415 - start-up
 
-        text = str(value).strip()
-        with contextlib.suppress(UsageError):
-            return time.time_ns() - int(parse_duration(text) * 1e9)
         try:
-            return int(datetime.fromisoformat(text).timestamp() * 1e9)
-        except ValueError:
-            self.fail(f"{value!r} is no time; write 10m (ago) or 2026-01-31T12:00", param, ctx)
+            return moment(value, time.time_ns())
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Size(click.ParamType[Any]):
@@ -124,15 +116,12 @@ class Ranks(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...] | None:
         """The ranks."""
-        if isinstance(value, tuple) or value == "all":
-            return None if value == "all" else value
-        found: list[int] = []
-        for part in str(value).split(","):
-            match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part.strip())
-            if not match or (match[2] and int(match[2]) < int(match[1])):
-                self.fail(f"{value!r} is no list of ranks; write 0,2-5", param, ctx)
-            found.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
-        return tuple(found)
+        from clusterddp.logs.selection import ranks  # noqa: PLC0415 - start-up
+
+        try:
+            return ranks(value)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Checked(click.ParamType[Any]):

@@ -2,16 +2,94 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from clusterddp.errors import UsageError
+from clusterddp.text.units import parse_duration, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STREAMS = ("out", "err", "both")
+
+
+class Words(TypedDict, total=False):
+    """Which lines, by the options of `logs`: as text like there, or as values."""
+
+    rank: str | int | Iterable[int]
+    host: str
+    stream: str
+    since: str | int
+    until: str | int
+    grep: str
+    tail: int
+
+
+def ranks(value: object) -> tuple[int, ...] | None:
+    """``0,2-5`` → (0, 2, 3, 4, 5); a number, or several, are taken as they are; ``all`` → None.
+
+    Raises:
+        UsageError: it is no list of ranks.
+    """
+    if value is None or value == "all":
+        return None
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else [value]
+    found: list[int] = []
+    for part in parts:
+        match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", str(part).strip(), re.ASCII)
+        if not match or (match[2] and int(match[2]) < int(match[1])):
+            raise UsageError(f"{shown(value)} is no list of ranks", remedy="write 0,2-5")
+        found.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return tuple(found)
+
+
+def moment(value: Any, now_ns: int) -> int:
+    """Ns since the epoch from a duration before ``now_ns`` (``10m``), an ISO date, or a number of ns.
+
+    Raises:
+        UsageError: it is no time.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    text = str(value).strip()
+    with contextlib.suppress(UsageError):
+        return now_ns - int(parse_duration(text) * 1e9)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1e9)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"{shown(value)} is no time", remedy="write 10m (ago) or 2026-01-31T12:00") from None
+
+
+def selected_by(words: Words, hosts: Iterable[str] | None, now_ns: int) -> Selection:
+    """The selection that the words mean.
+
+    Args:
+        words: As the options of `logs`; ``host`` apart.
+        hosts: The hosts that ``host`` matches; None for all.
+        now_ns: What a duration ago is counted from, ns since the epoch.
+
+    Raises:
+        UsageError: a word is no option, or a value cannot be meant; says which.
+    """
+    unknown = sorted(set(words) - set(Words.__annotations__))
+    if unknown:
+        known = ", ".join(Words.__annotations__)
+        raise UsageError(f"{unknown[0]} is no option of logs", remedy=f"use one of {known}")
+    times = {name: moment(value, now_ns) for name, value in words.items() if name in ("since", "until")}
+    return Selection(
+        hosts=None if hosts is None else tuple(hosts),
+        ranks=ranks(words.get("rank")),
+        stream=words.get("stream", "both"),
+        since_ns=times.get("since"),
+        until_ns=times.get("until"),
+        grep=words.get("grep"),
+        tail=words.get("tail"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

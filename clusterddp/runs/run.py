@@ -6,12 +6,14 @@ The hosts hold its truth; this holds how to ask them. Not here: starting one (ap
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.errors import RunError, UnreachableError, UsageError
 from clusterddp.hosts.fanout import Outcome, T, each, reading_answer, values
 from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, checked, lines
+from clusterddp.logs.selection import selected_by
 from clusterddp.remote.shared.node_env import GRACE
 from clusterddp.runs import local_record, signals, stacks
 from clusterddp.runs.nodes import ALL, Wanted
@@ -23,8 +25,11 @@ from clusterddp.text.units import duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 
+    from typing_extensions import Unpack
+
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.logs.selection import Words
     from clusterddp.project import Project
     from clusterddp.remote.shared.frames import Frame
     from clusterddp.runs.signals import Signalled
@@ -210,14 +215,30 @@ class Run:
         local_record.keep(self.cluster.project, seen)
         return seen.verdict()
 
-    def logs(self, selection: Selection | None = None, *, follow: bool = False) -> Iterator[LogLine]:
+    def logs(
+        self, selection: Selection | None = None, *, follow: bool = False, **words: Unpack[Words]
+    ) -> Iterator[LogLine]:
         """Its lines: the past in order of time, then, with ``follow``, as they come until it ends.
 
         Args:
             selection: Which lines; all by default.
             follow: Go on while it runs (in place of ``selection.follow``).
+            words: In place of a selection: ``rank``, ``host``, ``stream``, ``since``, ``until``, ``grep``, ``tail``.
+
+        Raises:
+            UsageError: a word or its value cannot be meant.
         """
-        chosen = replace(selection or Selection(), follow=follow, timed=True)
+        if selection and words:
+            raise UsageError(f"{min(words)} beside a selection", remedy="put it into the selection")
+        return self._lines(replace(selection or self._selection(words), follow=follow, timed=True))
+
+    def _selection(self, words: Words) -> Selection:
+        pattern = words.get("host")
+        hosts = None if pattern is None else [entry.name for entry in self.cluster.inventory.limit(pattern).hosts]
+        return selected_by(words, hosts, time.time_ns())
+
+    def _lines(self, chosen: Selection) -> Iterator[LogLine]:
+        follow = chosen.follow
         with Merge(
             self.selected(chosen), self.tail(chosen), follow=follow, retry=backoff if follow else brief_backoff
         ) as merge:
