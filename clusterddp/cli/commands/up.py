@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from clusterddp.project import Project
 
 
+_OF_FILES = {".cfg", ".toml", ".txt", ".md", ".py", ".sh"}
+
+
 @click.command("up")
 @setting("--limit", metavar="PATTERN", help="Only hosts that match this Ansible pattern; remembered.")
 @click.option("--accept-new-host-keys", is_flag=True, help="Record unknown host keys; a changed one is always refused.")
@@ -104,7 +107,9 @@ def _inventory(text: str, variables: tuple[str, ...], project: Project) -> Itera
             raise UsageError(f"-e and --python go into the inventory of a host list; {text} is a file", remedy=remedy)
         yield path
         return
-    if path.suffix in {".yaml", ".yml", ".json", ".ini"} or "/" in text:
+    # The second ones are countries too, of hosts that have more than one dot in their names.
+    a_file = path.suffix in {".yaml", ".yml", ".json", ".ini"} or (path.suffix in _OF_FILES and text.count(".") == 1)
+    if a_file or "/" in text:
         raise InventoryError("there is no such inventory", where=text, remedy="give a file, or hosts as a,b,c")
     from clusterddp.project import typed  # noqa: PLC0415 - start-up
 

@@ -106,6 +106,7 @@ WRONG = [
     (["up"], 2, "Missing argument 'INVENTORY|HOST,HOST…'"),
     (["up", "none.yaml"], 2, "none.yaml: there is no such inventory"),
     (["up", "a/b"], 2, "a/b: there is no such inventory"),
+    (["up", "READYOU.md"], 2, "READYOU.md: there is no such inventory"),
     (["up", ""], 2, "host list '' names no host"),
     (["up", "."], 2, ".: is a folder, not an inventory file"),
     (["up", "gpu[1:"], 2, "host list item 'gpu[1:'"),
