@@ -277,8 +277,9 @@ class Cluster:
         """
         if names is None:
             outcomes = self.connect([entry for entry in self.inventory.nodes if entry.name not in run.spools])
-            for error in filter(None, (outcome.error for outcome in outcomes)):
-                self.notify(f"left out: {error}")
+            for outcome in outcomes:
+                if outcome.error:
+                    self.notify(f"left out: {outcome.error}")
             hosts = [outcome.value for outcome in outcomes if outcome.value]
         else:
             hosts = [self.host(name) for name in names]

@@ -12,8 +12,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, NoReturn
 
+from clusterddp.cli import interrupts
 from clusterddp.cli.output import report, say, say_reasons, selection_for, writer
-from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, ClusterddpError, RunError
+from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, ClusterddpError, RunError
 from clusterddp.logs import FrameArrived, renderer_for
 from clusterddp.runs.folders import beside, described
 from clusterddp.runs.follow import Follower
@@ -36,8 +37,7 @@ class DetachedError(BaseException):
 
 def heed_signals() -> None:
     """SIGTERM acts as Ctrl-C, with a code of its own; so does SIGQUIT until there is a run to detach from."""
-    signal.signal(signal.SIGQUIT, _interrupt)
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupts.heed(signal.SIGQUIT, signal.SIGTERM)
 
 
 def attach(
@@ -91,7 +91,7 @@ def attach(
         raise
     except KeyboardInterrupt as interrupt:
         progress.end()
-        code = _stop(run, grace, _code(interrupt))
+        code = _stop(run, grace, interrupts.exit_code(interrupt))
     except Exception as error:
         progress.end()
         if not isinstance(error, ClusterddpError):  # a bug of ours is no fault of the run
@@ -135,17 +135,13 @@ def _ended(run: Run, verdict: Verdict | None, seconds: float) -> int:
 
 def stop_launched(cluster: Cluster, run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
     """Ctrl-C between the first host's start and ``attach``: end what has started, with its proof."""
-    code = _code(interrupt)
+    code = interrupts.exit_code(interrupt)
     try:
         started = cluster.attach(run.view())
     except RunError:
         say(f"run {run.id} had not started on any host")
         return code
     return _stop(started, grace, code)
-
-
-def _code(interrupt: KeyboardInterrupt) -> int:
-    return EXIT_STOPPED if interrupt.args else EXIT_INTERRUPTED
 
 
 def _stop(run: Run, grace: float, code: int) -> int:
@@ -162,7 +158,3 @@ def _stop(run: Run, grace: float, code: int) -> int:
 
 def _detach(*_: object) -> NoReturn:
     raise DetachedError
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt("SIGTERM")

@@ -16,13 +16,12 @@ from typing import Any, NoReturn
 import click
 
 from clusterddp import __version__
-from clusterddp.cli import verbose
+from clusterddp.cli import interrupts, verbose
 from clusterddp.cli.output import have_plain_signs, say, takes_more
 from clusterddp.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_NOT_THE_SCRIPT,
-    EXIT_STOPPED,
     EXIT_USAGE,
     ClusterddpError,
     HostsError,
@@ -89,7 +88,7 @@ class Commands(click.Group):
             _no_output()
             raise click.exceptions.Exit(EXIT_NO_READER) from None
         except KeyboardInterrupt as interrupt:
-            _leave(EXIT_STOPPED if interrupt.args else EXIT_INTERRUPTED)
+            _leave(interrupts.exit_code(interrupt))
 
 
 def _change_folder(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:

@@ -53,10 +53,7 @@ class Moment(click.ParamType[Any]):
         """The time in ns by the operator's clock."""
         from clusterddp.logs.selection import moment  # noqa: PLC0415 - start-up
 
-        try:
-            return moment(value, time.time_ns())
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
+        return int(_read(lambda given: moment(given, time.time_ns()), value, self, param, ctx))
 
 
 class Size(click.ParamType[Any]):
@@ -118,10 +115,8 @@ class Ranks(click.ParamType[Any]):
         """The ranks."""
         from clusterddp.logs.selection import ranks  # noqa: PLC0415 - start-up
 
-        try:
-            return ranks(value)
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
+        found: tuple[int, ...] | None = _read(ranks, value, self, param, ctx)
+        return found
 
 
 class Checked(click.ParamType[Any]):

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from clusterddp.cli import interrupts
 from clusterddp.cli.options import Duration, cluster_options
 from clusterddp.cli.output import put, say, writer
-from clusterddp.errors import EXIT_INTERRUPTED, EXIT_STOPPED, UsageError
+from clusterddp.errors import UsageError
 from clusterddp.text.folding import few, folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from clusterddp.logs import Event
+    from clusterddp.logs import Event, Renderer
     from clusterddp.shell import Executed, Execution
 
 
@@ -42,30 +43,23 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
     source = None if sys.stdin.isatty() else sys.stdin.buffer
     show = gathered if given["gather"] else as_json if given["as_json"] else live
     with open_cluster(inventory, limit) as cluster:
-        signal.signal(signal.SIGTERM, _interrupt)
+        interrupts.heed(signal.SIGTERM)
         with cluster.execution(wanted, given=source, sync=given["sync"]) as execution:
             return show(execution)
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt(EXIT_STOPPED)
 
 
 def live(execution: Execution) -> int:
     """Show lines as they come."""
     from clusterddp.logs import renderer_for  # noqa: PLC0415 - start-up
 
-    with writer(renderer_for(sys.stdout.buffer)) as write:
-        code = _followed(execution, lambda events: write([event for event in events if _is_told_here(event)]))
-    return _told(execution, code)
+    return _told(execution, _drawn(execution, renderer_for(sys.stdout.buffer)))
 
 
 def as_json(execution: Execution) -> int:
     """Show a JSON object a line, and at the end one for each host."""
     from clusterddp.logs.json_lines import OutputRenderer  # noqa: PLC0415 - start-up
 
-    with writer(OutputRenderer()) as write:
-        code = _followed(execution, lambda events: write([event for event in events if _is_told_here(event)]))
+    code = _drawn(execution, OutputRenderer())
     for name in execution.hosts:
         end = execution.results[name]
         told = {"host": name, "exit_code": end.code, "error": end.error, "cwd": end.cwd, "left": list(end.left)}
@@ -91,11 +85,14 @@ def gathered(execution: Execution) -> int:
     return _told(execution, code)
 
 
-def _is_told_here(event: Event) -> bool:
-    """Whether the lines show it; a lost host is told at the end, with all others."""
+def _drawn(execution: Execution, renderer: Renderer) -> int | None:
+    """Show the output as it comes; a lost host is told at the end, with all others. As ``_followed`` otherwise."""
     from clusterddp.logs import StreamBroken  # noqa: PLC0415 - start-up
 
-    return not isinstance(event, StreamBroken)
+    with writer(renderer) as write:
+        return _followed(
+            execution, lambda events: write([event for event in events if not isinstance(event, StreamBroken)])
+        )
 
 
 def _followed(execution: Execution, take: Callable[[list[Event]], None]) -> int | None:
@@ -106,7 +103,7 @@ def _followed(execution: Execution, take: Callable[[list[Event]], None]) -> int 
     except KeyboardInterrupt as interrupt:
         for events in execution.stop():
             take(events)
-        return EXIT_STOPPED if interrupt.args else EXIT_INTERRUPTED
+        return interrupts.exit_code(interrupt)
     return None
 
 

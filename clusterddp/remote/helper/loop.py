@@ -17,6 +17,7 @@ from typing import Any, Deque, Dict, List
 from ..shared.frames import PROTOCOL, Decoder, Frame, Header, ProtocolError, encode
 from ..system import prctl, procfs
 from ..system.bootstrap import Refused, home_folder, state_folder
+from ..system.descriptors import close_all_but
 from ..system.wait_status import exit_code
 from . import operations
 from .request import Request, unforeseen
@@ -264,10 +265,7 @@ def run_child(operation: Any, request: Request, state: str, parent: int) -> None
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(2, 1)  # a stray print must not become a frame
-        keep = {0, 1, 2, request._source, request._sink}  # noqa: SLF001 - the same room, split over two files
-        for handle in _open_handles():
-            if handle not in keep:
-                _close(handle)
+        close_all_but({0, 1, 2, request._source, request._sink})  # noqa: SLF001 - the same room, split over two files
         request.receive_args()
         request.args.setdefault("state", state)
         request.finish(operation(request))
@@ -280,17 +278,6 @@ def run_child(operation: Any, request: Request, state: str, parent: int) -> None
         status = 0
     finally:
         os._exit(status)
-
-
-def _open_handles() -> List[int]:
-    return [int(name) for name in os.listdir("/proc/self/fd")]
-
-
-def _close(handle: int) -> None:
-    try:
-        os.close(handle)
-    except OSError:  # the listing's own handle is closed already
-        pass
 
 
 def main(argv: List[str]) -> int:

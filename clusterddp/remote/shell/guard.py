@@ -16,6 +16,7 @@ from typing import Any, Dict, List, NamedTuple, NoReturn, Optional
 
 from ..processes import terminate
 from ..system import prctl, procfs
+from ..system.descriptors import close_all_but
 from ..system.wait_status import exit_code, reap
 
 NOT_STARTED = 127  # a shell's own code for a command that is not there
@@ -49,7 +50,7 @@ def guard(command: Command, streams: Streams) -> NoReturn:
         os.setsid()
         prctl.set_pdeathsig(0)
         prctl.set_subreaper()
-        _close_all_but({2, *streams})
+        close_all_but({2, *streams})
         os.dup2(streams.stderr, 2)  # not the connection's, which would stay open as long as this process
         answer = _run(command, streams)
         with os.fdopen(streams.answer, "wb") as stream:
@@ -125,12 +126,3 @@ def _why(command: Command, error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and os.path.isdir(command.cwd):
         return "%s: command not found" % command.argv[0]
     return "%s cannot be started: %s" % (command.argv[0], getattr(error, "strerror", None) or error)
-
-
-def _close_all_but(kept: "set[int]") -> None:
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in kept:
-            try:
-                os.close(int(name))
-            except OSError:  # the listing's own handle is closed already
-                pass
