@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from tests.integration.cli import WAIT, User, nothing_left
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.conftest import MakeLab
+    from tests.integration.cli import Live
     from tests.lab import Lab
 
 pytest.importorskip("torch", reason="torchrun is part of torch")
@@ -50,8 +53,9 @@ def test_hosts_join_an_elastic_run_that_has_room(lab: Lab, tmp_path: Path) -> No
     assert "has ended" in again.notes[-1]
 
 
-def test_hosts_may_join_one_after_the_other(lab: Lab, tmp_path: Path) -> None:
-    user = User(tmp_path)
+@contextlib.contextmanager
+def one_of_three(lab: Lab, user: User) -> Iterator[Live]:
+    """A run at work on one host that has room for two more."""
     lab.write_inventory(user.folder / "inventory.yaml")
     user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
     user.write("train.py", SCRIPT)
@@ -60,6 +64,12 @@ def test_hosts_may_join_one_after_the_other(lab: Lab, tmp_path: Path) -> None:
         user.start("run", "--limit", "gpu00", "--nnodes", "1:3", "--max-restarts", "3", "train.py") as live,
     ):
         live.wait_for("rank 0 of 1")
+        yield live
+
+
+def test_hosts_may_join_one_after_the_other(lab: Lab, tmp_path: Path) -> None:
+    user = User(tmp_path)
+    with one_of_three(lab, user) as live:
         joined = user.run("run", "--limit", "gpu00,gpu01", "--join", live.run)
         assert joined.code == 0, joined.err
         live.wait_for("rank 0 of 2")
@@ -73,14 +83,7 @@ def test_hosts_may_join_one_after_the_other(lab: Lab, tmp_path: Path) -> None:
 
 def test_two_hosts_that_join_at_the_same_moment_both_take_part(lab: Lab, tmp_path: Path) -> None:
     user = User(tmp_path)
-    lab.write_inventory(user.folder / "inventory.yaml")
-    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
-    user.write("train.py", SCRIPT)
-    with (
-        nothing_left(lab),
-        user.start("run", "--limit", "gpu00", "--nnodes", "1:3", "--max-restarts", "3", "train.py") as live,
-    ):
-        live.wait_for("rank 0 of 1")
+    with one_of_three(lab, user) as live:
         with (
             user.start("run", "--limit", "gpu00,gpu01", "--join", live.run) as one,
             user.start("run", "--limit", "gpu00,gpu02", "--join", live.run) as other,

@@ -21,7 +21,27 @@ from clusterddp.sync.files import Tree, scan
 from clusterddp.sync.push import SyncResult, sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+
+class Cut(BaseException):
+    """The process is killed here."""
+
+
+def cut_after(steps: int) -> Callable[[Any], Any]:
+    """What wraps functions so that they can be called ``steps`` times in all; the next call is a Cut."""
+    left = [steps]
+
+    def counted(real: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Cut
+            return real(*args, **options)
+
+        return call
+
+    return counted
 
 
 class FakeRequest:

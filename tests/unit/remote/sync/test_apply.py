@@ -19,7 +19,7 @@ from clusterddp.remote.sync import record
 from clusterddp.remote.sync.live import live_runs
 from clusterddp.remote.sync.place import WorkdirUpdate
 from clusterddp.remote.system.bootstrap import Refused, write_private
-from tests.unit.sync_help import FakeHost, content, push, tree_of, write
+from tests.unit.sync_help import Cut, FakeHost, content, cut_after, push, tree_of, write
 
 
 @pytest.fixture
@@ -34,10 +34,6 @@ def host(tmp_path: Path) -> FakeHost:
     return FakeHost(tmp_path)
 
 
-class Cut(BaseException):
-    pass
-
-
 @pytest.mark.parametrize("step", range(18))
 def test_a_cut_leaves_each_file_old_or_new_and_the_next_sync_mends_it(
     root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch, step: int
@@ -48,17 +44,7 @@ def test_a_cut_leaves_each_file_old_or_new_and_the_next_sync_mends_it(
     write(root, **{"train.py": "print(2)", "pkg/model.py": "A = 2", "new/deep.py": "x"})
     (root / "conf/a.yaml").unlink()
     new = {**content(root), "snapshot.pt": "epoch 1"}
-    left = [step]
-
-    def counted(real: Any) -> Any:
-        def call(*args: Any, **options: Any) -> Any:
-            left[0] -= 1
-            if left[0] < 0:
-                raise Cut
-            return real(*args, **options)
-
-        return call
-
+    counted = cut_after(step)
     with monkeypatch.context() as patch:
         patch.setattr("clusterddp.remote.sync.place.shutil", SimpleNamespace(rmtree=lambda *_, **__: None))
         cutting = {name: counted(getattr(os, name)) for name in ("rename", "unlink", "mkdir", "rmdir")}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from clusterddp.remote.sync import home
-from tests.unit.sync_help import FakeHost, content, push, write
+from tests.unit.sync_help import Cut, FakeHost, content, cut_after, push, write
 
 
 @pytest.fixture
@@ -106,22 +106,8 @@ def test_nothing_moves_from_under_a_run_that_is_live_in_the_sibling(root: Path, 
     assert content(sibling) == before
 
 
-class Cut(BaseException):
-    pass
-
-
 def _cuts(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    left = [step]
-
-    def counted(real: Any) -> Any:
-        def call(*args: Any, **options: Any) -> Any:
-            left[0] -= 1
-            if left[0] < 0:
-                raise Cut
-            return real(*args, **options)
-
-        return call
-
+    counted = cut_after(step)
     cutting = {name: counted(getattr(os, name)) for name in ("link", "symlink", "unlink", "mkdir", "rmdir")}
     monkeypatch.setattr(home, "os", SimpleNamespace(**{**vars(os), **cutting}))
     cutting = {name: counted(getattr(shutil, name)) for name in ("copymode", "rmtree")}
