@@ -143,7 +143,7 @@ def test_an_elastic_run_goes_on_without_a_node_though_nothing_fails(hosts: list[
     verdict = view.verdict()
     assert verdict
     assert (verdict.state, verdict.exit_code, verdict.notices) == ("succeeded", 0, ("the run ended without two",))
-    assert "no sign of life" in one.said() + three.said()
+    assert "two: gone, by run control; the workers start again without it" in one.said() + three.said()
 
 
 def test_an_elastic_run_ends_when_too_few_nodes_are_left(hosts: list[Host], tmp_path: Path) -> None:

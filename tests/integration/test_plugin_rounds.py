@@ -41,8 +41,9 @@ class Node:
 
         self.job, self.store = job, connect()
         self.told: list[str] = []
+        self.gone: set[int] = set()  # by run control
         place = (f"10.0.0.{job.node}", port or 29400 + job.node)
-        self.rounds = Rounds(self.store, job, lambda: place, tell=self.told.append)
+        self.rounds = Rounds(self.store, job, lambda: place, tell=self.told.append, told=lambda: self.gone)
         self._dead = threading.Event()
         self._heart = threading.Thread(target=self._beat, args=(connect(),), daemon=True)
         self._heart.start()
@@ -143,6 +144,27 @@ def test_a_dead_node_of_an_elastic_job_is_noticed_and_left_out(cluster: Cluster,
     assert world.nodes == tuple(node.job.node for node in left)
     assert world.address == f"10.0.0.{left[0].job.node}"
     assert any(f"{NAMES[dead]}: no sign of life" in line for node in left for line in node.told)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_whom_run_control_has_lost_nobody_waits_for(cluster: Cluster, lost: int) -> None:
+    nodes = cluster.elastic(3, 2, 3)
+    cluster.meet(*nodes)
+    left = [node for node in nodes if node.job.node != lost]
+    for node in left:
+        node.gone.add(lost)
+    until(lambda: all([node.rounds.superseded() for node in left]))  # noqa: C419 - each is to look
+    worlds = cluster.meet(*left)
+    assert [world.nodes for world in worlds] == [tuple(node.job.node for node in left)] * 2
+    assert any(f"{NAMES[lost]}: gone, by run control" in line for node in left for line in node.told)
+
+
+def test_an_elastic_start_does_not_wait_for_a_host_that_was_lost_before_it_came(cluster: Cluster) -> None:
+    first, last = cluster.node(0, planned=3, least=2, most=3), cluster.node(2, planned=3, least=2, most=3)
+    came = cluster.come(first, last)
+    for node in (first, last):
+        node.gone.add(1)
+    assert [future.result(first.job.last_call / 2).nodes for future in came] == [(0, 2), (0, 2)]
 
 
 def test_an_agent_that_ends_is_missed_at_once(cluster: Cluster) -> None:

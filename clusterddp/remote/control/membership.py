@@ -9,7 +9,7 @@ Not here: connections (control/leader.py), what follows from what is known (supe
 """
 
 import time
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from ..spool.layout import Spool
 from ..system.bootstrap import read_json, write_json
@@ -45,14 +45,23 @@ class Membership:
         self.decision: Optional[Decision] = None  # the newest: what follows an attempt
         self.order: Optional[Order] = None  # what ends the attempt or the run; who connects later hears it too
         self.leased = False
+        self.gone: Tuple[int, ...] = ()  # places that take no part in the attempt any more, as its lead says
         self.unheard = False  # whether our last word has reached nobody yet
         self._new: Set[int] = set()  # places whose words the others have not heard yet
         self._told_at = 0.0
         self._begun = boot_clock()
 
-    def begin(self, spool: Spool, attempt: int, *, leased: bool) -> None:
-        """Turn to an attempt. ``leased``: the run ends when no node hears an operator."""
+    def begin(self, spool: Spool, attempt: int, *, leased: bool, limit: float) -> None:
+        """Turn to an attempt.
+
+        Args:
+            spool: This node's.
+            attempt: Its number.
+            leased: The run ends when no node hears an operator.
+            limit: Seconds out of reach after which a node is lost.
+        """
         self.spool, self.attempt, self.leased, self.order = spool, attempt, leased, None
+        self.limit, self.gone = limit, ()
         self._begun = boot_clock()
 
     # What is known
@@ -120,7 +129,9 @@ class Membership:
             self.missing.clear()  # the lead keeps account
         self._hear_operator()
         if self.control.leading:
-            if now - self._told_at > (GATHER if self._new else TELL):
+            gone = self._gone(now)
+            if gone != self.gone or now - self._told_at > (GATHER if self._new else TELL):
+                self.gone = gone
                 self._tell_all(now)
             return
         self._new.clear()
@@ -152,6 +163,7 @@ class Membership:
                 if row.place != self.place:  # of ourselves we know better
                     self._hear(row.place, row.word, row.age)
             self._operator_heard(event.message.operator)
+            self.gone = event.message.gone
             self.save()
         elif isinstance(event.message, Decision):
             self._take_decision(event.message)
@@ -162,6 +174,7 @@ class Membership:
         nodes = {self.names[p]: dict(w.to_json(), age=round(now - self.heard[p], 3)) for p, w in self.words.items()}
         known: Dict[str, Any] = {"time": time.time_ns(), "nodes": nodes}
         known["missing"] = [self.names[place] for place in self.missing]
+        known["gone"] = [self.names[place] for place in self.gone if place < len(self.names)]
         known["lead"] = self.names[self.control.lead] if self.control.settled else None
         try:
             write_json(self.spool.path("peers.json"), dict(known, addresses=self.control.addresses), durable=False)
@@ -234,7 +247,12 @@ class Membership:
     def _table(self, places: Set[int]) -> List[Table]:
         now = boot_clock()
         rows = [Row(place, now - self.heard[place], self.words[place]) for place in sorted(places)]
-        return in_parts(rows, self.operator_age)
+        return in_parts(rows, self.operator_age, self.gone)
+
+    def _gone(self, now: float) -> Tuple[int, ...]:
+        """Whom the agents of this attempt need not wait for: the rendezvous plugin reads it in ``peers.json``."""
+        failed = {place for place, word in self.over(self.attempt).items() if word.code}
+        return tuple(sorted(failed.union(self.lost(now, self.limit))))
 
     def _look(self, now: float) -> None:
         """Keep account of who is missing, where nobody else does (on a lead, or without one)."""

@@ -157,10 +157,14 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A part of what the lead knows: the words that are new to the receiver."""
+    """A part of what the lead knows: the words that are new to the receiver.
+
+    ``gone``: places that take no part in the attempt any more: lost, or failed.
+    """
 
     rows: Tuple[Row, ...]
     operator: float
+    gone: Tuple[int, ...] = ()
 
 
 class Order(NamedTuple):
@@ -224,18 +228,18 @@ def encode(message: Message) -> bytes:
     return _dump(dict(fields, kind=type(message).__name__))
 
 
-def in_parts(rows: List[Row], operator: float) -> List[Table]:
+def in_parts(rows: List[Row], operator: float, gone: Tuple[int, ...] = ()) -> List[Table]:
     """Tables that hold the rows, each small enough for a frame; one even without rows."""
     parts: List[List[Row]] = [[]]
-    size = 0
+    size = head = len(_dump({"gone": gone}))
     for row in rows:
         length = len(_dump(row.word.to_json())) + 60
         if size + length > PART:
             parts.append([])
-            size = 0
+            size = head
         parts[-1].append(row)
         size += length
-    return [Table(tuple(part), operator) for part in parts]
+    return [Table(tuple(part), operator, gone) for part in parts]
 
 
 def verdict_parts(verdict: Dict[str, Any]) -> List[VerdictPart]:
@@ -331,7 +335,7 @@ _READERS: Dict[Type[Any], Readers] = {
     Gone: {"proof": _digits(PROOF)},
     Beat: {"majority": Fields.flag, "number": _COUNT, "echo": _COUNT, "age": Fields.real},
     WordSaid: {"word": record(Word, _WORD), "operator": Fields.real},
-    Table: {"rows": records(Row, _ROW), "operator": Fields.real},
+    Table: {"rows": records(Row, _ROW), "operator": Fields.real, "gone": _places},
     Order: {"reason": _short(REASON), "grace": Fields.real, "ours": Fields.flag, "attempt": maybe(_ATTEMPT)},
     Decision: {"attempt": _ATTEMPT, "places": _places, "store": _PLACE, "port": _PORT, "reason": _short(REASON)},
     EndSaid: {"end": node_end},

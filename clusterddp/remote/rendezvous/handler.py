@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 from datetime import timedelta
-from typing import Any, Callable, Optional, Tuple, TypeVar
+from typing import Any, Callable, Optional, Set, Tuple, TypeVar
 
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[import-not-found,attr-defined,unused-ignore]
 from torch.distributed.elastic.rendezvous import (  # type: ignore[import-not-found,unused-ignore]
@@ -27,6 +27,7 @@ from torch.distributed.elastic.rendezvous.utils import (  # type: ignore[import-
 )
 
 from ..shared.plan import BACKEND, NodePlan, read_plan
+from .gone import Gone
 from .rounds import LEFT, Job, NoRound, Rounds
 
 ROUND = "CLUSTERDDP_ROUND"  # in the environment of shims, which record it
@@ -38,7 +39,8 @@ def create_handler(params: Any) -> "Handler":
     """The handler of this node; what torchrun's options do not say stands in the node's plan."""
     spool = os.path.dirname(os.environ["PYTHON_EXEC"])
     with open(os.path.join(spool, "plan.json"), encoding="utf-8") as stream:
-        return Handler(params, read_plan(json.load(stream)))
+        plan = read_plan(json.load(stream))
+    return Handler(params, plan, Gone(os.path.join(spool, "peers.json"), plan.record["hosts"]))
 
 
 class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
@@ -47,9 +49,10 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
     Args:
         params: torch's RendezvousParameters.
         plan: The node's plan.
+        gone: Gives the nodes that are gone by run control's word.
     """
 
-    def __init__(self, params: Any, plan: NodePlan) -> None:
+    def __init__(self, params: Any, plan: NodePlan, gone: Callable[[], Set[int]]) -> None:
         self.run = params.run_id
         self.endpoint = params.endpoint
         self.timeout = timedelta(seconds=params.get_as_int("read_timeout", 60))
@@ -63,7 +66,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
             most=params.max_nodes,
             join_timeout=params.get_as_int("join_timeout", 300),
         )
-        self.rounds = Rounds(self.store, job, lambda: (params.local_addr, self.port.reserve()), tell=tell)
+        self.rounds = Rounds(self.store, job, lambda: (params.local_addr, self.port.reserve()), tell=tell, told=gone)
         self.beats.begin(job.beat)
         atexit.register(self.shutdown)  # torch does not call it when a signal ends the agent
 

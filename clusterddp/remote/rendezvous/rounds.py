@@ -11,7 +11,8 @@ All agents are clients of one store; this is the order in which they use it. Key
     R/go         all of them have
 
 The first to come decides; when it dies, the next one does. No clock of one host is ever compared with another's:
-a node is dead when its beat has not changed for a while by the observer's own clock.
+a node is dead when its beat has not changed for a while by the observer's own clock. Run control may know earlier
+(rendezvous/gone.py): nobody waits for whom it has lost.
 """
 
 import json
@@ -96,22 +97,25 @@ class Watch:
     Args:
         store: Has the beats.
         silence: Seconds without a new beat after which a node is dead.
+        told: Gives the nodes that are gone by run control's word.
         now: The clock.
     """
 
-    def __init__(self, store: Store, silence: float, now: Callable[[], float]) -> None:
-        self.store, self.silence, self.now = store, silence, now
+    def __init__(self, store: Store, silence: float, told: Callable[[], Set[int]], now: Callable[[], float]) -> None:
+        self.store, self.silence, self.told, self.now = store, silence, told, now
         self.seen: Dict[int, Tuple[bytes, float]] = {}
 
     def gone(self, nodes: Iterable[int]) -> Set[int]:
-        """Those of ``nodes`` that have ended, or have not been heard of for too long."""
+        """Those of ``nodes`` that are gone by run control's word, have ended, or have not beaten for too long."""
+        told = self.told().intersection(nodes)
         asked = [node for node in nodes if self.store.check(["beat/%d" % node])]
         beats = self.store.multi_get(["beat/%d" % node for node in asked]) if asked else []
         now = self.now()
         for node, beat in zip(asked, beats):  # noqa: B905 - hosts have Python 3.8
             if self.seen.get(node, (b"", 0.0))[0] != beat:
                 self.seen[node] = (beat, now)
-        return {node for node in asked if self.seen[node][0] == LEFT or now - self.seen[node][1] > self.silence}
+        silent = {node for node in asked if self.seen[node][0] == LEFT or now - self.seen[node][1] > self.silence}
+        return told | silent
 
 
 class Rounds:
@@ -123,6 +127,7 @@ class Rounds:
         place: Gives the address and a free port for the workers to meet at, should this node hold rank 0.
         now, sleep: The clock.
         tell: Takes a line that the user should read.
+        told: Gives the nodes that are gone by run control's word.
     """
 
     def __init__(
@@ -132,12 +137,13 @@ class Rounds:
         place: Callable[[], Tuple[str, int]],
         *,
         tell: Callable[[str], object],
+        told: Callable[[], Set[int]] = set,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.store, self.job, self.place = store, job, place
         self.tell, self.now, self.sleep = tell, now, sleep
-        self.watch = Watch(store, job.silence, now)
+        self.watch = Watch(store, job.silence, told, now)
         self.number = -1  # of the round this node takes part in
         self.world: Optional[World] = None
         self.next_look = self.next_watch = 0.0
@@ -173,19 +179,21 @@ class Rounds:
             return True
         gone = self.lost(self.world)
         if gone:
-            self.tell("%s: no sign of life; the workers start again without it" % self.named(gone))
+            why = "gone, by run control" if gone & self.watch.told() else "no sign of life"
+            self.tell("%s: %s; the workers start again without it" % (self.named(gone), why))
             self.raise_round(self.number)
         return bool(gone)
 
     def lost(self, world: World) -> Set[int]:
-        """Nodes of an elastic job's world that are gone, looked for once a beat.
+        """Nodes of an elastic job's world that are gone: by run control's word, or, looked for once a beat, by silence.
 
         The first node looks after all the others, these after the first alone: that is little among many nodes. A
         job of a fixed size cannot go on without a node; that it is gone is for run control to say.
         """
         now = self.now()
-        if not self.job.elastic or now < self.next_watch:
-            return set()
+        told = self.watch.told().intersection(world.nodes) if self.job.elastic else set()
+        if told or not self.job.elastic or now < self.next_watch:
+            return told
         self.next_watch = now + self.job.beat
         first = world.nodes[0]
         return self.watch.gone(world.nodes[1:] if self.job.node == first else [first])

@@ -72,6 +72,7 @@ class Peers(NamedTuple):
 
     nodes: Mapping[str, PeerStatus]  # by host
     missing: Tuple[str, ...] = ()  # hosts out of reach
+    gone: Tuple[str, ...] = ()  # hosts that take no part in the attempt any more: lost, or failed
     lead: Optional[str] = None  # the host that leads; None: no majority is within reach
     addresses: Tuple[Tuple[str, int], ...] = ()  # as in ``Ready.peers``
     time: int = 0  # ns
@@ -122,6 +123,7 @@ _PEER_STATUS: Readers = {"state": Fields.text, "attempt": Fields.number, "age": 
 PEERS: Readers = {
     "nodes": _by_host,
     "missing": Fields.texts,
+    "gone": Fields.texts,
     "lead": Fields.maybe_text,
     "addresses": _addresses,
     "time": Fields.integer,

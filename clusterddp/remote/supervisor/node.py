@@ -96,7 +96,7 @@ class Supervisor:
         spool, environment, store = following
         self.spool = self.loop.spool = spool
         self.plan: NodePlan = spool.plan()
-        self.membership.begin(spool, self.plan.attempt, leased=bool(self.plan.lease))
+        self.membership.begin(spool, self.plan.attempt, leased=bool(self.plan.lease), limit=self.conditions.limits.lost)
         self.children = Children(spool, environment, store, self.umask, self.files)
         self.conditions.begin(spool, self.plan, self.children)
         self.shutdown = Shutdown()

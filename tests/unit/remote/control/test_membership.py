@@ -46,7 +46,7 @@ class Run(Star):
         made.append(Membership(control, list(self.names), lambda _: None))
         spool = self.folder / str(place)
         spool.mkdir(exist_ok=True)
-        made[0].begin(Spool(str(spool)), 1, leased=False)
+        made[0].begin(Spool(str(spool)), 1, leased=False, limit=1e9)
         self.nodes[place], self.known[place], self.heard[place] = control, made[0], []
         return made[0]
 
@@ -66,6 +66,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     made = Run(3, tmp_path)
     yield made
     made.close()
+
+
+def test_who_is_lost_or_has_failed_is_named_to_all_agents(run: Run) -> None:
+    members = [run.member(place) for place in range(3)]
+    for member in members:
+        member.tell(RUNNING)
+    run.until(lambda: all(len(member.words) == 3 for member in members))
+    members[1].tell(ENDED)
+    run.until(lambda: read_json(str(run.folder / "2" / "peers.json"))["gone"] == ["gpu01"])
+    members[0].limit = 0.1
+    run.loses(2)
+    run.until(lambda: read_json(str(run.folder / "0" / "peers.json"))["gone"] == ["gpu01", "gpu02"])
 
 
 def test_a_word_said_by_one_node_is_known_to_all(run: Run) -> None:
@@ -128,7 +140,7 @@ def test_who_is_connected_and_speaks_of_an_older_attempt_is_behind(run: Run) -> 
     run.until(lambda: 1 in lead.words)
     now = time.monotonic()
     assert lead.behind(now + 60, 30) == []
-    lead.begin(lead.spool, 2, leased=False)
+    lead.begin(lead.spool, 2, leased=False, limit=1e9)
     assert (lead.behind(now, 30), lead.behind(now + 60, 30)) == ([], [1])
     other.tell(RUNNING._replace(attempt=2))
     run.until(lambda: lead.words[1].attempt == 2)
