@@ -29,6 +29,7 @@ from clusterddp.launch.plan import LaunchOptions, make_plan  # noqa: E402
 from clusterddp.launch.prepare import new_run_id  # noqa: E402
 from clusterddp.project import find  # noqa: E402
 from clusterddp.remote.shared.node_env import Node  # noqa: E402
+from clusterddp.remote.shared.run_record import RunRecord  # noqa: E402
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
 
 if TYPE_CHECKING:
@@ -65,13 +66,12 @@ def start(cluster: Cluster, hosts: list[Host]) -> Run:
         )
         for host in hosts
     ]
-    record = {
-        "run": run,
-        "code": "",
-        "hosts": [host.name for host in hosts],
-        "started": time.time_ns(),
-        "project": cluster.project.known_id,
-    }
+    record = RunRecord(
+        run=run,
+        hosts=tuple(host.name for host in hosts),
+        started=time.time_ns(),
+        project=cluster.project.known_id,
+    )
     plan = make_plan(run=run, attempt=1, nodes=nodes, options=LaunchOptions(script="agent.py", env={}), record=record)
     plan = replace(plan, argv=("-u", "-c", AGENT))
     started = Run(cluster, run, 1, ssh.launch(hosts, plan, {}), record)

@@ -43,7 +43,7 @@ from clusterddp.shell import Command, Executed, Execution
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from typing_extensions import Unpack
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.options import RunKeywords
     from clusterddp.launch.plan import LaunchPlan
     from clusterddp.launch.report import HostReport
+    from clusterddp.remote.shared.run_record import RunRecord
 
 
 def _quiet(_line: str) -> None:
@@ -240,7 +241,7 @@ class Cluster:
         """What ``start`` would do, as text: commands, or a script to submit; starts and syncs nothing."""
         return base.chosen(options.launcher, self.inventory.nodes).render(self, options)
 
-    def carrier(self, record: Mapping[str, Any]) -> base.Launcher:
+    def carrier(self, record: RunRecord) -> base.Launcher:
         """The launcher of a run with this record."""
         return base.of_record(record)
 
@@ -317,7 +318,7 @@ class Cluster:
     def attach(self, view: RunView) -> Run:
         """The run that a view is of."""
         spools = current_spools(view, self.inventory)
-        return Run(self, view.run, view.attempt, spools, dict(view.record), view.spools, live=view.live)
+        return Run(self, view.run, view.attempt, spools, view.record, view.spools, live=view.live)
 
     def workdirs_beside(self) -> list[beside.WorkdirBeside]:
         """The folders beside this project's workdir on the hosts that answer: of ``run --workdir``, and siblings."""

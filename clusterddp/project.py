@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import UsageError
+from clusterddp.remote.shared.records import parsed, written
+from clusterddp.remote.shared.run_record import RunRecord, read_run_record
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -118,9 +120,9 @@ class Project:
         data = self._read() or self._create()
         self.write("project.json", _encode({**data, "tried": str(inventory.absolute())}))
 
-    def record_run(self, record: Mapping[str, Any]) -> None:
+    def record_run(self, record: RunRecord) -> None:
         """Append one run to the local index."""
-        line = json.dumps(dict(record), separators=(",", ":")).encode() + b"\n"
+        line = json.dumps(written(record), separators=(",", ":")).encode() + b"\n"
         with self._writing():
             handle = os.open(self._made() / "runs.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
@@ -128,13 +130,13 @@ class Project:
             finally:
                 os.close(handle)
 
-    def runs(self) -> list[dict[str, Any]]:
-        """The runs of the local index, oldest first; a line cut short by a crash is passed over."""
+    def runs(self) -> list[RunRecord]:
+        """The runs of the local index, oldest first; a damaged line is passed over."""
         records = []
         with contextlib.suppress(FileNotFoundError):
             for line in (self.folder / "runs.jsonl").read_bytes().splitlines():
                 with contextlib.suppress(ValueError):
-                    records.append(json.loads(line))
+                    records.append(parsed(line, read_run_record))
         return records
 
     def write(self, name: str, data: bytes) -> Path:

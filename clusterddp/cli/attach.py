@@ -63,7 +63,7 @@ def attach(
         grace: Seconds between SIGTERM and SIGKILL when Ctrl-C stops it.
         result: Where to write the final status.
     """
-    world = run.record["world_size"]
+    world = run.record.world_size or 0
     where = f"{len(run.spools)} host{'' if len(run.spools) == 1 else 's'}"
     where = where if cluster.inventory.path else "this machine only"
     size = f"{world} rank{'' if world == 1 else 's'} on {where}"
@@ -80,7 +80,7 @@ def attach(
     except DetachedError:
         progress.end()
         say(f"detached; `clusterddp logs --follow {run.id}` shows it again, `clusterddp stop {run.id}` ends it")
-        if run.record.get("on_disconnect") == "stop":
+        if run.record.on_disconnect == "stop":
             say("nobody renews its lease (--on-disconnect stop): it ends within a minute")
         return 0
     except OSError as error:  # of stdout: hosts' errors are ClusterddpErrors

@@ -52,9 +52,9 @@ def _runs(_context: click.Context) -> Iterable[str]:
     from clusterddp.project import find  # noqa: PLC0415 - start-up
 
     newest = find().runs()[: -_MOST_RUNS - 1 : -1]
-    names = [record.get("name") for record in newest]
-    words = [*names, *(record.get("run") for record in newest)]
-    return dict.fromkeys(word for word in words if isinstance(word, str))
+    names = [record.name for record in newest]
+    words = [*names, *(record.run for record in newest)]
+    return dict.fromkeys(word for word in words if word)
 
 
 def _checks(_context: click.Context) -> Iterable[str]:

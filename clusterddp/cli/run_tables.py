@@ -39,12 +39,12 @@ def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
         begun = value["started"]
         code = value["exit_code"]
         whose = [beside(view.record) or "-"] if folders else []
-        whose += [str(view.record.get("label") or "-"), str(value["operator"] or "-")] if everything else []
+        whose += [view.record.label or "-", str(value["operator"] or "-")] if everything else []
         table.add(
             escape(view.run),
             escape(value["name"] or "-"),
             _coloured(value["state"]),
-            escape(folded_names(view.record.get("hosts", ()), separator=",")),
+            escape(folded_names(view.record.hosts, separator=",")),
             str(value["world_size"]),
             _started(begun, now),
             human_duration(ended - begun) if ended and begun else "-",

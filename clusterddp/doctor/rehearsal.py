@@ -26,6 +26,7 @@ from clusterddp.launch.plan import LaunchOptions, make_plan
 from clusterddp.launch.prepare import backend_for, new_run_id, node_of, operator
 from clusterddp.logs import LineReader, Selection
 from clusterddp.logs.merge import FrameArrived
+from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.run import Run
 from clusterddp.text.folding import folded_names
@@ -124,10 +125,10 @@ def play(
     began = time.monotonic()
     plan = _plan(parts, program, options, start + limit)
     hosts = [part.host for part in parts]
-    run = Run(cluster, plan.run, plan.attempt, dict.fromkeys([host.name for host in hosts], ""), dict(plan.record))
+    run = Run(cluster, plan.run, plan.attempt, dict.fromkeys([host.name for host in hosts], ""), plan.record)
     try:
         spools = ssh.launch(hosts, plan, {})
-        follower = _Audience(Run(cluster, plan.run, plan.attempt, spools, dict(plan.record)))
+        follower = _Audience(Run(cluster, plan.run, plan.attempt, spools, plan.record))
         begun = follower.begun.wait(max(0.0, began + start - time.monotonic()))
         late = not (begun and follower.ended.wait(limit))
         if late:
@@ -208,20 +209,16 @@ def _plan(parts: Sequence[Part], program: str, options: Mapping[str, Any], limit
         rdzv_backend=backend_for("auto", hosts, facts),
         time_limit=limit + SAFETY,
     )
-    record = {
-        "run": run,
-        "name": program.removesuffix(".py"),
-        "script": program,
-        "argv": [],
-        "code": "",
-        "git": None,
-        "operator": operator(),
-        "project": None,  # no run of the user's: it is never meant by a command without a name
-        "hosts": [host.name for host in hosts],
-        "gpus": {},
-        "versions": {"clusterddp": clusterddp.__version__},
-        "started": time.time_ns(),
-    }
+    record = RunRecord(
+        run=run,
+        name=program.removesuffix(".py"),
+        script=program,
+        operator=operator(),
+        # of no project: it is no run of the user's, and never meant by a command without a name
+        hosts=tuple(host.name for host in hosts),
+        versions={"clusterddp": clusterddp.__version__},
+        started=time.time_ns(),
+    )
     return make_plan(run=run, nodes=nodes, options=wanted, record=record)
 
 

@@ -17,7 +17,7 @@ from clusterddp.runs.nodes import ALL, Wanted
 from clusterddp.runs.run import Carrier, Run, RunHosts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.plan import LaunchPlan
     from clusterddp.project import Project
+    from clusterddp.remote.shared.run_record import RunRecord
 
 DEFAULT = LAUNCHERS[0]
 
@@ -102,13 +103,13 @@ def chosen(wanted: str | None, entries: Iterable[HostEntry]) -> Launcher:
     return launcher(name, said=f"{host}: clusterddp_launcher:")
 
 
-def of_record(record: Mapping[str, Any]) -> Launcher:
+def of_record(record: RunRecord) -> Launcher:
     """The launcher of a run that is there, by what it wrote down of itself.
 
     Raises:
         UsageError: this version has none of that name.
     """
-    return launcher(str(record.get("launcher") or DEFAULT), said="the run's launcher")
+    return launcher(record.launcher or DEFAULT, said="the run's launcher")
 
 
 def _is_there(name: str) -> bool:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.project import Project
     from clusterddp.remote.shared.plan import NodePlan
+    from clusterddp.remote.shared.run_record import RunRecord
 
 
 TURN_LIMIT = 60.0  # seconds in which other hosts that join must have done so
@@ -76,7 +77,7 @@ def _join(guide: Host, spool: str, hosts: Sequence[Host], project: Project, spoo
     if len(addresses) != len(plan.peers):
         raise _OthersJoinError(plan.run)
     _check_room(plan, hosts)
-    facts = facts_of([guide, *hosts], fresh=False, nproc=record.get("nproc"))
+    facts = facts_of([guide, *hosts], fresh=False, nproc=record.nproc)
     network = prove_network([guide, *hosts], facts)
     _check_reach(plan, network)
     workdirs = _same_code(hosts, project, record)
@@ -84,7 +85,7 @@ def _join(guide: Host, spool: str, hosts: Sequence[Host], project: Project, spoo
     for host in hosts:
         workdir = workdirs[host.name]
         cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
-        count = record.get("nproc") or workers(host.entry, facts[host.name], devices[host.name])
+        count = record.nproc or workers(host.entry, facts[host.name], devices[host.name])
         run = plan.run
         node = node_of(host, facts[host.name], network[host.name], count, devices[host.name], workdir, cwd, run)
         (node,) = with_threads([node], facts, plan.policy.env)
@@ -124,14 +125,14 @@ def _check_reach(plan: NodePlan, network: Mapping[str, tuple[str, str]]) -> None
         )
 
 
-def _same_code(hosts: Sequence[Host], project: Project, record: Mapping[str, Any]) -> dict[str, str]:
-    if not record["code"]:  # --no-sync in a folder that no sync has filled
-        found = push.workdirs_as_they_are(hosts, workdir=project.workdir, name=record.get("workdir") or "")
+def _same_code(hosts: Sequence[Host], project: Project, record: RunRecord) -> dict[str, str]:
+    if not record.code:  # --no-sync in a folder that no sync has filled
+        found = push.workdirs_as_they_are(hosts, workdir=project.workdir, name=record.workdir or "")
         return {host.name: host.workdir for host in found}
     tree = scan(project, None)
-    name = record.get("workdir") or ""
+    name = record.workdir or ""
     result = push.sync(hosts, tree, workdir=project.workdir, name=name, subfolder=project.subfolder)
-    if result.digest != record["code"]:
+    if result.digest != record.code:
         raise SyncError(
             "the project has changed since the run began", remedy="bring its files back, or start a new run"
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterddp.errors import PlanError, UsageError
 from clusterddp.remote.shared.node_env import (
@@ -27,6 +27,8 @@ from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from clusterddp.remote.shared.run_record import RunRecord
 
 MODULE = "torch.distributed.run"
 # torchrun's options that the plan itself sets; giving one by --torchrun-arg would contradict it.
@@ -79,7 +81,7 @@ class LaunchPlan:
     argv: tuple[str, ...]
     nodes: tuple[Node, ...]
     options: LaunchOptions
-    record: Mapping[str, Any]
+    record: RunRecord
     spares: tuple[Node, ...] = ()
 
     @property
@@ -117,7 +119,7 @@ class LaunchPlan:
             clock_offset_ns=node.clock_offset_ns,
             clock_error_ns=node.clock_error_ns,
             time_limit=self.options.time_limit,
-            record=dict(self.record),
+            record=self.record,
             place=place,
             places=tuple(range(len(self.nodes))),
             peers=tuple(map(Peer.of, self.all_nodes)),
@@ -183,7 +185,7 @@ def make_plan(
     nodes: Sequence[Node],
     spares: Sequence[Node] = (),
     options: LaunchOptions,
-    record: Mapping[str, Any],
+    record: RunRecord,
     attempt: int = 1,
 ) -> LaunchPlan:
     """The plan of a run's first attempt; the supervisors make those of later ones from it.
@@ -213,7 +215,7 @@ def make_plan(
         *(["--local-rank=${local_rank}"] if options.pass_local_rank else []),
         *_untouched(*options.args),
     ]  # fmt: skip
-    size = {"world_size": sum(node.nproc for node in nodes), "nnodes": len(nodes), "min_nodes": least}
+    workers = sum(node.nproc for node in nodes)
     return LaunchPlan(
         run=run,
         attempt=attempt,
@@ -221,7 +223,7 @@ def make_plan(
         nodes=tuple(nodes),
         spares=tuple(spares),
         options=options,
-        record={**record, **size},
+        record=record._replace(world_size=workers, nnodes=len(nodes), min_nodes=least),
     )
 
 

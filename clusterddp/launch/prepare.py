@@ -14,7 +14,7 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import clusterddp
 from clusterddp.checks.catalog import TABLE
@@ -31,6 +31,7 @@ from clusterddp.launch.threads import with_threads
 from clusterddp.probe.evidence import survey_network
 from clusterddp.probe.network import probe
 from clusterddp.remote.shared.node_env import Node
+from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.remote.shared.workdirs import FRESH
 from clusterddp.sync.files import scan
 
@@ -166,9 +167,11 @@ def prepare(
     wanted = replace(wanted, rdzv_backend=backend_for(options.rdzv_backend, hosts, facts, options.max_restarts))
     nodes = with_threads(nodes, facts, options.env)
     taking, waiting = nodes[: len(nodes) - len(spares)], nodes[len(nodes) - len(spares) :]
-    record = _record(run, project, inventory, options, tree, code, taking, facts)
-    record["spares"] = [node.host for node in waiting]
-    record.update(workdir=name or None, workdirs={node.host: node.workdir for node in nodes})
+    record = _record(run, project, inventory, options, tree, code, taking, facts)._replace(
+        spares=tuple(node.host for node in waiting),
+        workdir=name or None,
+        workdirs={node.host: node.workdir for node in nodes},
+    )
     return make_plan(run=run, nodes=taking, spares=waiting, options=wanted, record=record), hosts
 
 
@@ -300,35 +303,35 @@ def _record(
     code: str,
     nodes: Sequence[Node],
     facts: Mapping[str, Facts],
-) -> dict[str, Any]:
+) -> RunRecord:
     """What the run writes down of itself; ``runs`` tells runs apart by it. Names of variables, never values."""
     first = facts[nodes[0].host]
-    return {
-        "run": run,
-        "name": options.name,
-        "script": options.script,
-        "module": options.module,
-        "argv": list(options.args),
-        "code": code,
-        "git": tree.git,
-        "operator": operator(),
-        "inventory": str(inventory.path) if inventory.path else None,
-        "limit": options.limit,
-        "project": project.id,
-        "label": project.label,
-        "hosts": [node.host for node in nodes],
-        "gpus": {node.host: [gpu.name for gpu in facts[node.host].gpus] for node in nodes},
-        "versions": {
+    return RunRecord(
+        run=run,
+        name=options.name,
+        script=options.script,
+        module=options.module,
+        argv=options.args,
+        code=code,
+        git=tree.git,
+        operator=operator(),
+        inventory=str(inventory.path) if inventory.path else None,
+        limit=options.limit,
+        project=project.id,
+        label=project.label,
+        hosts=tuple(node.host for node in nodes),
+        gpus={node.host: tuple(gpu.name for gpu in facts[node.host].gpus) for node in nodes},
+        versions={
             "clusterddp": clusterddp.__version__,
             "python": first.python_version,
             "torch": first.torch.version if first.torch else None,
             "nccl": first.torch.nccl if first.torch else None,
         },
-        "env": sorted({*options.env, *(name for node in nodes for name in node.env)}),
-        "secrets": sorted({*options.secret, *(name for node in nodes for name in node.secrets)}),
-        "max_restarts": options.max_restarts,
-        "relaunch": options.relaunch,
-        "nproc": options.nproc_per_node,
-        "on_disconnect": options.on_disconnect,
-        "started": time.time_ns(),
-    }
+        env=tuple(sorted({*options.env, *(name for node in nodes for name in node.env)})),
+        secrets=tuple(sorted({*options.secret, *(name for node in nodes for name in node.secrets)})),
+        max_restarts=options.max_restarts,
+        relaunch=options.relaunch,
+        nproc=options.nproc_per_node,
+        on_disconnect=options.on_disconnect,
+        started=time.time_ns(),
+    )

@@ -52,12 +52,12 @@ class Ssh:
         left = [entry.name for entry in site.inventory.nodes if entry.name not in {host.name for host in hosts}]
         elastic = plan.options.elastic
         left = left[: elastic[1] - len(plan.nodes)] if elastic else []
-        plan = replace(plan, record={**plan.record, "left_out": left, "launcher": "ssh"})
+        plan = replace(plan, record=plan.record._replace(left_out=tuple(left), launcher="ssh"))
         site.progress("starting")
-        run = Run(site, plan.run, plan.attempt, {host.name: "" for host in hosts}, dict(plan.record))
+        run = Run(site, plan.run, plan.attempt, {host.name: "" for host in hosts}, plan.record)
         site.launched = run
         spools = launch(hosts, plan, secrets)
-        site.project.record_run({"run": plan.run, **plan.record})
+        site.project.record_run(plan.record)
         return replace(run, spools={node.host: spools[node.host] for node in plan.nodes})
 
     def describe(

@@ -241,7 +241,7 @@ def runs_seen(views: Iterable[RunView], orphans: Iterable[Orphans]) -> tuple[Run
         RunSeen(
             run=view.run,
             name=view.name,
-            operator=str(view.record.get("operator") or ""),
+            operator=view.record.operator or "",
             hosts=tuple(str(node["host"]) for node in view.nodes),
         )
         for view in views

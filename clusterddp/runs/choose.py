@@ -29,12 +29,11 @@ class Requester:
 
     def owns(self, view: RunView) -> bool:
         """Whether they own the run."""
-        record = view.record
-        return record.get("operator") == self.operator or self.shares_project(view)
+        return view.record.operator == self.operator or self.shares_project(view)
 
     def shares_project(self, view: RunView) -> bool:
         """Whether the run is of their project."""
-        return self.project is not None and view.record.get("project") == self.project
+        return self.project is not None and view.record.project == self.project
 
 
 def choose_run(found: Sequence[RunView], reference: str | None, *, to_end_by: Requester | None = None) -> RunView:
@@ -63,7 +62,7 @@ def choose_run(found: Sequence[RunView], reference: str | None, *, to_end_by: Re
     if not any(_matches(view, reference) for view in mine):
         for view in theirs:
             if _matches(view, reference):
-                message = f"{view.run} is a run of {view.record.get('operator')}"
+                message = f"{view.run} is a run of {view.record.operator}"
                 raise RunError(message, remedy="its full id stops it all the same")
     return _named(mine, reference)
 
@@ -101,7 +100,7 @@ def meant_run(
 
 
 def _matches(view: RunView, reference: str) -> bool:
-    return view.record.get("name") == reference or view.run.startswith(reference)
+    return view.record.name == reference or view.run.startswith(reference)
 
 
 def _last(found: Sequence[RunView]) -> RunView:
@@ -125,12 +124,12 @@ def _only_live(mine: Sequence[RunView], theirs: Sequence[RunView]) -> RunView:
 
 
 def _whose(view: RunView) -> str:
-    label = view.record.get("label")
-    return f"{view.record.get('operator')} in {label}" if label else str(view.record.get("operator"))
+    label = view.record.label
+    return f"{view.record.operator} in {label}" if label else str(view.record.operator)
 
 
 def _named(found: Sequence[RunView], reference: str) -> RunView:
-    named = [view for view in found if view.record.get("name") == reference]
+    named = [view for view in found if view.record.name == reference]
     prefixed = [view for view in found if view.run.startswith(reference)]
     if named:
         return named[-1]
@@ -144,4 +143,4 @@ def _named(found: Sequence[RunView], reference: str) -> RunView:
 
 
 def _listed(found: Sequence[RunView]) -> str:
-    return ", ".join(f"{view.run} ({view.record['name']})" if view.record.get("name") else view.run for view in found)
+    return ", ".join(f"{view.run} ({view.record.name})" if view.record.name else view.run for view in found)

@@ -71,7 +71,7 @@ class Follower:
                 return self.run.watched(view)
             self.selection = replace(self.selection, start={}, tail=None)
             self.run = self.run.at(view)
-            self.notify(f"attempt {view.attempt} on {', '.join(view.record['hosts'])}")
+            self.notify(f"attempt {view.attempt} on {', '.join(view.record.hosts)}")
 
     def _show(self, merge: Merge) -> None:
         """All that comes, until all hosts have ended or are given up."""
@@ -117,8 +117,8 @@ class Follower:
             late = time.monotonic() > deadline
             view = self._view(asked, patient=not late)
             if view and view.attempt > self.run.attempt:
-                if not asked >= set(view.record["hosts"]):
-                    asked = set(view.record["hosts"])  # a spare among them has not been asked yet
+                if not asked >= set(view.record.hosts):
+                    asked = set(view.record.hosts)  # a spare among them has not been asked yet
                     continue
                 began = began or time.monotonic()
                 if all(self.run.at(view).spools.values()) or time.monotonic() - began > GATHER_LIMIT:

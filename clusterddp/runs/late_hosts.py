@@ -44,4 +44,4 @@ def joining_late_hosts(
         notify(f"{host} joins; `clusterddp logs --follow {run.id}` shows its lines")
         return False
 
-    return repeated_on_hosts(run.record.get("left_out", ()), try_to_join, every=INTERVAL)
+    return repeated_on_hosts(run.record.left_out, try_to_join, every=INTERVAL)

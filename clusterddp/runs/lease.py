@@ -29,4 +29,4 @@ def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
             run.cluster.host(host).call("renew", {"run": run.id, "host": host}, timeout=ANSWER)
         return True
 
-    return repeated_on_hosts(run.spools if run.record.get("on_disconnect") == "stop" else (), renew, every=RENEWAL)
+    return repeated_on_hosts(run.spools if run.record.on_disconnect == "stop" else (), renew, every=RENEWAL)

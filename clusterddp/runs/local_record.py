@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.fields import Fields
 from clusterddp.remote.shared.frames import parse_json
-from clusterddp.remote.shared.node_reply import check_record
 from clusterddp.remote.shared.records import written
+from clusterddp.remote.shared.run_record import READER, RunRecord
 from clusterddp.remote.shared.verdict_record import VerdictRecord, read_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from clusterddp.project import Project
@@ -30,16 +29,16 @@ MOST = 1000  # runs that are kept; the oldest go
 class Kept(NamedTuple):
     """What a run wrote down of itself, and how it ended."""
 
-    record: Mapping[str, Any]
+    record: RunRecord
     verdict: VerdictRecord
 
 
 def keep(project: Project, view: RunView) -> None:
     """Keep how a run of the project ended, as it was watched; a project that cannot be written keeps nothing."""
     verdict = view.to_keep()
-    if verdict is None or view.record.get("project") != project.known_id:
+    if verdict is None or view.record.project != project.known_id:
         return
-    data = {"record": dict(view.record), "verdict": written(verdict)}
+    data = {"record": written(view.record), "verdict": written(verdict)}
     with contextlib.suppress(UsageError):
         path = project.write(f"{FOLDER}/{view.run}.json", json.dumps(data, indent=1).encode() + b"\n")
         for old in sorted(path.parent.glob("*.json"), key=_age)[MOST:]:
@@ -52,8 +51,7 @@ def kept(project: Project, run: str = "") -> dict[str, Kept]:
     for path in (project.folder / FOLDER).glob(f"{run}*.json"):
         with contextlib.suppress(OSError, ValueError):
             fields = Fields(parse_json(path.read_bytes()), most=1 << 20)
-            check_record(fields.part("record"))
-            found[path.stem] = Kept(fields.raw("record"), read_verdict(fields.raw("verdict")))
+            found[path.stem] = Kept(READER(fields, "record"), read_verdict(fields.raw("verdict")))
     return found
 
 

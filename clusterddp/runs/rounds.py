@@ -68,12 +68,12 @@ def why_it_began(nodes: Sequence[Mapping[str, Any]], number: int) -> list[str]:
     failures = _failures(nodes)
     lines = []
     if number - 1 in failures:
-        count, most = sum(ended < number for ended in failures), int(record.get("max_restarts") or 0)
+        count, most = sum(ended < number for ended in failures), record.max_restarts
         of = f" of {most}" if count <= most else ""
         lines.append(f"restart {count}{of}: {_told(failures[number - 1])}")
     hosts_before = set(before.hosts) if before else set()
     if before is None or len(before.hosts) < before.nodes:  # who does not answer now was in it, as planned
-        hosts_before |= set(record.get("hosts", ()))
+        hosts_before |= set(record.hosts)
     unknown = this.nodes - len(this.hosts)
     left = [] if unknown else sorted(hosts_before - set(this.hosts))
     joined = [host for host in this.hosts if host not in hosts_before]

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from clusterddp.logs.selection import Words
     from clusterddp.project import Project
     from clusterddp.remote.shared.frames import Frame
+    from clusterddp.remote.shared.run_record import RunRecord
     from clusterddp.runs.signals import Signalled
     from clusterddp.runs.stacks import WorkerStack
     from clusterddp.runs.verdict import Verdict
@@ -66,7 +67,7 @@ class RunHosts(Protocol):
     def host(self, name: str) -> Host:
         """The open host of that name."""
 
-    def carrier(self, record: Mapping[str, Any]) -> Carrier:
+    def carrier(self, record: RunRecord) -> Carrier:
         """The launcher of a run with this record."""
 
     def gather(
@@ -77,7 +78,7 @@ class RunHosts(Protocol):
 
 def current_spools(view: RunView, inventory: Inventory) -> dict[str, str]:
     """The last attempt's spool path by host; empty for a host that did not answer or is still starting."""
-    starting = {entry.name for entry in inventory.hosts} & set(view.record.get("hosts", ())) if view.live else set()
+    starting = {entry.name for entry in inventory.hosts} & set(view.record.hosts) if view.live else set()
     return view.current | dict.fromkeys(sorted(starting - view.current.keys()), "")
 
 
@@ -99,7 +100,7 @@ class Run:
     id: str
     attempt: int
     spools: Mapping[str, str]
-    record: Mapping[str, Any] = field(repr=False)
+    record: RunRecord = field(repr=False)
     attempts: Mapping[int, Mapping[str, str]] = field(default_factory=dict, repr=False)
     live: bool = True
 
@@ -119,7 +120,7 @@ class Run:
     def hosts(self) -> set[str]:
         """Every host that has, or had, or may get a part in it."""
         earlier = (name for spools in self.attempts.values() for name in spools)
-        return {*self.spools, *earlier, *self.record.get("hosts", ()), *self.record.get("spares", ())}
+        return {*self.spools, *earlier, *self.record.hosts, *self.record.spares}
 
     def at(self, view: RunView) -> Run:
         """The same run as of the last attempt of a view."""
@@ -294,7 +295,7 @@ class Run:
         """
         seconds = _duration("grace", grace)
         earlier = (name for one in self.attempts.values() for name in one)
-        left = (*self.record.get("spares", ()), *self.record.get("lost", ()))
+        left = (*self.record.spares, *self.record.lost)
         names = set(hosts) or {*self.spools, *earlier, *left}
         entries = [entry for entry in self.cluster.inventory.hosts if entry.name in names]
         proofs = self.cluster.carrier(self.record).stop(self.cluster, self.id, entries, grace=seconds, reason=reason)

@@ -5,11 +5,11 @@ Not here: asking the hosts (api.py), which run a command means (runs/choose.py),
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.remote.shared.verdict_record import UNKNOWN, VerdictRecord, best
-from clusterddp.runs.folders import workdirs
 from clusterddp.runs.notices import copy_notices, following_notices, output_notices
 from clusterddp.runs.verdict import Verdict, judge, of_record, recovered, to_record
 
@@ -37,7 +37,7 @@ class RunView:
     earlier: tuple[Mapping[str, Any], ...] = ()
     spares: tuple[Mapping[str, Any], ...] = ()
     copies: tuple[VerdictRecord, ...] = ()
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: RunRecord | None = None
     watched: bool = False
 
     @property
@@ -46,9 +46,9 @@ class RunView:
         return self.run
 
     @property
-    def record(self) -> Mapping[str, Any]:
+    def record(self) -> RunRecord:
         """What the run wrote down of itself when it started."""
-        record: Mapping[str, Any] = self.nodes[0]["record"] if self.nodes else self.about
+        record: RunRecord = self.nodes[0]["record"] if self.nodes else self.about or RunRecord(hosts=())
         return record
 
     @property
@@ -71,7 +71,7 @@ class RunView:
     @property
     def name(self) -> str:
         """The run's name, or its id."""
-        return str(self.record.get("name") or self.run)
+        return self.record.name or self.run
 
     @property
     def attempt(self) -> int:
@@ -175,21 +175,22 @@ class RunView:
         record = self.record
         value: dict[str, Any] = {
             "run": self.run,
-            "name": record.get("name"),
+            "name": record.name,
             "state": self.state(),
             "attempt": self.attempt,
             "round": _round(self.nodes),
-            "world_size": record.get("world_size"),
-            "started": _seconds(record.get("started")),
+            "world_size": record.world_size,
+            "started": _seconds(record.started),
             "ended": _seconds(self.ended_ns),
             "exit_code": verdict.exit_code if verdict else None,
             "verdict": verdict.line if verdict else None,
             "remedy": (verdict.remedy or None) if verdict else None,
             "notices": self.notices(),
-            "workdirs": workdirs(record),
-            "launcher": record.get("launcher") or "ssh",  # runs of earlier versions had no other
+            "workdirs": dict(record.workdirs),
+            "launcher": record.launcher or "ssh",  # runs of earlier versions had no other
         }
-        value.update({key: record.get(key) for key in ("script", "argv", "code", "git", "operator", "versions")})
+        value.update(script=record.script, argv=list(record.argv), code=record.code, git=record.git)
+        value.update(operator=record.operator, versions=record.versions)
         if hosts:
             failures = [*recovered(self.nodes, self.earlier), *(verdict.failures if verdict else ())]
             value["failures"] = [failure.to_json() for failure in failures]
@@ -212,7 +213,7 @@ class RunView:
     def _absent(self) -> list[str]:
         """Hosts of the plan that did not answer, or were not asked."""
         answered = {node["host"] for node in self.nodes}
-        return [name for name in self.record.get("hosts", ()) if name not in answered]
+        return [name for name in self.record.hosts if name not in answered]
 
     def _silent_json(self, name: str) -> dict[str, Any]:
         """A host that did not answer, as the others heard of it last over run control."""
@@ -228,7 +229,7 @@ class RunView:
 def run_views(
     nodes: Iterable[Mapping[str, Any]],
     unreachable: Sequence[str] = (),
-    kept: Mapping[str, tuple[Mapping[str, Any], VerdictRecord]] | None = None,
+    kept: Mapping[str, tuple[RunRecord, VerdictRecord]] | None = None,
 ) -> list[RunView]:
     """Every run, oldest first.
 
@@ -243,10 +244,10 @@ def run_views(
     own = kept or {}
     found = [_view(run, mine, unreachable, [own[run][1]] if run in own else []) for run, mine in by_run.items()]
     for run, (record, copy) in own.items():
-        hosts = tuple(name for name in record.get("hosts", ()) if name in unreachable)
+        hosts = tuple(name for name in record.hosts if name in unreachable)
         if run not in by_run and hosts:
             found.append(RunView(run=run, nodes=(), silent=hosts, copies=(copy,), about=record))
-    return sorted(found, key=lambda view: view.record.get("started") or _NEVER)
+    return sorted(found, key=lambda view: view.record.started or _NEVER)
 
 
 def _view(run: str, mine: Nodes, unreachable: Sequence[str], kept: Sequence[VerdictRecord]) -> RunView:
@@ -259,7 +260,7 @@ def _view(run: str, mine: Nodes, unreachable: Sequence[str], kept: Sequence[Verd
     return RunView(
         run=run,
         nodes=tuple(latest),
-        silent=tuple(name for name in latest[0]["record"].get("hosts", ()) if name in unreachable),
+        silent=tuple(name for name in latest[0]["record"].hosts if name in unreachable),
         earlier=tuple(taking[: -len(latest)]),
         spares=tuple(node for node in mine if node.get("standby") and node["host"] not in taking_part),
         copies=(*(node["verdict"] for node in mine if node.get("verdict")), *kept),
@@ -276,7 +277,7 @@ def _host_json(node: Mapping[str, Any]) -> dict[str, Any]:
         "state": node["state"],
         "ranks": ranks,
         "pids": node.get("pids", []),
-        "gpus": node["record"].get("gpus", {}).get(node["host"], []),
+        "gpus": list(node["record"].gpus.get(node["host"], ())),
         "last_output": _seconds(_last_output(node)),
     }
 

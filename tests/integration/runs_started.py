@@ -25,6 +25,7 @@ from clusterddp.launch.prepare import new_run_id
 from clusterddp.remote.processes import roster
 from clusterddp.remote.shared.node_env import Node
 from clusterddp.remote.shared.records import written
+from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.system.bootstrap import read_json
 from clusterddp.runs.nodes import nodes_of
@@ -147,7 +148,7 @@ def node(host: Host, folder: Path, run: str, *, nproc: int = 1, **more: Any) -> 
 
 def plan_of(nodes: list[Node], run: str, *, script: str = "train.py", **options: Any) -> LaunchPlan:
     """The plan of real torchrun over these nodes, on code that no sync has put."""
-    record = {"run": run, "name": None, "code": "", "hosts": [one.host for one in nodes], "started": 1}
+    record = RunRecord(run=run, hosts=tuple(one.host for one in nodes), started=1)
     wanted = LaunchOptions(script=script, env=options.pop("env", {}), **options)
     return make_plan(run=run, attempt=1, nodes=nodes, options=wanted, record=record)
 

@@ -141,4 +141,4 @@ def test_a_stopped_run_is_proved_empty_on_every_host(cluster: Cluster, lab: Lab)
 def test_a_wrong_script_is_an_error_before_anything_starts(cluster: Cluster) -> None:
     with pytest.raises(UsageError, match=r"nowhere\.py"):
         cluster.run("nowhere.py")
-    assert [view.run for view in cluster.list_runs() if view.record["project"] == cluster.project.id] == []
+    assert [view.run for view in cluster.list_runs() if view.record.project == cluster.project.id] == []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.remote.cleanup import retention
+from clusterddp.remote.shared.records import written
 from clusterddp.remote.spool.layout import all_spools
 from clusterddp.remote.system.bootstrap import write_json
 from clusterddp.runs.nodes import nodes_of
@@ -53,7 +54,7 @@ def ended(host: Host, folder: Path, *, project: str = "p1", days: float = 0.0) -
 
 
 def of_project(node: Started, project: str) -> None:
-    change(node.spool.path("plan.json"), record={**node.spool.plan().record, "project": project})
+    change(node.spool.path("plan.json"), record=written(node.spool.plan().record._replace(project=project)))
 
 
 def change(path: str, **values: object) -> None:

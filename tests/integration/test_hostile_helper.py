@@ -16,6 +16,7 @@ from clusterddp.hosts.fanout import each
 from clusterddp.inventory import HostEntry, Inventory
 from clusterddp.launch.ssh import LAUNCHER, Ssh
 from clusterddp.remote.shared.frames import CREDIT, MAX_BODY, encode
+from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.runs.nodes import nodes_of
 from clusterddp.runs.run import Run
 from tests.integration.hostile_helper import HELLO, READY, Hostile, hostile
@@ -158,7 +159,8 @@ def test_a_stop_whose_proof_is_damaged_is_not_proved_there_and_goes_on_elsewhere
             said = encode({"id": 1, "kind": "end"}, json.dumps(answers[name]).encode())
             return Host.open(HostEntry(name=name, address=name), Hostile(said))
 
-    run = Run(cluster=cast("Any", Both()), id="abcdefghjk", attempt=1, spools=dict.fromkeys(answers, "/s"), record={})
+    record = RunRecord(hosts=tuple(answers))
+    run = Run(cast("Any", Both()), "abcdefghjk", 1, dict.fromkeys(answers, "/s"), record)
     proofs = {proof.host: proof for proof in run.stop()}
     assert not proofs["bad"].proved_empty
     assert "bad: its answer is damaged" in proofs["bad"].error

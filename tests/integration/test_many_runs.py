@@ -10,6 +10,7 @@ import pytest
 
 from clusterddp.remote.shared.node_end import end_of, fitted
 from clusterddp.remote.shared.node_reply import read_nodes
+from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.remote.shared.verdict import judge
 from clusterddp.remote.shared.verdict_record import made
 from clusterddp.remote.spool.layout import Spool
@@ -31,8 +32,9 @@ def failed_run(state: Path, number: int, *, kept: bool) -> None:
     run = f"{number:010}"
     spool = Spool.of(str(state), run, 1, "0-h")
     Path(spool.path("logs")).mkdir(parents=True)
-    record = {"hosts": ["h"], "code": "c0de", "name": "night" if number % 2 else None, "started": number}
-    spool.write_plan(PLAN._replace(run=run, record={**record, "project": f"p{number % 3}", "world_size": WORKERS}))
+    name, project = "night" if number % 2 else None, f"p{number % 3}"
+    record = RunRecord(hosts=("h",), code="c0de", name=name, started=number, project=project, world_size=WORKERS)
+    spool.write_plan(PLAN._replace(run=run, record=record))
     for local in range(WORKERS):
         of_worker = {"start": 0, "local_rank": local, "rank": local, "pid": 100 + local}
         spool.event("worker_started", **of_worker, round=0)

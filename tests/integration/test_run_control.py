@@ -345,7 +345,7 @@ class TestRelaunch:
         assert [one.ended()["state"] for one in again] == ["succeeded"] * 2
         view = job.view()
         assert (view.attempt, view.state(), view.silent) == (2, "succeeded", ())
-        assert view.record["hosts"] == ["two", "three"]
+        assert view.record.hosts == ("two", "three")
 
     def test_a_spare_that_is_not_needed_ends_with_the_run(self, begin: Callable[..., Job]) -> None:
         job = begin(relaunch=1, spares=1)

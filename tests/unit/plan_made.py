@@ -8,6 +8,7 @@ from typing import Any
 from clusterddp.remote.shared.node_env import Policy
 from clusterddp.remote.shared.plan import NodePlan, Peer, Store
 from clusterddp.remote.shared.records import written
+from clusterddp.remote.shared.run_record import RunRecord
 
 PLAN = NodePlan(
     run="run1",
@@ -30,7 +31,7 @@ PLAN = NodePlan(
     clock_offset_ns=-7,
     clock_error_ns=2_000_000,
     time_limit=None,
-    record={"hosts": ["h"], "code": ""},
+    record=RunRecord(hosts=("h",)),
     peers=(Peer(host="h", address="10.0.0.1", nproc=2),),
     policy=Policy(run="run1", env={}),
     ports=(29400, 29499),

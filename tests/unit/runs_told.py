@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from clusterddp.remote.shared.run_record import read_run_record
+
 SECOND = 10**9
 BEGAN = 1_800_000_000 * SECOND
 
@@ -50,7 +52,7 @@ class Told:
             "events": [],
             "clock_offset_ns": self.offset,
             "clock_error_ns": int(error * SECOND),
-            "record": record,
+            "record": read_run_record({"hosts": [], **record}),
             "pids": [],
             "errors": {},
             "stderr": {},

@@ -8,6 +8,7 @@ import pytest
 
 from clusterddp.errors import UsageError
 from clusterddp.project import find, typed
+from clusterddp.remote.shared.run_record import RunRecord
 
 
 def test_the_project_is_the_nearest_ancestor_with_git_folder_or_file(tmp_path: Path) -> None:
@@ -107,11 +108,11 @@ def test_inventory_and_limit_are_remembered_and_the_id_stays(tmp_path: Path, mon
 
 def test_the_run_index_appends_and_passes_over_a_line_cut_short(tmp_path: Path) -> None:
     project = find(tmp_path, {})
-    project.record_run({"run": "a"})
+    project.record_run(RunRecord(hosts=("h",), run="a"))
     with (project.folder / "runs.jsonl").open("ab") as out:
         out.write(b'{"run": \n')
-    project.record_run({"run": "b"})
-    assert [record["run"] for record in project.runs()] == ["a", "b"]
+    project.record_run(RunRecord(hosts=("h",), run="b"))
+    assert [record.run for record in project.runs()] == ["a", "b"]
 
 
 def test_a_project_that_cannot_be_written_is_one_line_with_the_remedy(tmp_path: Path) -> None:

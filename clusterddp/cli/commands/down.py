@@ -67,12 +67,12 @@ def _announce(cluster: Cluster, *, purge: bool) -> list[RunView]:
     mine = [view for view in found if cluster.owner.shares_project(view)]
     for view in found:
         if view in mine:
-            hosts = len(view.record.get("hosts", ()))
+            hosts = len(view.record.hosts)
             what = "run" if view.live else "what is left of run"
             say(f"will be stopped: {what} {_named(view)} on {hosts} host{'' if hosts == 1 else 's'}")
         else:
-            whose = "your run of" if cluster.owner.owns(view) else f"a run of {view.record.get('operator')}, in"
-            say(f"goes on: {_named(view)}, {whose} another project ({view.record.get('label')})")
+            whose = "your run of" if cluster.owner.owns(view) else f"a run of {view.record.operator}, in"
+            say(f"goes on: {_named(view)}, {whose} another project ({view.record.label})")
     if purge:
         say("will be removed: the output and the run dirs of every ended run of this project")
     return mine
@@ -107,7 +107,7 @@ def _days_ago(seconds: float) -> str:
 
 
 def _named(view: RunView) -> str:
-    name = view.record.get("name")
+    name = view.record.name
     return f"{view.run} ({name})" if name else view.run
 
 

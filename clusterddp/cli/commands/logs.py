@@ -55,10 +55,9 @@ def command(inventory: Path | None, limit: str | None, run: str | None, **given:
     selection = _selection(given, renderer)
     with open_cluster(inventory, limit) as cluster:
         found = cluster.find(run)
-        rank = given["rank"]
-        if rank and min(rank) >= found.record["world_size"]:
-            last = found.record["world_size"] - 1
-            raise RunError(f"run {found.id} has no rank {min(rank)}", remedy=f"its ranks are 0-{last}")
+        rank, world = given["rank"], found.record.world_size or 0
+        if rank and min(rank) >= world:
+            raise RunError(f"run {found.id} has no rank {min(rank)}", remedy=f"its ranks are 0-{world - 1}")
         parts = chosen(found, given["attempt"], follow=selection.follow)
         if given["host"]:
             names = {entry.name for entry in cluster.inventory.limit(given["host"]).hosts}

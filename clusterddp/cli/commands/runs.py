@@ -63,7 +63,7 @@ def chosen(
     found: Sequence[RunView], *, states: Sequence[str] = (), name: str | None = None, last: int | None = None
 ) -> list[RunView]:
     """The runs in one of the states, if any is given, and of that name; the newest ``last`` of them."""
-    kept = [view for view in found if name is None or view.record.get("name") == name]
+    kept = [view for view in found if name is None or view.record.name == name]
     kept = [view for view in kept if not states or view.state() in states]
     return kept[-last:] if last else kept
 

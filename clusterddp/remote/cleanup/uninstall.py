@@ -136,7 +136,7 @@ def remove_leftovers(state: str) -> bool:
 
 def _of(spool: Spool, project: str) -> bool:
     plan = spool.readable_plan() if project else None
-    return plan is not None and plan.record.get("project") == project
+    return plan is not None and plan.record.project == project
 
 
 def _users(path: str) -> Set[int]:

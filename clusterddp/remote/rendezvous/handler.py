@@ -40,7 +40,7 @@ def create_handler(params: Any) -> "Handler":
     spool = os.path.dirname(os.environ["PYTHON_EXEC"])
     with open(os.path.join(spool, "plan.json"), encoding="utf-8") as stream:
         plan = read_plan(json.load(stream))
-    return Handler(params, plan, Gone(os.path.join(spool, "peers.json"), plan.record["hosts"]))
+    return Handler(params, plan, Gone(os.path.join(spool, "peers.json"), plan.record.hosts))
 
 
 class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
@@ -61,7 +61,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         self.beats = Beats(self.asked(self.connect), plan.node_rank)
         job = Job(
             node=plan.node_rank,
-            names=tuple(plan.record["hosts"]),
+            names=plan.record.hosts,
             least=params.min_nodes,
             most=params.max_nodes,
             join_timeout=params.get_as_int("join_timeout", 300),

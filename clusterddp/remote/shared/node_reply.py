@@ -12,6 +12,7 @@ from .log_frames import MOST_ATTEMPT, RUN
 from .node_end import read_end
 from .node_records import read_exit, read_peers
 from .records import written
+from .run_record import READER as RUN_RECORD
 from .verdict_record import VerdictRecord, read_verdict
 
 MOST = 1 << 20  # events of a node, characters of a text
@@ -63,8 +64,8 @@ def _identity(fields: Fields, host: str, run: str) -> Dict[str, Any]:
     for name in ("clock_error_ns", "last_output", "joined"):
         fields.maybe_number(name)
     fields.numbers("pids")
-    check_record(fields.part("record"))
     told: Dict[str, Any] = {
+        "record": RUN_RECORD(fields, "record"),
         "exit": written(read_exit(fields.raw("exit"))) if fields.given("exit") else None,
         "events": [event for event in map(maybe_event, fields.array("events")) if event is not None],
         "peers": _peers(fields),
@@ -75,22 +76,6 @@ def _identity(fields: Fields, host: str, run: str) -> Dict[str, Any]:
         if fields.given(name):
             told[name] = fields.mapping(name, read)
     return told
-
-
-def check_record(record: Fields) -> None:
-    """What the run wrote down of itself."""
-    record.texts("hosts")
-    for name in ("spares", "lost", "left_out", "argv"):
-        if record.given(name):
-            record.texts(name)
-    for name in ("name", "script", "operator", "project", "on_disconnect", "workdir", "launcher"):
-        record.maybe_text(name)
-    for name in ("started", "min_nodes", "world_size"):
-        record.maybe_number(name)
-    if record.given("workdirs"):
-        record.mapping("workdirs", Fields.text)
-    if record.given("gpus"):
-        record.mapping("gpus", lambda inner, host: inner.items(host, lambda _: None))
 
 
 def _peers(fields: Fields) -> Optional[Dict[str, Any]]:

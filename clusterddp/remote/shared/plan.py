@@ -12,6 +12,8 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 from .fields import DamagedError, Fields
 from .node_env import STATIC, Node, Policy, node_environment, yielding
 from .records import Readers, maybe, read_record, record, records
+from .run_record import READER as RUN_RECORD
+from .run_record import RunRecord
 
 BACKEND = "clusterddp"  # the name behind --rdzv-backend
 OLDEST_TORCH = (2, 6)  # the first that looks for such entry points
@@ -64,7 +66,7 @@ class NodePlan(NamedTuple):
     clock_offset_ns: int
     clock_error_ns: int
     time_limit: Optional[float]
-    record: Mapping[str, Any]  # what the run writes down of itself
+    record: RunRecord
     place: int = 0
     places: Tuple[int, ...] = (0,)  # that take part, in the order of their ranks
     peers: Tuple[Peer, ...] = ()  # of the whole run, by place; spares and hosts that joined behind
@@ -121,7 +123,7 @@ _PLAN: Readers = {
     "clock_offset_ns": Fields.integer,
     "clock_error_ns": Fields.number,
     "time_limit": Fields.maybe_real,
-    "record": Fields.raw,
+    "record": RUN_RECORD,
     "place": Fields.number,
     "places": Fields.numbers,
     "peers": records(Peer, _PEER),
@@ -207,10 +209,9 @@ def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
         joined=True,
         standby=False,
         store=None,
-        record=dict(
-            plan.record,
-            hosts=[*plan.record["hosts"], node.host],
-            workdirs=dict(plan.record.get("workdirs") or {}, **{node.host: node.workdir}),
+        record=plan.record._replace(
+            hosts=(*plan.record.hosts, node.host),
+            workdirs=dict(plan.record.workdirs, **{node.host: node.workdir}),
         ),
     )
 
@@ -236,9 +237,9 @@ def next_plan(plan: NodePlan, attempt: int, places: Sequence[int], store: int) -
     for option, value in (("--rdzv-id", "%s.%d" % (plan.run, attempt)), ("--rdzv-endpoint", endpoint)):
         if option in argv:
             argv[argv.index(option) + 1] = value
-    hosts = [peer.host for peer in peers]
-    before = {*plan.record.get("lost", ()), *plan.record["hosts"]}
-    lost = sorted(before - set(hosts))  # something of the run may be left there
+    hosts = tuple(peer.host for peer in peers)
+    before = {*plan.record.lost, *plan.record.hosts}
+    lost = tuple(sorted(before - set(hosts)))  # something of the run may be left there
     return plan._replace(
         attempt=attempt,
         places=tuple(places),
@@ -250,5 +251,5 @@ def next_plan(plan: NodePlan, attempt: int, places: Sequence[int], store: int) -
         argv=tuple(argv),
         store=Store(address) if store == plan.place else None,
         store_place=store,
-        record=dict(plan.record, hosts=hosts, lost=lost, world_size=world, nnodes=len(places)),
+        record=plan.record._replace(hosts=hosts, lost=lost, world_size=world, nnodes=len(places)),
     )

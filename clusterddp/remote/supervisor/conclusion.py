@@ -153,9 +153,9 @@ class Conclusion:
         if not ends:
             return
         now = time.time_ns() - plan.clock_offset_ns
-        judgement = judge(ends, missing, plan.record.get("min_nodes"))
-        code = str(plan.record.get("code") or "")
-        verdict = made(judgement, ends, missing, writer=plan.host, place=node.place, code=code, written=now)
+        judgement = judge(ends, missing, plan.record.min_nodes)
+        code, place = plan.record.code, node.place
+        verdict = made(judgement, ends, missing, writer=plan.host, place=place, code=code, written=now)
         self._keep(node, verdict)
         if self.control.leading:
             self._parts = verdict_parts(written(verdict))

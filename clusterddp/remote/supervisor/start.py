@@ -101,7 +101,7 @@ def _inside(plan: NodePlan, spool: Spool) -> NodePlan:
 def _protect_code(spool: Spool, plan: NodePlan, state: str) -> None:
     """Let the run, which is live now, protect its code. Was that changed between its sync and its start?"""
     try:
-        protect(spool, state, plan.workdir, plan.record["code"])
+        protect(spool, state, plan.workdir, plan.record.code)
     except Refused as error:
         spool.write_stop_order(error.message, 0.0)
         raise

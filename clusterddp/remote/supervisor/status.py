@@ -44,8 +44,8 @@ def runs(request: Request) -> List[Dict[str, Any]]:
 def _is_wanted(spool: Spool, plan: NodePlan, args: Mapping[str, Any]) -> bool:
     """Whether the run is of the ``project``, and its id begins with the ``reference`` or its name is that."""
     project, reference = args.get("project"), args.get("reference")
-    named = reference is None or spool.run.startswith(reference) or plan.record.get("name") == reference
-    return named and (project is None or plan.record.get("project") == project)
+    named = reference is None or spool.run.startswith(reference) or plan.record.name == reference
+    return named and (project is None or plan.record.project == project)
 
 
 def describe(spool: Spool, plan: NodePlan, *, brief: bool = False) -> Dict[str, Any]:
@@ -60,7 +60,7 @@ def describe(spool: Spool, plan: NodePlan, *, brief: bool = False) -> Dict[str, 
         "host": spool.host,
         "node_rank": plan.node_rank,
         "spool": spool.folder,
-        "record": plan.record,
+        "record": written(plan.record),
         "state": node_state(spool, exit_record, events, alive=alive),
         "standby": plan.standby,
         "exit": written(exit_record) if exit_record else None,
@@ -101,7 +101,7 @@ def _shortened(value: Dict[str, Any], spool: Spool, plan: NodePlan) -> Dict[str,
         value["peers"] = dict(value["peers"], nodes={}, addresses=[])
     if not value["exit"] and plan.store:
         value["joined"] = clients(spool.store_port())
-    record = {name: field for name, field in plan.record.items() if name != "gpus"}
+    record = written(plan.record._replace(gpus={}))
     return dict(
         value, record=record, events=[*started[-1:], *told], verdict=written(verdict.brief()) if verdict else None
     )

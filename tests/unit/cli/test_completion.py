@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -22,8 +23,9 @@ def folder(tmp_path: Path) -> Path:
     state = tmp_path / ".clusterddp"
     state.mkdir()
     (state / "project.json").write_text(f'{{"id": "0123456789", "inventory": "{tmp_path}/inventory.yaml"}}')
-    lines = ['{"run": "aaaaaaaaaa", "name": "night"}', '{"run": "bbbbbbbbbb", "name": null}', "damaged"]
-    (state / "runs.jsonl").write_text("\n".join(lines))
+    names = {"aaaaaaaaaa": "night", "bbbbbbbbbb": None}
+    lines = [json.dumps({"run": run, "name": name, "hosts": ["gpu00"]}) for run, name in names.items()]
+    (state / "runs.jsonl").write_text("\n".join([*lines, "damaged"]))
     return tmp_path
 
 

@@ -12,6 +12,7 @@ import clusterddp.launch
 from clusterddp.errors import UsageError
 from clusterddp.inventory import HostEntry
 from clusterddp.launch import base, ssh
+from clusterddp.remote.shared.run_record import RunRecord
 from tests.unit.cli_help import folder, said
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[st
 def test_the_default_is_ssh_and_every_name_of_the_inventory_is_looked_for() -> None:
     assert base.chosen(None, []) is ssh.LAUNCHER
     assert base.chosen(None, [host("a", "ssh"), host("b", "ssh")]) is ssh.LAUNCHER
-    assert base.of_record({}) is ssh.LAUNCHER
+    assert base.of_record(RunRecord(hosts=())) is ssh.LAUNCHER
     assert ssh.LAUNCHER in base.launchers()
 
 
@@ -79,7 +80,7 @@ def test_one_that_is_not_there_is_refused_by_where_it_was_said() -> None:
     with pytest.raises(UsageError, match=r"^a: clusterddp_launcher: slurm is not there yet; "):
         base.chosen(None, [host("a", "slurm")])
     with pytest.raises(UsageError, match=r"^the run's launcher os is not there yet"):
-        base.of_record({"launcher": "os"})
+        base.of_record(RunRecord(hosts=(), launcher="os"))
 
 
 def test_hosts_with_different_launchers_are_one_line() -> None:

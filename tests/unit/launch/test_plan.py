@@ -11,6 +11,7 @@ from clusterddp.errors import PlanError, UsageError
 from clusterddp.launch.plan import LaunchOptions, check_restarts, choose_backend, make_plan, predicted_ranks
 from clusterddp.remote.shared.node_env import Node
 from clusterddp.remote.shared.plan import Store
+from clusterddp.remote.shared.run_record import RunRecord
 
 
 def node(rank: int, **changes: Any) -> Node:
@@ -33,7 +34,7 @@ def node(rank: int, **changes: Any) -> Node:
 
 def plan_of(*nodes: Node, **options: Any) -> Any:
     values: dict[str, Any] = {"script": "train.py", "env": {}, **options}
-    return make_plan(run="abc", attempt=1, nodes=nodes, options=LaunchOptions(**values), record={"name": None})
+    return make_plan(run="abc", attempt=1, nodes=nodes, options=LaunchOptions(**values), record=RunRecord(hosts=()))
 
 
 def test_every_host_gets_the_same_argv_and_its_own_address() -> None:
@@ -151,7 +152,7 @@ def test_an_elastic_plan_says_least_and_most() -> None:
     assert plan.argv[plan.argv.index("--nnodes") + 1] == "2:4"
     told = plan.node_plan(1)
     assert (told.elastic, told.min_nodes, told.max_nodes, told.nnodes) == (True, 2, 4, 3)
-    assert told.record["min_nodes"] == 2
+    assert told.record.min_nodes == 2
 
 
 def test_signs_of_life_are_closer_only_where_the_clocks_agree() -> None:

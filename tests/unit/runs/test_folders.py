@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.runs.folders import beside, described
 
 HOME = "/home/u/clusterddp/toy-1a"
 SIBLING = f"{HOME}~0123456789ab"
 
 
-def record(*paths: str, name: str | None = None) -> dict[str, Any]:
-    return {"workdir": name, "workdirs": {f"gpu{number:02}": path for number, path in enumerate(paths)}}
+def record(*paths: str, name: str | None = None) -> RunRecord:
+    workdirs = {f"gpu{number:02}": path for number, path in enumerate(paths)}
+    return RunRecord(hosts=tuple(workdirs), workdir=name, workdirs=workdirs)
 
 
 @pytest.mark.parametrize(
     ("told", "words", "ending"),
     [
-        ({}, "", ""),
+        (record(), "", ""),
         (record(HOME, HOME), HOME, ""),
         (record("/data/a@b", "/data/a@b"), "/data/a@b", ""),
         (record(SIBLING), SIBLING, "~0123456789ab"),
@@ -28,6 +28,6 @@ def record(*paths: str, name: str | None = None) -> dict[str, Any]:
         (record(HOME, HOME, HOME, SIBLING), f"{HOME} on gpu[00:02], {SIBLING} on gpu03", "~0123456789ab"),
     ],
 )
-def test_a_runs_folder_is_told_whole_and_by_what_sets_it_apart(told: dict[str, Any], words: str, ending: str) -> None:
+def test_a_runs_folder_is_told_whole_and_by_what_sets_it_apart(told: RunRecord, words: str, ending: str) -> None:
     assert described(told) == words
     assert beside(told) == ending

@@ -59,7 +59,7 @@ class Scripted:
 
     def at(self, view: RunView) -> Scripted:
         later = Scripted(self.streams, self.told, view.attempt)
-        later.spools = view.current | {name: "" for name in view.record["hosts"] if name not in view.current}
+        later.spools = view.current | {name: "" for name in view.record.hosts if name not in view.current}
         later.asked = self.asked
         return later
 

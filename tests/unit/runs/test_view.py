@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from clusterddp.remote.shared.node_end import end_of
+from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.remote.shared.verdict import judge
 from clusterddp.remote.shared.verdict_record import VerdictRecord
 from clusterddp.remote.shared.verdict_record import made as made_record
@@ -247,7 +248,7 @@ class TestKeptVerdict:
 
     def test_what_the_project_keeps_tells_when_no_host_does(self) -> None:
         first, second = (told.succeeded(5) for told in made("r1"))
-        own = {"r1": (first.node["record"], kept(first, second)), "r2": ({"hosts": ["gpu09"]}, kept(first))}
+        own = {"r1": (first.node["record"], kept(first, second)), "r2": (RunRecord(hosts=("gpu09",)), kept(first))}
         (view,) = run_views([], ["gpu00", "gpu01"], own)
         assert (view.run, view.state(), view.live, view.name) == ("r1", "succeeded", False, "r1")
         json.dumps(view.to_json())

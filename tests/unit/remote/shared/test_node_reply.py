@@ -12,16 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.remote.shared.node_reply import read_nodes
+from clusterddp.remote.shared.run_record import read_run_record
 from clusterddp.runs.view import run_views
 from tests.unit.json_values import VALUES
 from tests.unit.runs_told import Told
 
 
 def node() -> dict[str, Any]:
-    told = Told(0, run="abcdefghjk", hosts=["gpu00", "gpu01"], world_size=2, name="x", started=5, argv=[])
+    told = Told(0, run="abcdefghjk")
     told.died(5, code=1, raised="ValueError: no").ended("failed", 6)
     return {
         **told.node,
+        "record": {"hosts": ["gpu00", "gpu01"], "world_size": 2, "name": "x", "started": 5, "argv": []},
         "spool": "/s/runs/abcdefghjk/1/0-gpu00",
         "last_output": None,
         "peers": None,
@@ -38,7 +40,8 @@ def judged(answer: Any) -> None:
 def test_what_a_host_rightly_tells_is_taken_as_it_is() -> None:
     told = node()
     (read,) = read_nodes([told], "gpu00", "abc")
-    assert read == {**told, "errors": read["errors"], "exit": {**read["exit"], **told["exit"]}}
+    same = {"record": read_run_record(told["record"]), "errors": read["errors"]}
+    assert read == {**told, **same, "exit": {**read["exit"], **told["exit"]}}
     assert read["errors"]["0.0.json"]["exc_message"] == "no"
     judged([told])
 

@@ -129,7 +129,7 @@ def test_a_host_that_joins_has_the_next_place_and_its_own_facts() -> None:
     assert plan.peers == (*PLAN.peers, Peer(host="late", address="10.0.0.9", nproc=4))
     assert (plan.joined, plan.standby, plan.store, plan.cwd, plan.clock_offset_ns) == (True, False, None, "/w/sub", 5)
     assert (plan.env["B"], plan.env["C"], plan.env["CLUSTERDDP_HOST"]) == ("2", "3", "late")
-    assert plan.record["hosts"] == ["h", "late"]
+    assert plan.record.hosts == ("h", "late")
     assert repr(read_plan(json.loads(json.dumps(written(plan))))) == repr(plan)  # NaN is not equal to itself
 
 

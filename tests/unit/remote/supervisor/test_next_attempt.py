@@ -7,6 +7,7 @@ import pytest
 from clusterddp.launch.plan import LaunchOptions, make_plan
 from clusterddp.remote.control.messages import NodeState, Word
 from clusterddp.remote.shared.plan import NodePlan, next_plan
+from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.remote.supervisor.next_attempt import Following, decide
 from tests.unit.launch.test_plan import node
 
@@ -14,7 +15,7 @@ from tests.unit.launch.test_plan import node
 def plan(count: int, *, elastic: tuple[int, int] | None = None, backend: str = "clusterddp") -> NodePlan:
     options = LaunchOptions(script="train.py", env={}, elastic=elastic, relaunch=2, rdzv_backend=backend)
     nodes = [node(place) for place in range(count)]
-    record = {"hosts": [one.host for one in nodes]}
+    record = RunRecord(hosts=tuple(one.host for one in nodes))
     return make_plan(run="abc", nodes=nodes, options=options, record=record).node_plan(0)
 
 
@@ -47,5 +48,5 @@ def test_under_static_the_node_that_has_the_store_holds_rank_0(backend: str, ord
     new = next_plan(old, 2, [0, 2, 3], 2)
     assert list(new.places) == order
     assert new.node_rank == order.index(2)
-    assert new.record["hosts"] == [f"gpu{place:02}" for place in order]
+    assert new.record.hosts == tuple(f"gpu{place:02}" for place in order)
     assert "10.0.0.3:{port}" in new.argv
