@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench lab lab-down system-packages
+.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench lab lab-down test-slurm system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -15,7 +15,7 @@ demo: $(VENV)/.stamp  ## train DDP over two nodes on this machine
 	$(BIN)/clusterddp run examples/toy_ddp.py --steps 5
 
 # What the lab and its peers need; without root the lab's tests are skipped by name.
-SYSTEM := openssh-server openssh-client iproute2 iptables tcsh fish procps rsync util-linux gcc libc6-dev chromium
+SYSTEM := openssh-server openssh-client iproute2 iptables tcsh fish procps rsync util-linux gcc libc6-dev chromium slurm-wlm munge
 system-packages:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  dpkg -s $(SYSTEM) >/dev/null 2>&1 || \
@@ -65,6 +65,9 @@ fuzz: $(VENV)/.stamp  ## COUNT changed inputs for every decoder of what comes fr
 chaos: $(VENV)/.stamp system-packages  ## every fault ROUNDS times, and a table of what was seen
 	CLUSTERDDP_CHAOS=$(ROUNDS) $(BIN)/python -m pytest tests/chaos
 
+test-slurm: $(VENV)/.stamp system-packages  ## all that is tried on real Slurm; `make test` has a part of it
+	CLUSTERDDP_SLURM=1 $(PYTEST) tests/slurm
+
 MINUTES ?= 30
 soak: $(VENV)/.stamp system-packages  ## a run with --relaunch in bad weather: no host is taken for lost
 	$(BIN)/python -m tests.chaos.soak $(MINUTES)
@@ -85,8 +88,8 @@ format: $(VENV)/.stamp
 bench: $(VENV)/.stamp system-packages
 	@for each in benchmarks/bench_*.py; do echo "== $$each"; $(BIN)/python $$each || exit 1; done
 
-lab: $(VENV)/.stamp system-packages  ## test hosts to try things on; drops into a shell
-	$(BIN)/python -m tests.lab up --hosts $(HOSTS) --shell
+lab: $(VENV)/.stamp system-packages  ## test hosts to try things on; drops into a shell. SLURM=1: with Slurm on them
+	$(BIN)/python -m tests.lab up --hosts $(HOSTS) --shell $(if $(SLURM),--slurm)
 
 lab-down: $(VENV)/.stamp
 	$(BIN)/python -m tests.lab down

@@ -11,13 +11,14 @@ import subprocess
 import sys
 
 from tests.lab import Lab, LabError, LabUnavailable, registry, why_not
+from tests.lab.slurm import Slurm, why_no_slurm
 from tests.lean import WHOLE_TORCH
 
 
 def main() -> int:
     """Run one command; 0 when it worked."""
     options = _parser().parse_args()
-    reason = why_not()
+    reason = why_not() or (why_no_slurm() if getattr(options, "slurm", False) else None)
     if reason:
         print(f"no lab here: {reason}", file=sys.stderr)
         return 1
@@ -36,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--shared-home", action="store_true", help="one /home for all hosts")
     up.add_argument("--two-networks", action="store_true", help="a second card on every host")
     up.add_argument("--bastion", action="store_true", help="the hosts lie behind a bastion")
+    up.add_argument("--slurm", action="store_true", help="with Slurm: the first host is its login host")
     up.add_argument("--shell", action="store_true", help="open a shell with CLUSTERDDP_INVENTORY set")
     up.set_defaults(call=_up)
     down = commands.add_parser("down", help="remove labs made by `up`, and what dead processes left")
@@ -49,11 +51,13 @@ def _up(options: argparse.Namespace) -> int:
     lab = Lab(
         options.hosts,
         variables=WHOLE_TORCH,
-        shared_home=options.shared_home,
+        shared_home=options.shared_home or options.slurm,
         two_networks=options.two_networks,
         bastion=options.bastion,
         kept=True,
     ).start()
+    if options.slurm:
+        Slurm(lab).start().write_inventory(WHOLE_TORCH)
     if not options.shell:
         print(lab.inventory)
         return 0

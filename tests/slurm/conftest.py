@@ -1,0 +1,34 @@
+"""Slurm for the tests of this folder: one login host with the controller, two hosts that compute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab import why_not
+from tests.lab.slurm import Slurm, why_no_slurm
+from tests.own_lab import own_lab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Slurm]:
+    """Shared by all tests of the session: use it, never break it."""
+    yield from _slurm(3)
+
+
+@pytest.fixture
+def own_slurm() -> Iterator[Slurm]:
+    """The test's own, to be broken."""
+    yield from _slurm(3)
+
+
+def _slurm(hosts: int) -> Iterator[Slurm]:
+    reason = why_not() or why_no_slurm()
+    if reason:
+        pytest.skip(f"no Slurm here: {reason}")
+    with own_lab(hosts, shared_home=True) as lab:
+        yield Slurm(lab, kill_wait=10).start()
