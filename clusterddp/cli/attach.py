@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 from clusterddp.cli import interrupts
 from clusterddp.cli.output import report, say, say_reasons, selection_for, writer
-from clusterddp.errors import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, ClusterddpError, RunError
+from clusterddp.errors import EXIT_NOT_THE_SCRIPT, ClusterddpError, RunError
 from clusterddp.logs import FrameArrived, renderer_for
-from clusterddp.runs.folders import beside, described
+from clusterddp.runs.folders import described
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.late_hosts import joining_late_hosts
 from clusterddp.runs.lease import lease_renewal
+from clusterddp.runs.run import interrupted_by
 from clusterddp.runs.watch import RunWatch
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def attach(
         raise
     except KeyboardInterrupt as interrupt:
         progress.end()
-        code = _stop(run, grace, interrupts.exit_code(interrupt))
+        code = _stop(run, grace, interrupt)
     except Exception as error:
         progress.end()
         if not isinstance(error, ClusterddpError):  # a bug of ours is no fault of the run
@@ -118,42 +119,60 @@ def _follow(
 
 
 def _ended(run: Run, verdict: Verdict | None, seconds: float) -> int:
-    """Say how it ended; a failed run's verdict is the last line."""
+    """Say how it ended."""
     if verdict is None:
         say("the run goes on, but its hosts cannot be followed")
         return EXIT_NOT_THE_SCRIPT
+    return _told(run, verdict, f" in {seconds:.1f} s")
+
+
+def _told(run: Run, verdict: Verdict, took: str = "") -> int:
+    """Say a verdict, and where the run's files are; a failed run's verdict is the last line."""
     folder = described(run.record)
-    if verdict.state != "succeeded" and beside(run.record):
-        say(f"the files of run {run.id} are in {folder}")
-    say_reasons(run, verdict)
+    if verdict.state != "succeeded":
+        if folder:
+            say(f"the files of run {run.id} are in {folder}")
+        say_reasons(run, verdict)
+        say(verdict.line)
+        return verdict.exit_code
     where = f"; its files are in {folder}" if folder else ""
-    comma = "" if verdict.line == "succeeded" else ","
-    took = f"run {run.id} {verdict.line}{comma} in {seconds:.1f} s{where}"
-    say(took if verdict.state == "succeeded" else verdict.line)
+    comma = "" if verdict.line == "succeeded" or not took else ","
+    say(f"run {run.id} {verdict.line}{comma}{took}{where}")
     return verdict.exit_code
 
 
 def stop_launched(cluster: Cluster, run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
     """Ctrl-C between the first host's start and ``attach``: end what has started, with its proof."""
-    code = interrupts.exit_code(interrupt)
     try:
         started = cluster.attach(run.view())
     except RunError:
         say(f"run {run.id} had not started on any host")
-        return code
-    return _stop(started, grace, code)
+        return interrupts.exit_code(interrupt)
+    return _stop(started, grace, interrupt)
 
 
-def _stop(run: Run, grace: float, code: int) -> int:
-    """The first Ctrl-C: stop everywhere and report the proof. A second one leaves at once."""
+def _stop(run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
+    """The first Ctrl-C: stop everywhere, report the proof and how the run ended. A second one leaves at once."""
+    code = interrupts.exit_code(interrupt)
     try:
         say(f"stopping run {run.id}; Ctrl-C again leaves the rest to `clusterddp stop {run.id}`")
-        reason = "Ctrl-C" if code == EXIT_INTERRUPTED else "SIGTERM to its operator"
-        report(run.id, run.stop(grace=grace, reason=reason))
+        proofs = run.stop(grace=grace, reason=interrupted_by(interrupt))
+        report(run.id, proofs)
+        verdict = _verdict_of(run, {proof.host for proof in proofs if not proof.error})
     except KeyboardInterrupt:
         say(f"left in the middle of the stop; `clusterddp stop {run.id}` finishes it")
         os._exit(code)  # threads still wait for hosts
-    return code
+    return _told(run, verdict) if verdict else code
+
+
+def _verdict_of(run: Run, hosts: set[str]) -> Verdict | None:
+    """How the run ended, by these of its hosts: the stop, unless it had failed or succeeded before that came."""
+    if not hosts:
+        return None
+    try:
+        return run.watched(run.view(hosts))
+    except ClusterddpError:  # lost meanwhile: the code says what was wanted
+        return None
 
 
 def _detach(*_: object) -> NoReturn:

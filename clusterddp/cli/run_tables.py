@@ -55,6 +55,15 @@ def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
     show(table)
 
 
+def folders_line(found: Sequence[RunView]) -> str:
+    """Where the runs in the project's own folder worked, and what the marks of others mean; empty for several."""
+    own = {described(view.record) for view in found if not beside(view.record)}
+    if len(own) != 1 or "" in own:
+        return ""
+    marked = any(beside(view.record) for view in found)
+    return f"folder: {own.pop()}{'; what is marked stands beside it' if marked else ''}"
+
+
 def _started(seconds: float | None, now: float) -> str:
     """When a run began: whole for programs; for people as long as it must be to tell it from another."""
     if piped():

@@ -19,7 +19,7 @@ from clusterddp.remote.shared.records import written
 from clusterddp.runs import proof
 from clusterddp.runs.nodes import ALL, Wanted, nodes_of
 from clusterddp.runs.proof import Proof
-from clusterddp.runs.run import Run, RunHosts
+from clusterddp.runs.run import Run, RunHosts, interrupted_by
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -113,8 +113,8 @@ def launch(hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str]) 
         ]
         ready = {"store": answers[hosts[0].name]["store"], "peers": peers}
         _commit(hosts, spools, ready)
-    except BaseException:  # Ctrl-C too
-        _undo(hosts, plan.run)
+    except BaseException as error:  # Ctrl-C too
+        _undo(hosts, plan.run, interrupted_by(error) if isinstance(error, KeyboardInterrupt) else CLEANUP_REASON)
         raise
     return spools
 
@@ -152,11 +152,11 @@ def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Mapping[str
             raise HelperError(host.name, f"its supervisor ended before the start: {reason}")
 
 
-def _undo(hosts: Sequence[Host], run: str) -> None:
+def _undo(hosts: Sequence[Host], run: str, reason: str) -> None:
     """Stop whatever may have started; on a host out of reach an uncommitted supervisor ends by itself."""
 
     def stop(host: Host) -> None:
         with contextlib.suppress(ClusterddpError):  # never started there, or out of reach
-            host.call("stop", {"run": run, "hosts": [host.name], "grace": 0.0, "reason": CLEANUP_REASON}, timeout=60)
+            host.call("stop", {"run": run, "hosts": [host.name], "grace": 0.0, "reason": reason}, timeout=60)
 
     each([host for host in hosts if not host.lost], stop)

@@ -15,6 +15,7 @@ from clusterddp.hosts.fanout import Outcome, T, each, reading_answer, values
 from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, checked, lines
 from clusterddp.logs.selection import selected_by
 from clusterddp.remote.shared.node_env import GRACE
+from clusterddp.remote.shared.verdict import CTRL_C
 from clusterddp.runs import local_record, signals, stacks
 from clusterddp.runs.nodes import ALL, Wanted
 from clusterddp.runs.proof import Proof
@@ -74,6 +75,11 @@ class RunHosts(Protocol):
         self, run: str, hosts: Container[str] | None = None, wanted: Wanted = ALL, *, quiet: bool = False
     ) -> tuple[list[dict[str, Any]], list[str]]:
         """The run's nodes as the hosts tell them, and the hosts that do not answer; ``quiet``: these are not told."""
+
+
+def interrupted_by(interrupt: KeyboardInterrupt) -> str:
+    """The reason of a stop that Ctrl-C gave, or a signal that acts as it."""
+    return f"{interrupt.args[0]} to its operator" if interrupt.args else CTRL_C
 
 
 def current_spools(view: RunView, inventory: Inventory) -> dict[str, str]:

@@ -58,8 +58,8 @@ def judge(nodes: Sequence[Mapping[str, Any]], unreachable: Iterable[str] = (), *
         watched: They were waited for as the run ended, and are lost; else it may be unknown how it ended.
     """
     silent = sorted(unreachable)
-    ends, least = [_end(node) for node in nodes], nodes[0]["record"].min_nodes
-    found = shared.judge(ends, silent, least)
+    ends, record = [_end(node) for node in nodes], nodes[0]["record"]
+    found = shared.judge(ends, silent, record.min_nodes, record.max_restarts)
     if found.by_loss and silent and not watched and not any(end.state == "lost" for end in ends):
         line = f"unknown: {', '.join(silent)} {'do' if silent[1:] else 'does'} not answer now"
         return Verdict(state=UNKNOWN, exit_code=EXIT_NOT_THE_SCRIPT, line=line, failures=found.failures)

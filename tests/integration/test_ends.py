@@ -50,6 +50,18 @@ sys.exit(3)
 LINE_OF_RAISE = 1 + ENDS.splitlines().index('    raise ValueError("loss is NaN")')
 
 
+FAILS_BEHIND = f"""{WAIT}
+print("started", flush=True)
+if os.environ["RANK"] == "1":
+    wait_for(sys.argv[1])
+    sys.exit(3)
+"""
+
+
+def _workers(lab: Lab, name: str) -> list[str]:
+    return [" ".join(seen.cmdline) for seen in lab.host(name).processes() if "fails_behind.py" in seen.cmdline[:3]]
+
+
 @pytest.fixture(scope="module")
 def user(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
     user = User(tmp_path_factory.mktemp("user"))
@@ -57,6 +69,7 @@ def user(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
     user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"  # no `up`: a command finds out all that it needs
     user.write("ends.py", ENDS)
     user.write("waits.py", WAITS)
+    user.write("fails_behind.py", FAILS_BEHIND)
     return user
 
 
@@ -151,10 +164,28 @@ def test_ctrl_c_stops_the_run_on_every_host(user: User, lab: Lab) -> None:
         done = live.end()
     assert_nothing_left(lab.hosts, done.run)
     assert done.code == 130
-    assert [note.split(": ")[1] for note in done.notes[-2:]] == ["gpu01", "gpu02"]
-    assert all(note.endswith("proved empty") for note in done.notes[-2:])
-    status = user.status(done.run)
-    assert (status["state"], status["exit_code"]) == ("stopped", 143)
+    *_, first, second, folder, last = done.notes
+    assert [note.split(": ")[1] for note in (first, second)] == ["gpu01", "gpu02"]
+    assert all(note.endswith("proved empty") for note in (first, second))
+    assert folder.startswith(f"the files of run {done.run} are in /")
+    assert last == "stopped: Ctrl-C"
+    same_code_for_all_who_look(user, done.run, 130)
+
+
+def test_ctrl_c_while_a_restart_does_not_come_together_is_the_end_for_all_who_look(user: User, lab: Lab) -> None:
+    """One rank fails when the other has ended well: torchrun waits for that in vain."""
+    go = "/tmp/the other has ended"
+    with user.start("run", *TWO, "--max-restarts", "1", "fails_behind.py", go) as live:
+        live.wait_for("[1 gpu02:0] started")
+        wait_until("the first worker has ended", lambda: not _workers(lab, "gpu01"))
+        lab.host("gpu02").write(go, "")
+        wait_until("the second worker has ended", lambda: not _workers(lab, "gpu02"))
+        live.interrupt()
+        done = live.end()
+    assert_nothing_left(lab.hosts, done.run)
+    assert (done.code, done.notes[-1]) == (130, "stopped: Ctrl-C")
+    assert done.notes[-2] == "rank 1 (gpu02:0) had failed, and was to be started again: exit code 3"
+    same_code_for_all_who_look(user, done.run, 130)
 
 
 def test_a_second_ctrl_c_leaves_at_once_and_stop_finishes(user: User, lab: Lab) -> None:
@@ -201,8 +232,9 @@ def test_ctrl_c_between_the_launch_and_the_first_line_stops_the_run_with_proof(u
         index.write_bytes(kept)
     assert done.code == 130
     assert "Ctrl-C stops it" not in done.err
-    assert done.notes[-1].endswith("proved empty")
-    assert_nothing_left(lab.hosts, done.notes[-1].split(": ")[0])
+    assert done.notes[-1] == "stopped: Ctrl-C"
+    assert done.notes[-3].endswith("proved empty")
+    assert_nothing_left(lab.hosts, done.notes[-3].split(": ")[0])
 
 
 def test_sigterm_acts_as_ctrl_c(user: User, lab: Lab) -> None:
@@ -212,7 +244,8 @@ def test_sigterm_acts_as_ctrl_c(user: User, lab: Lab) -> None:
         done = live.end()
     assert_nothing_left(lab.hosts, done.run)
     assert done.code == 143
-    assert done.notes[-1].endswith("proved empty")
+    assert done.notes[-3].endswith("proved empty")
+    assert done.notes[-1] == "stopped: SIGTERM to its operator"
 
 
 def test_another_command_stops_the_only_live_run(user: User, lab: Lab) -> None:

@@ -120,7 +120,8 @@ def say_cleaned(host: Cleaned) -> None:
         return
     counts = ((host.spools, "spool"), (host.run_dirs, "run dir"), (host.helpers, "helper"))
     removed = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count)
-    line = f"removed {removed} ({human_size(host.bytes)})" if removed else "nothing to remove"
+    size = f" ({human_size(host.bytes)})" if host.bytes else ""
+    line = f"removed {removed}{size}" if removed else "nothing to remove"
     say(f"{host.host}: {line}{'; nothing of clusterddp is left' if host.gone else ''}")
     for run in host.kept:
         say(f"{host.host}: kept run {run}: it has processes here; `clusterddp stop {run}` says which")

@@ -50,9 +50,11 @@ def command(
         if as_json:
             click.echo(json.dumps([view.to_json(hosts=False) for view in found], indent=1))
         elif found:
-            from clusterddp.cli.run_tables import print_runs  # noqa: PLC0415
+            from clusterddp.cli.run_tables import folders_line, print_runs  # noqa: PLC0415
 
             print_runs(found, everything=everything)
+            if folder := folders_line(found):
+                say(folder)
         else:
             known = own if own or everything else cluster.list_runs()
             say(nothing(own, known, everything=everything))

@@ -52,7 +52,7 @@ def command(
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
     from clusterddp.cli.up_tables import print_up  # noqa: PLC0415
     from clusterddp.inventory import ansible_cfg_notices  # noqa: PLC0415
-    from clusterddp.project import find  # noqa: PLC0415
+    from clusterddp.project import find, typed  # noqa: PLC0415
 
     project = find()
     left_out = option_values.checks(skip or ())
@@ -68,13 +68,19 @@ def command(
         reports = cluster.up(skip=left_out)
         print_up(reports)
         _say_what_is_there(cluster)
-        project.remember(host_list.settled(path, project), limit)
+        kept = host_list.settled(path, project)
+        project.remember(kept, limit)
     nodes = [report for report in reports if report.ranks]
     ranks = sum(report.nproc for report in nodes)
     spares = f", {len(reports) - len(nodes)} spare" if len(nodes) < len(reports) else ""
     but = f" but for what --skip {','.join(left_out)} leaves out" if left_out else ""
-    say(f"ready{but}: {len(nodes)} nodes, {ranks} ranks{spares}; remembered {inventory}")
+    where = "" if kept == Path(inventory) else f" in {typed(kept)}"
+    say(f"ready{but}: {_count(len(nodes), 'node')}, {_count(ranks, 'rank')}{spares}; remembered {inventory}{where}")
     return 0
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _say_what_is_there(cluster: Cluster) -> None:

@@ -12,7 +12,8 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 from .failures import ENDED, LEASE, LOST_PEER, OWN, TIME_LIMIT, FailedWorker, signal_name
 from .node_end import CONSEQUENCES, NodeEnd
 
-STOPPED, TIMED_OUT, NOT_THE_SCRIPT = 143, 124, 125  # exit codes
+STOPPED, INTERRUPTED, TIMED_OUT, NOT_THE_SCRIPT = 143, 130, 124, 125  # exit codes
+CTRL_C = "Ctrl-C"  # the reason of a stop at the run's own terminal, which has an exit code of its own
 # Why a node ended its part when it missed another (supervisor/stop_conditions.py); who was lost, and how, is told by
 # evidence.
 _MISSED = re.compile(r" (was|were) lost$| lost contact with ")
@@ -81,13 +82,16 @@ class Judgement(NamedTuple):
     by_loss: bool = False  # that hosts are lost is all that is known
 
 
-def judge(ends: Sequence[NodeEnd], missing: Iterable[str] = (), least: Optional[int] = None) -> Judgement:
+def judge(
+    ends: Sequence[NodeEnd], missing: Iterable[str] = (), least: Optional[int] = None, restarts: int = 0
+) -> Judgement:
     """The judgement over all nodes of one attempt.
 
     Args:
         ends: Of the nodes that were heard; one at least.
         missing: Hosts that were not.
         least: How many nodes an elastic job needs; None for a fixed size.
+        restarts: How often torchrun was to start failed workers again.
     """
     silent = sorted(missing)
     lost = _lost(ends, silent)
@@ -102,6 +106,8 @@ def judge(ends: Sequence[NodeEnd], missing: Iterable[str] = (), least: Optional[
     own = [failure for failure in failures if failure.kind != ENDED]
     if ordered and not own and not (lost and all(end.ours for end in ordered)):
         return _stopped(ordered)
+    if own and not lost and _stopped_before_restart(own, stopped, restarts):
+        return _stopped(ordered)._replace(notice=_failed_before(own[0]))
     if own and not (own[0].kind == LOST_PEER and lost):
         return _blamed(own, failures, ends)
     if lost:
@@ -147,6 +153,17 @@ def _lost(ends: Sequence[NodeEnd], missing: Sequence[str]) -> str:
     )
 
 
+def _stopped_before_restart(own: Sequence[Failure], stopped: Sequence[NodeEnd], restarts: int) -> bool:
+    """Whether a user's stop ended the run while all that had failed was to be started again."""
+    by_user = {end.host for end in stopped if not end.ours and end.reason not in (*CONSEQUENCES, TIME_LIMIT)}
+    return all(failure.host in by_user and failure.worker.start < restarts for failure in own)
+
+
+def _failed_before(failure: Failure) -> str:
+    """What stands before the verdict of a stop."""
+    return "%s had failed, and was to be started again: %s" % (_named(failure), failure.worker.text)
+
+
 def _stopped(ends: Sequence[NodeEnd]) -> Judgement:
     if any(end.reason == TIME_LIMIT for end in ends):
         return Judgement("failed", TIMED_OUT, TIME_LIMIT)
@@ -155,7 +172,7 @@ def _stopped(ends: Sequence[NodeEnd]) -> Judgement:
         return Judgement("failed", NOT_THE_SCRIPT, ours[0].reason)
     leased = [end.reason for end in ends if end.reason.startswith(LEASE)]
     line = leased[0][len("the ") :] if leased else "stopped: %s" % ends[0].reason
-    return Judgement("stopped", STOPPED, line)
+    return Judgement("stopped", STOPPED if leased or ends[0].reason != CTRL_C else INTERRUPTED, line)
 
 
 def _without_worker(ends: Sequence[NodeEnd], failures: Sequence[Failure], stopped: Sequence[NodeEnd]) -> Judgement:

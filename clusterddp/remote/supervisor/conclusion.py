@@ -153,7 +153,7 @@ class Conclusion:
         if not ends:
             return
         now = time.time_ns() - plan.clock_offset_ns
-        judgement = judge(ends, missing, plan.record.min_nodes)
+        judgement = judge(ends, missing, plan.record.min_nodes, plan.record.max_restarts)
         code, place = plan.record.code, node.place
         verdict = made(judgement, ends, missing, writer=plan.host, place=place, code=code, written=now)
         self._keep(node, verdict)

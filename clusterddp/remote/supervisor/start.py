@@ -76,8 +76,9 @@ def start(request: Request) -> Dict[str, Any]:
     answer = spawn(spool, environment, listeners)
     if answer != b"ready\n":
         reason = "the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died")
+        order = spool.stop_order()
         if not spool.exit_record():
-            spool.write_exit("failed", 125, reason)
+            spool.write_exit(*(("stopped", 143, order.reason) if order else ("failed", 125, reason)))
         raise Refused(reason)
     if not plan.program:
         _protect_code(spool, plan, request.args["state"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.cli.commands.runs import chosen, nothing
-from clusterddp.cli.run_tables import print_runs, print_status, recovered_lines
+from clusterddp.cli.run_tables import folders_line, print_runs, print_status, recovered_lines
 from clusterddp.runs.view import RunView, run_views
 from tests.unit.runs_told import BEGAN, SECOND, Told
 
@@ -72,6 +72,15 @@ def test_people_are_told_a_time_no_longer_than_needed(
     print_runs(found)
     text = capsys.readouterr().out
     assert [text.count(word) for word in (" 11:59:00 ", " 11-21 11:59 ", " 2025-10-18 ")] == [1, 1, 1]
+
+
+def test_one_line_names_the_folder_of_the_runs_and_says_what_is_marked() -> None:
+    own = view("a", seconds=1, workdirs={"gpu00": "/home/u/toy"})
+    marked = view("b", seconds=1, workdir="x", workdirs={"gpu00": "/home/u/toy@x"})
+    other = view("c", seconds=1, workdirs={"gpu00": "/home/u/else"})
+    assert folders_line([own]) == "folder: /home/u/toy"
+    assert folders_line([own, marked]) == "folder: /home/u/toy; what is marked stands beside it"
+    assert [folders_line(found) for found in ([marked], [own, other], [view("d")])] == ["", "", ""]
 
 
 def test_runs_are_chosen_by_state_and_name_and_the_newest_of_them() -> None:

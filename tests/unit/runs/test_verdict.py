@@ -261,6 +261,20 @@ class TestStopped:
         found = verdict(Told(0).died(5, signal=SIGKILL).stopped(6, STOP, ordered=4), failed)
         assert (found.state, found.exit_code) == ("failed", 1)
 
+    @pytest.mark.parametrize(("reason", "code"), [("Ctrl-C", 130), (STOP, 143)])
+    def test_a_stop_before_a_restart_stands_with_what_had_failed_before_it(self, reason: str, code: int) -> None:
+        gone = Told(0, max_restarts=1).died(2).succeeded(6)
+        found = verdict(gone, Told(1, max_restarts=1).died(3, code=3).stopped(6, reason, ordered=5))
+        assert (found.state, found.exit_code, found.line) == ("stopped", code, f"stopped: {reason}")
+        assert found.notices == ("rank 1 (gpu01:0) had failed, and was to be started again: exit code 3",)
+
+    @pytest.mark.parametrize("reason", [TIME_LIMIT, FAIL_FAST_REASON, STOP])
+    def test_no_other_end_nor_a_stop_without_a_restart_hides_a_failure_that_was_not_made_good(
+        self, reason: str
+    ) -> None:
+        told = Told(0, max_restarts=int(reason != STOP)).died(3, code=3).stopped(6, reason, ordered=5)
+        assert verdict(told).exit_code == 3
+
     def test_fail_fast_is_no_cause(self) -> None:
         stopped = Told(1).died(7, signal=SIGTERM).stopped(8, FAIL_FAST_REASON, ordered=6.5)
         found = verdict(Told(0).died(5, raised="ValueError: x").failed(6), stopped)
