@@ -15,12 +15,13 @@ import os
 import re
 import stat
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError, UsageError
 from clusterddp.remote.shared import manifest
+from clusterddp.remote.shared.chunks import content_of
 from clusterddp.remote.shared.manifest import Entry, as_text, on_disk
 from clusterddp.sync import git
 from clusterddp.sync.hash_cache import FILE_NAME, HashCache
@@ -31,7 +32,7 @@ from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from clusterddp.project import Project
 
@@ -68,6 +69,7 @@ class Tree:
         skipped: What is left out.
         git: ``{commit, dirty}``, None outside git.
         ignored: Data that git ignores.
+        chunks: The digests of the chunks of each content that has several.
     """
 
     root: Path
@@ -77,6 +79,7 @@ class Tree:
     skipped: tuple[Skipped, ...]
     git: dict[str, str | bool | None] | None
     ignored: tuple[IgnoredData, ...] = ()
+    chunks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -105,7 +108,8 @@ def scan(project: Project, limit: int | None = None) -> Tree:
     found = _look(root, _without_environments(names, root))
     _refuse_large(found, MAX_BYTES if limit is None else limit, MAX_FILES if limit is None else None)
     skipped: list[Skipped] = []
-    entries = manifest.ordered(_entries(project, root, found, skipped))
+    chunks: dict[str, tuple[str, ...]] = {}
+    entries = manifest.ordered(_entries(project, root, found, skipped, chunks))
     return Tree(
         root=project.root,
         entries=tuple(entries),
@@ -114,6 +118,7 @@ def scan(project: Project, limit: int | None = None) -> Tree:
         skipped=tuple(skipped),
         git=None if listed is None else git.commit_and_dirty(root),
         ignored=() if listed is None else ignored_data(root),
+        chunks=chunks,
     )
 
 
@@ -214,7 +219,11 @@ def _by_folder(weights: dict[bytes, int], total: int) -> list[tuple[str, int]]:
 
 
 def _entries(
-    project: Project, root: bytes, found: dict[bytes, os.stat_result], skipped: list[Skipped]
+    project: Project,
+    root: bytes,
+    found: dict[bytes, os.stat_result],
+    skipped: list[Skipped],
+    chunks: dict[str, tuple[str, ...]],
 ) -> Iterator[Entry]:
     known = HashCache(project.folder)
     real_root = os.path.realpath(root)
@@ -232,9 +241,12 @@ def _entries(
             reason = "they look like keys"
         else:
             try:
-                size, content = known.get(root, name, info)
+                size, digests = known.get(root, name, info)
             except OSError as error:
                 raise _unreadable(name, error) from error
+            content = content_of(digests)
+            if len(digests) > 1:
+                chunks[content] = tuple(digests)
             yield Entry(path, manifest.FILE, bool(info.st_mode & stat.S_IXUSR), size, content)
         if reason:
             skipped.append(Skipped(path=path, reason=reason))

@@ -12,8 +12,9 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from clusterddp.remote.shared.chunks import hash_file
 from clusterddp.remote.shared.frames import parse_json
-from clusterddp.remote.shared.manifest import Stats, as_text, hash_file, stats_of
+from clusterddp.remote.shared.manifest import Hashes, as_text, stats_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,7 @@ class HashCache:
 
     def __init__(self, folder: Path) -> None:
         self._started = time.time_ns()
-        self._kept: dict[str, tuple[Stats, str]] = {}
+        self._kept: Hashes = {}
         self.read = 0  # files hashed anew
         self._old = _load(folder / FILE_NAME)
 
@@ -40,8 +41,8 @@ class HashCache:
         """The file's bytes for the next scan."""
         return json.dumps(self._kept, separators=(",", ":")).encode()
 
-    def get(self, root: bytes, name: bytes, info: os.stat_result) -> tuple[int, str]:
-        """Size and sha256 of a file.
+    def get(self, root: bytes, name: bytes, info: os.stat_result) -> tuple[int, list[str]]:
+        """Size of a file, and the digests of its chunks.
 
         Raises:
             OSError: it cannot be read.
@@ -52,13 +53,13 @@ class HashCache:
             self._kept[path] = known
             return info.st_size, known[1]
         self.read += 1
-        size, content = hash_file(os.path.join(root, name))
+        size, digests = hash_file(os.path.join(root, name))
         if max(info.st_mtime_ns, info.st_ctime_ns) < self._started - _FRESH:
-            self._kept[path] = (stats, content)
-        return size, content
+            self._kept[path] = (stats, digests)
+        return size, digests
 
 
-def _load(path: Path) -> dict[str, tuple[Stats, str]]:
+def _load(path: Path) -> Hashes:
     """The hashes of a file; none where it is missing or damaged: then all is hashed anew."""
     try:
         loaded = parse_json(path.read_bytes())
@@ -69,4 +70,4 @@ def _load(path: Path) -> dict[str, tuple[Stats, str]]:
 
 
 def _is_entry(value: object) -> bool:
-    return isinstance(value, list) and list(map(type, value)) == [list, str]
+    return isinstance(value, list) and list(map(type, value)) == [list, list]

@@ -1,14 +1,13 @@
 """Syncing the project's files to hosts: the same manifest on each, proved by its digest.
 
 Two round trips at most: ask every host whether it has the digest already; send the others the manifest and
-the contents they lack, packed once for all hosts that lack the same. `unchanged` costs the first one only.
+the chunks they have nowhere, each read and compressed once for all. `unchanged` costs the first one only.
 
 Not here: which files (sync/files.py); what a host replaces, keeps and refuses (remote/sync/apply.py).
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from clusterddp.hosts import fanout
 from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.manifest import Entry
 from clusterddp.sync.transfer import PATIENCE, Transfer
-from clusterddp.sync.upload import Uploads
+from clusterddp.sync.upload import Files, Uploads
 from clusterddp.text.folding import folded_names
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_duration, human_size
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from clusterddp.hosts.client import Host
+    from clusterddp.remote.shared.chunks import Chunk
     from clusterddp.sync.files import Tree
-    from clusterddp.sync.upload import Upload
 
 _TRIES = 3  # a host may change between being asked and being sent
 _TIMEOUT = 3600.0
@@ -128,9 +127,9 @@ def sync(
         waiting = [job for job in waiting if job.result is None]
         if not waiting:
             break
-        with contextlib.closing(Uploads(tree, progress)) as packs:
-            for turn in _turns(waiting):
-                _send(turn, packs, progress)
+        uploads = Uploads(tree.entries, tree.chunks, Files(tree.root, tree.entries, tree.chunks))
+        for turn in _turns(waiting):
+            _send(turn, uploads, progress)
         waiting = [job for job in waiting if job.result is None]
     for job in waiting:
         raise HostError(job.name, "its files change while they are synced", remedy="see what writes to the workdir")
@@ -138,12 +137,16 @@ def sync(
     return SyncResult(digest=tree.digest, hosts=proved, seconds=time.monotonic() - began)
 
 
-def _send(jobs: Sequence[_Job], packs: Uploads, progress: Callable[[str], None]) -> None:
-    """Send every host its pack, all at once."""
+def _send(jobs: Sequence[_Job], uploads: Uploads, progress: Callable[[str], None]) -> None:
+    """Send every host what it lacks, all at once."""
     transfer = Transfer("syncing", progress)
     for job in jobs:
-        transfer.expect(job.pack(packs).size)
-    fanout.values(fanout.each(jobs, lambda job: job.send(job.pack(packs), transfer)))
+        transfer.expect(sum(chunk.size for chunk in job.lacking(uploads)))
+    outcomes = fanout.each(jobs, lambda job: job.send(uploads, transfer))
+    for outcome in outcomes:
+        if isinstance(outcome.error, SyncError):  # of this machine: the same for every host
+            raise outcome.error
+    fanout.values(outcomes)
 
 
 def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str) -> tuple[HostSync, ...]:
@@ -189,6 +192,7 @@ class _Job:
         self.shared: str | None = None
         self.needs: tuple[Entry, ...] = ()
         self.gone = 0  # files of an earlier tree
+        self._have: set[str] = set()  # contents and chunks
         self._home: list[str] = []
         self._host, self._tree = host, tree
         folders = [subfolder] if subfolder else []
@@ -209,6 +213,8 @@ class _Job:
         have = {entry.path: entry for entry in (Entry(*values) for values in answer["have"])}
         self.gone = len(have.keys() - {entry.path for entry in self._tree.entries})
         self.needs = tuple(entry for entry in self._tree.entries if _lacks(have.get(entry.path), entry))
+        self._have = {entry.content for entry in have.values() if entry.kind == manifest.FILE}
+        self._have.update(map(str, answer["chunks"]))
 
     def preview(self) -> HostSync:
         """Ask, and say what sending would do."""
@@ -218,14 +224,18 @@ class _Job:
             name=self.name, workdir=self.workdir, digest="", sent=len(self.needs), sent_bytes=size, removed=self.gone
         )
 
-    def pack(self, packs: Uploads) -> Upload:
-        """The manifest and what the host lacks."""
-        return packs.get(self.needs, compress=self._host.entry.connection != "local")
+    def lacking(self, uploads: Uploads) -> tuple[Chunk, ...]:
+        """The chunks that lie nowhere on the host, each once, in the tree's order."""
+        contents = [entry for entry in self.needs if entry.content not in self._have]
+        chunks = dict.fromkeys(chunk for entry in contents for chunk in uploads.chunks(entry))
+        return tuple(chunk for chunk in chunks if chunk.digest not in self._have)
 
-    def send(self, pack: Upload, transfer: Transfer) -> None:
-        """Send it."""
-        args = {**self.args, "manifest": pack.manifest_size, "encoding": pack.encoding}
-        answer = self._host.upload("sync_apply", args, transfer.counted(pack.pieces()), timeout=_TIMEOUT)
+    def send(self, uploads: Uploads, transfer: Transfer) -> None:
+        """Send them."""
+        pieces = uploads.pieces(self.lacking(uploads), compress=self._host.entry.connection != "local")
+        answer = self._host.upload(
+            "sync_apply", {**self.args, **uploads.sizes}, transfer.counted(pieces), timeout=_TIMEOUT
+        )
         if "missing" in answer:
             return
         self.result = HostSync(

@@ -35,13 +35,14 @@ class Transfer:
         with self._lock:
             self.total += size
 
-    def counted(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """The same pieces, each counted when the next one is asked for."""
-        for piece in pieces:
+    def counted(self, pieces: Iterable[tuple[bytes, int]]) -> Iterator[bytes]:
+        """The pieces, each counted as so many bytes when the next one is asked for."""
+        for piece, size in pieces:
             yield piece
-            self._add(len(piece))
+            self.add(size)
 
-    def _add(self, size: int) -> None:
+    def add(self, size: int) -> None:
+        """So many bytes are done."""
         with self._lock:
             self.done += size
             now = self._clock()

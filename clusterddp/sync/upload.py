@@ -1,122 +1,129 @@
-"""The data of a sync's uploads: the manifest and the contents some hosts lack, packed once for all of them.
+"""What hosts are sent: the manifest, the lists of chunks, and the chunks that some of them lack.
+
+A chunk is read and compressed once for all hosts that take it at about the same time; only so many are kept in memory.
 
 Not here: who lacks what (sync/push.py); how a host reads it (remote/shared/sync_stream.py).
 """
 
 from __future__ import annotations
 
-import hashlib
+import functools
+import json
 import os
-import tempfile
 import threading
-import zlib
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from collections import OrderedDict
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Protocol
 
 from clusterddp.errors import SyncError
 from clusterddp.remote.shared import manifest
-from clusterddp.remote.shared.manifest import Entry, on_disk
-from clusterddp.remote.shared.sync_stream import PLAIN, ZLIB, heading
-from clusterddp.sync.transfer import Transfer
+from clusterddp.remote.shared.chunks import Chunk, chunks_of, digest_of, read_at, spans
+from clusterddp.remote.shared.manifest import FILE, on_disk
+from clusterddp.remote.shared.sync_stream import bundle, bundles_of, grouped
 from clusterddp.text.paths import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from clusterddp.sync.files import Tree
+    from clusterddp.remote.shared.manifest import Entry
 
-_PIECE = 60 * 1024
-_SAMPLE = 1 << 20
-_PAYS = 0.7  # compress when a sample shrinks below this
-_WORTH = 64 * 1024  # bytes below which nothing is gained
+_KEPT = 16  # bundles in memory
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Upload:
-    """The data of one upload, in an unnamed file, read by many threads at once."""
+class Source(Protocol):
+    """Where the chunks of a tree's contents are read."""
 
-    file: IO[bytes]
-    size: int
-    manifest_size: int
-    encoding: str
+    def read(self, chunks: Sequence[Chunk]) -> list[tuple[str, bytes]]:
+        """Digest and bytes of each.
 
-    def pieces(self) -> Iterator[bytes]:
-        """The data, a frame's worth at a time."""
-        for start in range(0, self.size, _PIECE):
-            yield os.pread(self.file.fileno(), min(_PIECE, self.size - start), start)
+        Raises:
+            ClusterddpError: one cannot be read, or is not what it was.
+        """
+
+
+class Files:
+    """The files of a folder on this machine, as they were when their chunks were hashed."""
+
+    def __init__(self, root: Path, entries: Iterable[Entry], lists: Mapping[str, Sequence[str]]) -> None:
+        self._root = os.fsencode(root)
+        self._places: dict[str, tuple[str, int]] = {}  # digest → a path, and where in it
+        for entry in entries:
+            if entry.kind == FILE:
+                digests = lists.get(entry.content) or (entry.content,)
+                for digest, (offset, _) in zip(digests, spans(entry.size), strict=True):
+                    self._places.setdefault(digest, (entry.path, offset))
+
+    def read(self, chunks: Sequence[Chunk]) -> list[tuple[str, bytes]]:
+        """Digest and bytes of each; what was appended since is the next sync's."""
+        return [(chunk.digest, self._chunk(chunk)) for chunk in chunks]
+
+    def _chunk(self, chunk: Chunk) -> bytes:
+        path, offset = self._places[chunk.digest]
+        try:
+            handle = os.open(os.path.join(self._root, on_disk(path)), os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH118 - bytes
+            try:
+                data = read_at(handle, offset, chunk.size)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise SyncError(f"{shown(path)}: cannot be read ({error.strerror})", remedy="run again") from error
+        if digest_of(data) != chunk.digest:
+            raise SyncError(f"{shown(path)} changed while it was sent", remedy="run again")
+        return data
 
 
 class Uploads:
-    """Uploads by content, each made once; they take disk space until ``close``."""
+    """A tree on its way to several hosts.
 
-    def __init__(self, tree: Tree, progress: Callable[[str], None] = lambda _: None) -> None:
-        self._tree, self._progress = tree, progress
-        self._manifest = manifest.encode(tree.entries)
-        self._packs: dict[tuple[tuple[Entry, ...], bool], Upload] = {}
-        self._files: list[IO[bytes]] = []
+    Args:
+        entries: Its manifest.
+        lists: The digests of the chunks of each content that has several.
+        source: Where they are read.
+    """
+
+    def __init__(self, entries: Sequence[Entry], lists: Mapping[str, Sequence[str]], source: Source) -> None:
+        self._lists, self._source = lists, source
+        self._manifest = manifest.encode(entries)
+        self._encoded = json.dumps({content: list(digests) for content, digests in lists.items()}).encode()
+        self._made: OrderedDict[object, Future[bytes]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def close(self) -> None:
-        """Remove the temporary files."""
-        for file in self._files:
-            file.close()
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The arguments of ``sync_apply`` that tell the length of what comes first."""
+        return {"manifest": len(self._manifest), "lists": len(self._encoded)}
 
-    def get(self, needs: tuple[Entry, ...], *, compress: bool) -> Upload:
-        """The pack of these contents; made at the first use."""
+    def chunks(self, entry: Entry) -> Iterable[Chunk]:
+        """The chunks of a file's content."""
+        digests = self._lists.get(entry.content)
+        return chunks_of(entry.content, entry.size, list(digests)) if digests else (Chunk(entry.content, entry.size),)
+
+    def pieces(self, needs: Iterable[Chunk], *, compress: bool) -> Iterator[tuple[bytes, int]]:
+        """What a host that lacks ``needs`` is sent, and how many bytes of files each piece carries."""
+        yield self._once(("head", compress), lambda: self._head(compress=compress)), 0
+        for group in grouped(needs):
+            made = self._once((group, compress), functools.partial(self._bundle, group, compress=compress))
+            yield made, sum(chunk.size for chunk in group)
+
+    def _head(self, *, compress: bool) -> bytes:
+        return b"".join(bundles_of(self._manifest + self._encoded, compress=compress))
+
+    def _bundle(self, group: Sequence[Chunk], *, compress: bool) -> bytes:
+        return bundle(self._source.read(group), compress=compress)
+
+    def _once(self, key: object, make: Callable[[], bytes]) -> bytes:
+        """What ``make`` makes, made by one thread for all that ask at about the same time."""
         with self._lock:
-            if (needs, compress) not in self._packs:
-                self._packs[needs, compress] = self._make(needs, compress=compress)
-            return self._packs[needs, compress]
-
-    def _make(self, needs: tuple[Entry, ...], *, compress: bool) -> Upload:
-        total = len(self._manifest) + sum(entry.size for entry in needs)
-        deflate = zlib.compressobj(1) if compress and total > _WORTH and self._shrinks(needs) else None
-        out = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it
-        try:
-            self._fill(out, needs, deflate)
-        except OSError as error:
-            raise SyncError(
-                f"no room for the upload on this machine ({error.strerror})", remedy="set TMPDIR"
-            ) from error
-        finally:
-            self._files.append(out)
-        encoding = ZLIB if deflate else PLAIN
-        return Upload(file=out, size=out.tell(), manifest_size=len(self._manifest), encoding=encoding)
-
-    def _fill(self, out: IO[bytes], needs: tuple[Entry, ...], deflate: Any) -> None:
-        packing = Transfer("packing", self._progress)
-        packing.expect(len(self._manifest) + sum(len(heading(e.path, e.size)) + e.size for e in needs))
-        for piece in packing.counted(self._plain(needs)):
-            out.write(deflate.compress(piece) if deflate else piece)
-        out.write(deflate.flush() if deflate else b"")
-        out.flush()
-
-    def _shrinks(self, needs: tuple[Entry, ...]) -> bool:
-        sample = bytearray()
-        for piece in self._plain(needs):
-            sample += piece
-            if len(sample) >= _SAMPLE:
-                break
-        return len(zlib.compress(sample, 1)) < _PAYS * len(sample)
-
-    def _plain(self, needs: tuple[Entry, ...]) -> Iterator[bytes]:
-        yield self._manifest
-        for entry in needs:
-            yield heading(entry.path, entry.size)
-            yield from _content(self._tree.root, entry)
-
-
-def _content(root: Path, entry: Entry) -> Iterator[bytes]:
-    """Exactly the bytes that were hashed; what was appended since is the next sync's."""
-    hashed, left = hashlib.sha256(), entry.size
-    try:
-        with open(os.path.join(os.fsencode(root), on_disk(entry.path)), "rb") as stream:  # noqa: PTH118, PTH123 - bytes
-            while left and (data := stream.read(min(left, _SAMPLE))):
-                hashed.update(data)
-                left -= len(data)
-                yield data
-    except OSError as error:
-        raise SyncError(f"{shown(entry.path)}: cannot be read ({error.strerror})", remedy="run again") from error
-    if left or hashed.hexdigest() != entry.content:
-        raise SyncError(f"{shown(entry.path)} changed while it was synced", remedy="run again")
+            future = self._made.get(key)
+            mine = future is None
+            future = future or self._made.setdefault(key, Future())
+            self._made.move_to_end(key)
+            while len(self._made) > _KEPT:
+                self._made.popitem(last=False)
+        if mine:
+            try:
+                future.set_result(make())
+            except BaseException as error:  # noqa: BLE001 - raised in every thread that waits for it
+                future.set_exception(error)
+        return future.result()

@@ -121,7 +121,7 @@ def test_a_sync_that_was_killed_is_mended_from_another_host(shared: Lab, both: t
     (ann.folder / "weights.bin").write_bytes(os.urandom(60 << 20))
     workdir = place(shared).parent
     with ann.start(*run("gpu00", "short.py")) as cut:
-        wait_until("contents come", lambda: any(workdir.glob(".clusterddp-*/0")))
+        wait_until("contents come", lambda: any(workdir.glob(".clusterddp-live/parts/*")))
         kill_and_wait(helpers(shared.host("gpu00")))
         assert cut.end().code == 125
     (held,) = place(shared).glob("lock.held.*")

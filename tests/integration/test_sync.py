@@ -90,10 +90,11 @@ def test_a_helper_killed_under_way_is_mended_by_the_next_sync(
 
     def cut(op: str, args: Any, chunks: Any, **options: Any) -> Any:
         def until_half() -> Iterator[bytes]:
-            for number, chunk in enumerate(chunks):
-                yield chunk
-                if number == 20:
+            for chunk in chunks:
+                yield chunk[: len(chunk) // 2]
+                if len(chunk) > 1 << 20:
                     os.kill(helper, signal.SIGKILL)
+                yield chunk[len(chunk) // 2 :]
 
         return upload(op, args, until_half() if op == "sync_apply" else chunks, **options)
 

@@ -15,15 +15,17 @@ import posixpath
 import stat
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
+from .chunks import content_of, hash_file
+
 FILE, LINK, FOLDER, OTHER = "file", "link", "folder", "other"
 RACY = 20 * 10**6  # ns: a file changed this shortly before it was hashed may have changed once more in the same tick
-READ = 1 << 20
 
 Stats = List[int]
+Hashes = Dict[str, Tuple[Stats, List[str]]]  # path → stats, digests of its chunks
 
 
 class Entry(NamedTuple):
-    """One file or link. ``content``: the sha256 in hex of a file, the target of a link."""
+    """One file or link. ``content``: the name of a file's content (chunks.py), the target of a link."""
 
     path: str
     kind: str
@@ -129,21 +131,6 @@ def parents(path: str) -> List[str]:
     return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
-def hash_file(path: bytes) -> Tuple[int, str]:
-    """How many bytes were read from a file, and their sha256 in hex."""
-    hashed, size = hashlib.sha256(), 0
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        while True:
-            data = os.read(handle, READ)
-            if not data:
-                return size, hashed.hexdigest()
-            hashed.update(data)
-            size += len(data)
-    finally:
-        os.close(handle)
-
-
 def stats_of(info: os.stat_result) -> Stats:
     """What changes whenever a file's content does."""
     return [info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino]
@@ -154,13 +141,13 @@ class Disk:
 
     Args:
         root: The folder.
-        known: path → (stats, sha256) of files hashed earlier; trusted while the stats are the same.
+        known: Of files hashed earlier; trusted while the stats are the same.
         known_at: When they were hashed, in ns; younger files are hashed again.
     """
 
-    def __init__(self, root: bytes, known: Optional[Dict[str, Tuple[Stats, str]]] = None, known_at: int = 0) -> None:
+    def __init__(self, root: bytes, known: Optional[Hashes] = None, known_at: int = 0) -> None:
         self.root = root
-        self.seen: Dict[str, Tuple[Stats, str]] = {}
+        self.seen: Hashes = {}
         self.hashed = 0
         self._known = known or {}
         self._known_at = known_at
@@ -197,12 +184,12 @@ class Disk:
         stats = stats_of(info)
         known = self._known.get(path)
         if known and list(known[0]) == stats and info.st_ctime_ns < self._known_at - RACY:
-            content = known[1]
+            digests = list(known[1])
         else:
-            content = hash_file(self.full(path))[1]
+            digests = hash_file(self.full(path))[1]
             self.hashed += 1
-        self.seen[path] = (stats, content)
-        return content
+        self.seen[path] = (stats, digests)
+        return content_of(digests)
 
     def _is_real(self, folder: str) -> bool:
         """Whether ``folder`` and all above it are folders and no links."""

@@ -1,78 +1,149 @@
-"""The data of sync_apply: the manifest's bytes, then contents, each a JSON line ``[path, size]`` and its bytes.
+"""Chunks on their way, from the operator to a host or back: bundles of at most 4 MiB, compressed where that pays.
 
-The whole is plain or one zlib stream. The same module reads it on the host and names its parts for the operator.
+A bundle is a line of JSON, ``[encoding, bytes on the way, [[digest, bytes], …]]``, and its bytes. Whoever reads has
+each chunk proved by its digest, holds one bundle at a time, and takes nothing larger, whatever is sent.
 """
 
 import json
 import zlib
-from typing import Callable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
-from ..system.bootstrap import Refused
+from .chunks import CHUNK, Chunk, digest_of
+from .frames import parse_json
 
 PLAIN, ZLIB = "plain", "zlib"
-PIECE = 1 << 20  # bytes inflated at once, whatever the ratio
-_CUT = "the upload was cut short"
+MOST_CHUNKS = 4096  # of a bundle
+_LINE = MOST_CHUNKS * 100
+_SAMPLE = 1 << 16  # bytes that tell whether compressing pays
+_PAYS = 0.7
+_WORTH = 512  # bytes below which nothing is gained
 
 
-def heading(path: str, size: int) -> bytes:
-    """The line before a file's bytes."""
-    return json.dumps([path, size], separators=(",", ":")).encode() + b"\n"
+class BadStream(ValueError):
+    """What came are no bundles, or a chunk is not what its digest says."""
+
+
+def grouped(chunks: Iterable[Chunk]) -> Iterator[Tuple[Chunk, ...]]:
+    """The chunks of each bundle, in order."""
+    group: List[Chunk] = []
+    size = 0
+    for chunk in chunks:
+        if group and (size + chunk.size > CHUNK or len(group) == MOST_CHUNKS):
+            yield tuple(group)
+            group, size = [], 0
+        group.append(chunk)
+        size += chunk.size
+    if group:
+        yield tuple(group)
+
+
+def bundle(chunks: Sequence[Tuple[str, bytes]], *, compress: bool) -> bytes:
+    """A bundle of chunks and their digests."""
+    body, encoding = b"".join(data for _, data in chunks), PLAIN
+    if compress and len(body) > _WORTH:
+        sample = body[:_SAMPLE]
+        if len(zlib.compress(sample, 1)) < _PAYS * len(sample):
+            body, encoding = zlib.compress(body, 1), ZLIB
+    head = json.dumps([encoding, len(body), [[digest, len(data)] for digest, data in chunks]], separators=(",", ":"))
+    return head.encode() + b"\n" + body
+
+
+def bundles_of(data: bytes, *, compress: bool) -> Iterator[bytes]:
+    """Bundles that carry ``data`` itself; ``Incoming.content`` reads it."""
+    for start in range(0, len(data), CHUNK):
+        piece = data[start : start + CHUNK]
+        yield bundle([(digest_of(piece), piece)], compress=compress)
 
 
 class Incoming:
-    """Reads the parts in order from pieces as they come."""
+    """Reads bundles from pieces as they come; ``read`` gives the next one, empty at the end."""
 
-    def __init__(self, read: Callable[[], bytes], encoding: str) -> None:
+    def __init__(self, read: Callable[[], bytes]) -> None:
         self._read = read
         self._buffer = b""
-        self._at = 0  # so far the buffer was given out
-        self._inflate = zlib.decompressobj() if encoding == ZLIB else None
 
-    def take(self, size: int) -> bytes:
-        """Exactly ``size`` bytes; for parts that fit memory."""
-        return b"".join(self.pieces(size))
-
-    def pieces(self, size: int) -> Iterator[bytes]:
-        """Exactly ``size`` bytes, as they come.
+    def content(self, size: int) -> bytes:
+        """What ``bundles_of`` has carried, of ``size`` bytes.
 
         Raises:
-            Refused: the data ends before.
+            BadStream: something else came.
         """
-        while size:
-            if self._at == len(self._buffer) and not self._more():
-                raise Refused(_CUT, "sync again")
-            piece = self._buffer[self._at : self._at + size]
-            self._at += len(piece)
-            size -= len(piece)
-            yield piece
+        found = bytearray()
+        while len(found) < size:
+            came = self.bundle()
+            if not came:
+                raise BadStream("it was cut short")
+            for _, data in came:
+                found += data
+        if len(found) > size:
+            raise BadStream("it is longer than was said")
+        return bytes(found)
 
-    def heading(self) -> Optional[Tuple[str, int]]:
-        """Path and size of the next file; None at the end."""
-        end = self._buffer.find(b"\n", self._at)
-        while end < 0:
-            if not self._more():
-                if self._at < len(self._buffer):
-                    raise Refused(_CUT, "sync again")
-                return None
-            end = self._buffer.find(b"\n", self._at)
-        values: List[object] = json.loads(self._buffer[self._at : end])
-        self._at = end + 1
-        return str(values[0]), int(str(values[1]))
+    def bundle(self) -> Optional[List[Tuple[str, bytes]]]:
+        """The next bundle's chunks, each proved by its digest; None at the end.
 
-    def _more(self) -> bool:
-        """Append what comes next to the rest of the buffer; False at the end."""
-        plain = self._plain()
-        self._buffer, self._at = self._buffer[self._at :] + plain, 0
-        return bool(plain)
+        Raises:
+            BadStream: it is none.
+        """
+        line = self._line()
+        if not line:
+            return None
+        encoding, size, chunks = _head(line)
+        body = self._take(size)
+        total = sum(length for _, length in chunks)
+        if encoding == ZLIB:
+            body = _inflated(body, total)
+        if len(body) != total:
+            raise BadStream("a bundle is not as long as it says")
+        found, at = [], 0
+        for digest, length in chunks:
+            data = body[at : at + length]
+            at += length
+            if digest_of(data) != digest:
+                raise BadStream("a chunk came damaged")
+            found.append((digest, data))
+        return found
 
-    def _plain(self) -> bytes:
-        if self._inflate is None:
-            return self._read()
-        while not self._inflate.eof:
-            data = self._inflate.unconsumed_tail or self._read()
-            if not data:
-                return self._inflate.flush()
-            plain = self._inflate.decompress(data, PIECE)
-            if plain:
-                return plain
-        return b""
+    def _line(self) -> bytes:
+        while b"\n" not in self._buffer:
+            piece = self._read()
+            if not piece and not self._buffer:
+                return b""
+            if not piece or len(self._buffer) > _LINE:
+                raise BadStream("it was cut short" if not piece else "a bundle's line is too long")
+            self._buffer += piece
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _take(self, size: int) -> bytes:
+        pieces, left = [self._buffer], size - len(self._buffer)
+        while left > 0:
+            piece = self._read()
+            if not piece:
+                raise BadStream("it was cut short")
+            pieces.append(piece)
+            left -= len(piece)
+        data = b"".join(pieces)
+        self._buffer = data[size:]
+        return data[:size]
+
+
+def _head(line: bytes) -> Tuple[str, int, List[Tuple[str, int]]]:
+    try:
+        encoding, size, chunks = parse_json(line)
+        found = [(digest, length) for digest, length in chunks]
+    except (ValueError, TypeError):
+        raise BadStream("a bundle has no line") from None
+    numbers: List[Any] = [size, *(length for _, length in found)]
+    if encoding not in (PLAIN, ZLIB) or not all(type(one) is int and 0 <= one <= 2 * CHUNK for one in numbers):
+        raise BadStream("a bundle's line is wrong")
+    if not all(isinstance(digest, str) for digest, _ in found) or sum(length for _, length in found) > CHUNK:
+        raise BadStream("a bundle's line is wrong")
+    return encoding, size, found
+
+
+def _inflated(body: bytes, total: int) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(body, total + 1)
+    except zlib.error as error:
+        raise BadStream("a bundle cannot be unpacked: %s" % error) from None

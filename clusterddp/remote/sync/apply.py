@@ -10,18 +10,21 @@ Not here: which folder that is (sync/workdir.py), the changes on disk (sync/plac
 
 import os
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Set, Tuple
 
 from ..helper.request import Request
 from ..shared import manifest
+from ..shared.frames import parse_json
 from ..shared.manifest import Disk, Entry, as_text, on_disk
+from ..shared.parts import Parts
 from ..shared.sync_stream import Incoming
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
 from . import sibling
+from .assembly import PARTS, Assembly
 from .home import bring_home
 from .live import keep_beating, live_runs, mark
-from .lock import FolderLock, make_place
+from .lock import PLACE, FolderLock, make_place
 from .place import WorkdirUpdate
 from .record import SyncRecord
 from .workdir import Folder, choose_folder, locked_workdir, shared_as
@@ -36,7 +39,8 @@ def workdir_state(request: Request) -> Dict[str, Any]:
             the folder beside the workdir that is meant).
 
     Returns:
-        ``{ready, digest, workdir, notice, home, shared, live}``, and ``have`` (entries) where it is not ready.
+        ``{ready, digest, workdir, notice, home, shared, live}``, and where it is not ready ``have``
+        (entries) and ``chunks`` (digests of what is there besides of large files, and of a sync that was cut).
         ``digest`` is the code there now, empty where no sync put it as it is; ``home`` are lines for the user.
         ``shared`` names the folder where other hosts may see it too, else null.
 
@@ -60,7 +64,7 @@ def workdir_state(request: Request) -> Dict[str, Any]:
         answer = {"ready": ready, "digest": whole, "workdir": as_text(folder.path), "live": live}
         answer.update(notice=folder.notice, home=home, shared=shared_as(lock.root))
         if not ready:
-            return dict(answer, have=have)
+            return dict(answer, have=have, chunks=sorted(_chunks(folder.path, disk)))
         if disk.hashed:
             record.remember(disk, looked)
         _finish(args, folder)
@@ -70,10 +74,10 @@ def workdir_state(request: Request) -> Dict[str, Any]:
 def sync_apply(request: Request) -> Dict[str, Any]:
     """Bring a workdir to the manifest sent, then read every file of it again and prove the digest.
 
-    The operator's data (shared/sync_stream.py): the manifest, then the contents this host lacks.
+    The operator's data (shared/sync_stream.py): the manifest, the lists of chunks, then the chunks this host lacks.
 
     Args:
-        request: args as for ``workdir_state``, and ``manifest`` (bytes), ``encoding``.
+        request: args as for ``workdir_state``, and the bytes of ``manifest`` and of ``lists``.
 
     Returns:
         ``{workdir, digest, sent, removed, kept: [[path, kept as]], notice}``; or ``{missing}``, and nothing was
@@ -83,18 +87,34 @@ def sync_apply(request: Request) -> Dict[str, Any]:
         Refused: a path leads out of the workdir, the disk is full, the digest differs, …
     """
     args = request.args
-    incoming = Incoming(request.read, args["encoding"])
+    incoming = Incoming(request.read)
+    plan, lists = read_head(incoming, args)
+    with locked_workdir(args, made=True) as lock:
+        return _apply(args, lock, plan, lists, incoming)
+
+
+def read_head(incoming: Incoming, args: Dict[str, Any]) -> Tuple[List[Entry], Dict[str, List[str]]]:
+    """The manifest of ``digest``, and the chunks of each content that has several.
+
+    Raises:
+        Refused: they came damaged, or a path would lead out of the folder.
+    """
     try:
-        plan = manifest.decode(incoming.take(args["manifest"]))
+        head = incoming.content(args["manifest"] + args["lists"])
+        plan = manifest.decode(head[: args["manifest"]])
+        lists = dict(parse_json(head[args["manifest"] :]))
     except manifest.BadManifest as error:
         raise Refused(str(error)) from error
+    except (ValueError, TypeError) as error:
+        raise Refused("the manifest came damaged: %s" % error, "sync again") from error
     if manifest.digest(plan) != args["digest"]:
         raise Refused("the manifest came damaged", "sync again")
-    with locked_workdir(args, made=True) as lock:
-        return _apply(args, lock, plan, incoming)
+    return plan, lists
 
 
-def _apply(args: Dict[str, Any], lock: FolderLock, plan: List[Entry], incoming: Incoming) -> Dict[str, Any]:
+def _apply(
+    args: Dict[str, Any], lock: FolderLock, plan: List[Entry], lists: Dict[str, List[str]], incoming: Incoming
+) -> Dict[str, Any]:
     folder = choose_folder(args, lock.root, plan)
     target, record = folder.path, folder.record
     if target != lock.root:
@@ -107,14 +127,15 @@ def _apply(args: Dict[str, Any], lock: FolderLock, plan: List[Entry], incoming: 
             "undo the change or stop that run",
         )
     placing.check()
-    record.begin(placing.token, placing.old_and_new_entries())
+    record.begin(placing.old_and_new_entries())
+    parts = Assembly(os.path.join(target, PLACE, PARTS), lists)
     try:
-        missing = placing.stage(incoming)
+        missing = placing.stage(parts, incoming)
         if missing:
             return {"missing": missing[:20]}
         placing.place()
     finally:
-        placing.remove_staging()
+        parts.close()
     looked = time.time_ns()
     proof = Disk(target)
     for entry in plan:
@@ -132,6 +153,19 @@ def _apply(args: Dict[str, Any], lock: FolderLock, plan: List[Entry], incoming: 
         "kept": placing.kept,
         "notice": folder.notice,
     }
+
+
+def _chunks(root: bytes, disk: Disk) -> Set[str]:
+    """The chunks that need not be sent: of large files, and of what a sync that was cut has left."""
+    found = {digest for _, digests in disk.seen.values() if len(digests) > 1 for digest in digests}
+    try:
+        handle = os.open(os.path.join(root, PLACE, PARTS), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # none
+        return found
+    try:
+        return found | Parts(handle).found()
+    finally:
+        os.close(handle)
 
 
 def _finish(args: Dict[str, Any], folder: Folder) -> None:

@@ -1,18 +1,15 @@
 """Making a workdir's files those of a manifest; an interruption at any moment leaves each file old or new.
 
-Contents are first staged in a folder inside the workdir and compared with the manifest; only then is anything
+Contents are first put together in a folder inside the workdir (assembly.py); only when all are whole is anything
 renamed over or deleted. What nobody here put, or somebody changed, is never lost: it is kept aside under
 ``<name>.clusterddp-kept-<n>`` where the manifest needs its place, and stays where it is otherwise.
 
 Not here: which folder it is, its lock and its record (sync/apply.py).
 """
 
-import hashlib
 import os
-import secrets
-import shutil
 import stat
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Set
 
 from ..shared.manifest import FILE, LINK, Disk, Entry, as_text, on_disk, parents
 from ..shared.sync_stream import Incoming
@@ -20,9 +17,8 @@ from ..system.bootstrap import Refused
 from .sibling import KEPT
 
 if TYPE_CHECKING:
+    from .assembly import Assembly
     from .record import SyncRecord
-
-STAGING = b".clusterddp-"
 
 
 class WorkdirUpdate:
@@ -35,13 +31,11 @@ class WorkdirUpdate:
     """
 
     def __init__(self, record: "SyncRecord", plan: List[Entry], hold: Callable[[], None] = lambda: None) -> None:
-        self.token = secrets.token_hex(8)
         self.sent = 0
         self.removed = 0
         self.kept: List[List[str]] = []
         self._hold = hold
         self._record = record
-        self._leftover = record.token  # of a sync that was cut
         self._plan = {entry.path: entry for entry in plan}
         self._disk = record.disk()
         self._put: Dict[str, List[Entry]] = {}
@@ -50,7 +44,8 @@ class WorkdirUpdate:
         self._now = {path: self._disk.entry(path) for path in (*self._plan, *self._put)}
         self._todo = [entry for entry in plan if self._now[entry.path] != entry]
         self._obsolete = [path for path in self._put if path not in self._plan and self._now[path]]
-        self._staged: Dict[str, bytes] = {}
+        self._staged: Set[str] = set()
+        self._parts: "Assembly"
 
     @property
     def changes(self) -> bool:
@@ -75,21 +70,16 @@ class WorkdirUpdate:
                     "remove the link, or keep that folder out of the sync (.gitignore)",
                 )
 
-    def stage(self, incoming: Incoming) -> List[str]:
-        """Write the needed contents to the staging folder; returns the paths whose content was not sent."""
-        os.mkdir(self._staging(), 0o700)
-        wanted = {entry.path: entry for entry in self._todo if self._needs_content(entry)}
-        part = incoming.heading()
-        while part:
-            path, size = part
-            entry = wanted.pop(path, None)
-            if entry:
-                self._stage_file(entry, size, incoming)
-            else:
-                for _ in incoming.pieces(size):
-                    self._hold()
-            part = incoming.heading()
-        return sorted(wanted)
+    def stage(self, parts: "Assembly", incoming: Incoming) -> List[str]:
+        """Have the contents that are needed put together; returns the paths whose content was not sent."""
+        needed = [entry for entry in self._todo if self._needs_content(entry)]
+        self._parts = parts
+        parts.want(needed)
+        parts.take_from(self._disk)
+        parts.receive(incoming, self._hold)
+        missing = sorted(entry.path for entry in needed if not parts.whole(entry.content))
+        self._staged = {entry.path for entry in needed} - set(missing)
+        return missing
 
     def place(self) -> None:
         """Delete obsolete files, move new ones into place, keep aside the host's own that are in the way."""
@@ -103,11 +93,6 @@ class WorkdirUpdate:
                 self._put_in_place(entry)
             else:
                 self._set_executable(entry)
-
-    def remove_staging(self) -> None:
-        """Remove the staging folder, of this sync or of one that was cut."""
-        for token in filter(None, (self.token, self._leftover)):
-            shutil.rmtree(os.path.join(self._record.root, STAGING + token.encode()), ignore_errors=True)
 
     def _needs_content(self, entry: Entry) -> bool:
         now = self._now[entry.path]
@@ -129,25 +114,6 @@ class WorkdirUpdate:
         """What stands at ``path`` at this moment: the contents took their time to come, and people edit files."""
         self._now[path] = Disk(self._record.root).entry(path)
         return self._now[path]
-
-    def _staging(self, *name: str) -> bytes:
-        return os.path.join(self._record.root, STAGING + self.token.encode(), *map(str.encode, name))
-
-    def _stage_file(self, entry: Entry, size: int, incoming: Incoming) -> None:
-        staged = self._staging(str(len(self._staged)))
-        handle = os.open(
-            staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o777 if entry.executable else 0o666
-        )
-        hashed = hashlib.sha256()
-        with os.fdopen(handle, "wb") as out:
-            for piece in incoming.pieces(size):
-                self._hold()
-                out.write(piece)
-                hashed.update(piece)
-        if hashed.hexdigest() != entry.content:
-            raise Refused("%s came damaged" % entry.path, "sync again")
-        self._staged[entry.path] = staged
-        self.sent += 1
 
     def _remove(self, path: str) -> None:
         """Delete one file an earlier sync put; a version changed on the host stays, and is no longer ours."""
@@ -183,17 +149,17 @@ class WorkdirUpdate:
 
     def _put_in_place(self, entry: Entry) -> None:
         full = self._disk.full(entry.path)
-        staged = self._staged.get(entry.path)
-        if staged is None:
-            staged = self._staging("link")
-            os.symlink(on_disk(entry.content), staged)
         self._look_again(entry.path)
         info = self._disk.info(entry.path)
         if info and stat.S_ISDIR(info.st_mode):
             self._clear_folder(entry.path)
         elif info and not self._is_ours(entry.path) and not self._is_our_link(entry.path):
             self._keep_aside(entry.path)
-        os.rename(staged, full)
+        if entry.kind == LINK:
+            self._parts.move_link(on_disk(entry.content), full)
+        else:
+            self._parts.move(entry, full)
+            self.sent += 1
         self._remove_bytecode(entry.path)
 
     def _clear_folder(self, path: str) -> None:

@@ -7,10 +7,10 @@ Not here: what follows from it (sync/apply.py, sync/place.py).
 import hashlib
 import json
 import os
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List
 
 from ..shared.fields import Fields
-from ..shared.manifest import Disk, Entry, as_text, checked_entry, checked_path, on_disk
+from ..shared.manifest import Disk, Entry, Hashes, as_text, checked_entry, checked_path, on_disk
 from ..system.bootstrap import private_folder, read_json, write_private
 from .lock import PLACE
 
@@ -26,11 +26,11 @@ class SyncRecord:
         self.path = os.path.join(root, PLACE, RECORD)
         self._memory = memory_path(state, root)
         known = _read(self._memory)
-        self.digest, self.token = "", ""
+        self.digest = ""
         self.entries: List[Entry] = []
         self.links: List[str] = []
         self._take(_read(os.fsdecode(self.path)) or known)
-        self.stats: Dict[str, Tuple[List[int], str]] = known.get("stats", {})
+        self.stats: Hashes = known.get("chunks", {})
         self.scanned_ns: int = known.get("at", 0)
         self._boot: str = known.get("boot", "")
 
@@ -43,12 +43,10 @@ class SyncRecord:
             fields = Fields(data, most=_MOST)
             entries = [checked_entry(values) for values in data.get("entries", [])]
             links = [checked_path(link) for link in data.get("links", [])]
-            digest, token = (fields.text(name) if fields.given(name) else "" for name in ("digest", "token"))
-            if token and not token.isalnum():
-                raise fields.wrong("token", token, "a word")
+            digest = fields.text("digest") if fields.given("digest") else ""
         except (ValueError, AttributeError, TypeError):
             return
-        self.digest, self.token, self.entries, self.links = digest, token, entries, links
+        self.digest, self.entries, self.links = digest, entries, links
 
     def disk(self) -> Disk:
         """The folder as it is; hashes are reused within one boot only: a power cut can undo what stats promise."""
@@ -64,26 +62,26 @@ class SyncRecord:
         put = set(self.entries)
         return [entry for entry in self.present_entries(self.disk()) if entry in put]
 
-    def begin(self, token: str, entries: List[Entry]) -> None:
-        """Record, before any change, all that will be ours if the sync is cut, and its staging folder's name."""
-        self.digest, self.token, self.entries = "", token, entries
+    def begin(self, entries: List[Entry]) -> None:
+        """Record, before any change, all that will be ours if the sync is cut."""
+        self.digest, self.entries = "", entries
         self.save()
 
     def complete(self, digest: str, entries: List[Entry], disk: Disk, looked: int) -> None:
         """Record a proved folder."""
-        self.digest, self.entries, self.token = digest, entries, ""
+        self.digest, self.entries = digest, entries
         self.save()
         self.remember(disk, looked)
 
     def save(self) -> None:
         """Write the record."""
-        value = {"digest": self.digest, "entries": self.entries, "links": self.links, "token": self.token}
+        value = {"digest": self.digest, "entries": self.entries, "links": self.links}
         write_private(os.fsdecode(self.path), json.dumps(value, separators=(",", ":")).encode())
 
     def remember(self, disk: Disk, looked: int) -> None:
         """Keep the hashes of the files on ``disk`` as they were from ``looked`` (ns) on."""
         self.stats, self.scanned_ns, self._boot = disk.seen, looked, boot_id()
-        value = {"workdir": as_text(self.root), "stats": self.stats, "at": self.scanned_ns, "boot": self._boot}
+        value = {"workdir": as_text(self.root), "chunks": self.stats, "at": self.scanned_ns, "boot": self._boot}
         private_folder(os.path.dirname(self._memory))
         write_private(self._memory, json.dumps(value, separators=(",", ":")).encode())
 

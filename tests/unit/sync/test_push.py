@@ -235,7 +235,7 @@ def test_a_worker_finds_its_subfolder(root: Path, host: FakeHost) -> None:
 def test_a_file_that_changes_under_way_is_an_error_and_nothing_changes(root: Path, host: FakeHost) -> None:
     tree = tree_of(root)
     write(root, **{"train.py": "print(2)"})
-    with pytest.raises(SyncError, match=r"train\.py changed while it was synced"):
+    with pytest.raises(SyncError, match=r"train\.py changed while it was sent"):
         sync([host], tree, workdir="/nowhere")  # type: ignore[list-item]
     assert content(host.workdir) == {}
 

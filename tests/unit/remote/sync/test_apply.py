@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import subprocess
-import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from clusterddp.errors import HelperError
 from clusterddp.remote.shared import manifest
-from clusterddp.remote.shared.sync_stream import ZLIB, Incoming
+from clusterddp.remote.shared.sync_stream import bundles_of
 from clusterddp.remote.sync import apply as remote_workdir
 from clusterddp.remote.sync import record
 from clusterddp.remote.sync.live import live_runs
@@ -46,9 +45,9 @@ def test_a_cut_leaves_each_file_old_or_new_and_the_next_sync_mends_it(
     new = {**content(root), "snapshot.pt": "epoch 1"}
     counted = cut_after(step)
     with monkeypatch.context() as patch:
-        patch.setattr("clusterddp.remote.sync.place.shutil", SimpleNamespace(rmtree=lambda *_, **__: None))
         cutting = {name: counted(getattr(os, name)) for name in ("rename", "unlink", "mkdir", "rmdir")}
-        patch.setattr("clusterddp.remote.sync.place.os", SimpleNamespace(**{**vars(os), **cutting}))
+        for module in ("place", "assembly"):
+            patch.setattr(f"clusterddp.remote.sync.{module}.os", SimpleNamespace(**{**vars(os), **cutting}))
         patch.setattr("clusterddp.remote.sync.record.write_private", counted(write_private))
         with contextlib.suppress(Cut):
             push(root, host)
@@ -177,8 +176,8 @@ def replace_path(entry: Any, path: str) -> Any:
 
 def hostile(host: FakeHost, entries: tuple[Any, ...]) -> None:
     lines = b"".join(manifest.encode([entry]) for entry in entries)
-    args = {"workdir": str(host.workdir), "digest": "x", "manifest": len(lines), "encoding": "plain"}
-    host.upload("sync_apply", args, [lines])
+    args = {"workdir": str(host.workdir), "digest": "x", "manifest": len(lines), "lists": 2}
+    host.upload("sync_apply", args, bundles_of(lines + b"{}", compress=False))
 
 
 @pytest.mark.parametrize("place", ["/", "~/", "relative/path", "~bob/x"])
@@ -207,19 +206,9 @@ def test_a_workdir_removed_by_hand_is_made_again(root: Path, host: FakeHost) -> 
 
 def test_an_upload_cut_short_is_refused(root: Path, host: FakeHost) -> None:
     tree = tree_of(root)
-    args = {"workdir": str(host.workdir), "digest": tree.digest, "manifest": 10**6, "encoding": "plain"}
+    args = {"workdir": str(host.workdir), "digest": tree.digest, "manifest": 10**6, "lists": 2}
     with pytest.raises(HelperError, match="cut short"):
         host.upload("sync_apply", args, [b"[]"])
-
-
-def test_a_compressed_stream_is_read_in_bounded_pieces() -> None:
-    data = zlib.compress(b"x" * (5 << 20) + b'["a",3]\nabc')
-    pieces = iter([data[start : start + 100] for start in range(0, len(data), 100)])
-    incoming = Incoming(lambda: next(pieces, b""), ZLIB)
-    assert sum(map(len, incoming.pieces(5 << 20))) == 5 << 20
-    assert incoming.heading() == ("a", 3)
-    assert incoming.take(3) == b"abc"
-    assert incoming.heading() is None
 
 
 def test_what_somebody_changed_since_a_sync_is_told_until_the_next(root: Path, host: FakeHost) -> None:

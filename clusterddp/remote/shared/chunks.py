@@ -1,0 +1,94 @@
+"""A file's bytes as chunks of 4 MiB, each with its sha256, and one name for the whole.
+
+A content of one chunk is named by the chunk's digest; one of several by the digest over theirs, a dash and how many
+they are. Who has the list of chunks can prove it by the name, and each chunk by the list, in any order.
+
+Not here: which files they are of (manifest.py), chunks on their way (sync_stream.py) and put together (parts.py).
+"""
+
+import hashlib
+import os
+import re
+from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple
+
+CHUNK = 4 << 20
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_CONTENT = re.compile(r"[0-9a-f]{64}(-[1-9][0-9]{0,9})?")
+
+
+class Chunk(NamedTuple):
+    """A piece of a file: the sha256 of its bytes in hex, and how many they are."""
+
+    digest: str
+    size: int
+
+
+def digest_of(data: bytes) -> str:
+    """The digest of a chunk's bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def content_of(digests: Sequence[str]) -> str:
+    """The name of the content that has these chunks."""
+    if len(digests) == 1:
+        return digests[0]
+    return "%s-%d" % (digest_of("".join(digests).encode()), len(digests))
+
+
+def is_content(text: str) -> bool:
+    """Whether a text names a content."""
+    return bool(_CONTENT.fullmatch(text))
+
+
+def spans(size: int) -> Iterator[Tuple[int, int]]:
+    """Offset and size of each chunk of a file; an empty file has one, which is empty."""
+    for offset in range(0, max(size, 1), CHUNK):
+        yield offset, min(CHUNK, size - offset)
+
+
+def chunks_of(content: str, size: int, digests: Any) -> List[Chunk]:
+    """The chunks of a content from a list of their digests, which may come from anywhere.
+
+    Raises:
+        ValueError: it is no list of this content's.
+    """
+    if not is_content(content) or not isinstance(digests, list) or not isinstance(size, int) or size < 0:
+        raise ValueError("not the chunks of a content: %.80r" % content)
+    if not all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in digests):
+        raise ValueError("not a list of chunks: %.80r" % digests)
+    if len(digests) != max(1, -(-size // CHUNK)) or content_of(digests) != content:
+        raise ValueError("the chunks are not those of %.80s" % content)
+    return [Chunk(digest, length) for digest, (_, length) in zip(digests, spans(size))]  # noqa: B905 - Python 3.8
+
+
+def read_at(handle: int, offset: int, size: int) -> bytes:
+    """At most ``size`` bytes of a file; fewer only at its end."""
+    found = b""
+    while len(found) < size:
+        data = os.pread(handle, size - len(found), offset + len(found))
+        if not data:
+            break
+        found = found + data if found else data
+    return found
+
+
+def hash_file(path: bytes) -> Tuple[int, List[str]]:
+    """How many bytes were read from a file, and the digests of its chunks."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return hash_handle(handle)
+    finally:
+        os.close(handle)
+
+
+def hash_handle(handle: int) -> Tuple[int, List[str]]:
+    """``hash_file`` of an open one."""
+    size, digests = 0, []  # type: Tuple[int, List[str]]
+    while True:
+        data = read_at(handle, size, CHUNK)
+        if not data and digests:
+            return size, digests
+        digests.append(digest_of(data))
+        size += len(data)
+        if len(data) < CHUNK:
+            return size, digests

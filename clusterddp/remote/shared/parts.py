@@ -1,0 +1,106 @@
+"""Contents put together chunk by chunk in a folder of their own, which a broken transfer leaves for the next one.
+
+A file there is named by its content; what of it is right is seen by hashing it, so nothing else has to be kept. Chunks
+come in any order. The folder is a descriptor: no path is looked up again, and no link is followed.
+
+Not here: who sends them (sync_stream.py), and the places they go to.
+"""
+
+import os
+from typing import Dict, Iterator, List, Set, Tuple
+
+from .chunks import CHUNK, Chunk, digest_of, is_content, read_at
+
+KEPT = 7 * 86400.0  # seconds after which what a broken transfer left is removed
+
+
+class Parts:
+    """The folder ``folder``, a descriptor that the caller keeps open.
+
+    Attributes:
+        lacking: Digest → where that chunk is wanted: contents and offsets.
+    """
+
+    def __init__(self, folder: int) -> None:
+        self.lacking: Dict[str, List[Tuple[str, int]]] = {}
+        self._folder = folder
+        self._chunks: Dict[str, List[Chunk]] = {}
+
+    def found(self) -> Set[str]:
+        """The digests of all chunks that lie there, each read now; of no content in particular."""
+        return {digest for name in self._names() for digest in self._digests(name)}
+
+    def want(self, contents: Dict[str, List[Chunk]]) -> None:
+        """Have these contents put together; what lies there of them already is taken up."""
+        there = set(self._names())
+        for content, chunks in contents.items():
+            self._chunks[content] = chunks
+            right = list(self._digests(content)) if content in there else []
+            offset = 0
+            for number, chunk in enumerate(chunks):
+                if number >= len(right) or right[number] != chunk.digest:
+                    self.lacking.setdefault(chunk.digest, []).append((content, offset))
+                offset += chunk.size
+            if len(right) > len(chunks) or (right and right[-1] != chunks[-1].digest):
+                self._cut(content, offset)
+
+    @property
+    def lacking_bytes(self) -> int:
+        """How much has still to be written."""
+        sizes = {chunk.digest: chunk.size for chunks in self._chunks.values() for chunk in chunks}
+        return sum(sizes[digest] * len(places) for digest, places in self.lacking.items())
+
+    def put(self, digest: str, data: bytes) -> int:
+        """Write a chunk, proved by its digest already, wherever it is wanted; how many places that were."""
+        places = self.lacking.pop(digest, [])
+        for content, offset in places:
+            handle = os.open(
+                content, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=self._folder
+            )
+            try:
+                view, at = memoryview(data), offset
+                while view:
+                    written = os.pwrite(handle, view, at)
+                    view, at = view[written:], at + written
+            finally:
+                os.close(handle)
+        return len(places)
+
+    def whole(self, content: str) -> bool:
+        """Whether a wanted content is complete."""
+        return not any(chunk.digest in self.lacking for chunk in self._chunks[content])
+
+    def remove_old(self, now: float) -> None:
+        """Remove what broken transfers left and nobody has wanted for long; ``now`` by the folder's own clock."""
+        for name in self._names():
+            info = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+            if name not in self._chunks and info.st_mtime < now - KEPT:
+                os.unlink(name, dir_fd=self._folder)
+
+    def _names(self) -> Iterator[str]:
+        return (name for name in os.listdir(self._folder) if is_content(name))
+
+    def _digests(self, name: str) -> Iterator[str]:
+        try:
+            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
+        except FileNotFoundError:
+            return
+        try:
+            offset = 0
+            while True:
+                data = read_at(handle, offset, CHUNK)
+                if data or not offset:
+                    yield digest_of(data)
+                if len(data) < CHUNK:
+                    return
+                offset += len(data)
+        finally:
+            os.close(handle)
+
+    def _cut(self, content: str, size: int) -> None:
+        """Let a part be no longer than its content."""
+        handle = os.open(content, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
+        try:
+            os.ftruncate(handle, min(size, os.fstat(handle).st_size))
+        finally:
+            os.close(handle)
