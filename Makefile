@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench lab lab-down test-slurm system-packages
+.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench lab lab-down test-slurm test-playbooks system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -15,7 +15,7 @@ demo: $(VENV)/.stamp  ## train DDP over two nodes on this machine
 	$(BIN)/clusterddp run examples/toy_ddp.py --steps 5
 
 # What the lab and its peers need; without root the lab's tests are skipped by name.
-SYSTEM := openssh-server openssh-client iproute2 iptables tcsh fish procps rsync util-linux gcc libc6-dev chromium slurm-wlm munge
+SYSTEM := openssh-server openssh-client iproute2 iptables tcsh fish procps rsync util-linux gcc libc6-dev chromium slurm-wlm munge nftables
 system-packages:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  dpkg -s $(SYSTEM) >/dev/null 2>&1 || \
@@ -67,6 +67,9 @@ chaos: $(VENV)/.stamp system-packages  ## every fault ROUNDS times, and a table 
 
 test-slurm: $(VENV)/.stamp system-packages  ## all that is tried on real Slurm; `make test` has a part of it
 	CLUSTERDDP_SLURM=1 $(PYTEST) tests/slurm
+
+test-playbooks: $(VENV)/.stamp system-packages  ## all tests of the playbooks; `make test` has the short ones
+	CLUSTERDDP_PLAYBOOKS=1 $(PYTEST) tests/integration/test_playbooks.py
 
 MINUTES ?= 30
 soak: $(VENV)/.stamp system-packages  ## a run with --relaunch in bad weather: no host is taken for lost

@@ -110,6 +110,12 @@ def _lack(evidence: Evidence, seen: Seen, check: Check, culprits: Culprits) -> F
     return next((found for need in check.needs if (found := need.missing(evidence, seen, culprits))), None)
 
 
+def _fix(check: Check, found: Finding) -> str:
+    """What to do about a finding; where a playbook of ours does it, that too."""
+    fix = found.fix or check.fix
+    return f"{fix}; {check.playbook} does it (`clusterddp doctor --fix`)" if check.playbook else fix
+
+
 def _results(check: Check, findings: Iterable[Finding]) -> list[CheckResult]:
     """Equal findings as one, with all their hosts."""
     joined: dict[Finding, list[str]] = {}
@@ -124,7 +130,8 @@ def _results(check: Check, findings: Iterable[Finding]) -> list[CheckResult]:
             hosts=tuple(hosts),
             message=found.message,
             symptom=(found.symptom or check.symptom) if found.verdict in _BAD else "",
-            fix=(found.fix or check.fix) if found.verdict in _BAD else "",
+            fix=_fix(check, found) if found.verdict in _BAD else "",
+            playbook=check.playbook if found.verdict in _BAD else "",
         )
         for found, hosts in joined.items()
     ]

@@ -153,6 +153,7 @@ class Check:
         after: Checks whose failures on a host explain ours there: it is skipped, the cause is told once.
         symptom: What a user would have seen in training.
         fix: What to do.
+        playbook: Which playbook of ours does it.
     """
 
     name: str
@@ -163,6 +164,7 @@ class Check:
     after: tuple[str, ...] = ()
     symptom: str = ""
     fix: str = ""
+    playbook: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,6 +178,7 @@ class CheckResult:
     message: str
     symptom: str = ""
     fix: str = ""
+    playbook: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """By the contract."""
@@ -187,6 +190,7 @@ class CheckResult:
             "message": self.message,
             "symptom": self.symptom,
             "fix": self.fix,
+            "playbook": self.playbook,
         }
 
 

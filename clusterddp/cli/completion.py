@@ -69,7 +69,14 @@ def _signals(_context: click.Context) -> Iterable[str]:
     return [name.removeprefix("SIG") for name in SIGNALS]
 
 
+def _playbooks(_context: click.Context) -> Iterable[str]:
+    from clusterddp.provision.playbooks import NAMES  # noqa: PLC0415 - start-up
+
+    return [*NAMES, *(str(path) for place in ("", "*/") for path in Path().glob(f"{place}*.y*ml"))]
+
+
 hosts = _completing(_hosts, several=True)
 runs = _completing(_runs, several=False)
 checks = _completing(_checks, several=True)
 signals = _completing(_signals, several=False)
+playbooks = _completing(_playbooks, several=False)

@@ -24,7 +24,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("[!.]*/README.md")])
 EVERYWHERE = {"-h", "--help"}
 # Options of other programs that our pages speak of.
-FOREIGN = {"--version", "--list", "--yaml", "--output", "--steps", "--check", "--strict", "--role", "--shm-size"}
+FOREIGN = {
+    "--version", "--list", "--yaml", "--output", "--steps", "--check", "--diff", "--strict", "--role", "--shm-size",
+}  # fmt: skip
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z_-]*[a-z]")
 

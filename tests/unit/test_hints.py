@@ -52,6 +52,8 @@ SAID_BY = {
     "cli/after_script.py": {"run"},
     "cli/words.py": {"run"},
     "cli/host_list.py": {"up"},
+    "cli/fix.py": {"doctor"},
+    "provision/": {"up", "doctor"},
     "cli/run_tables.py": {"status"},
     **{f"cli/commands/{name}.py": {name} for name in COMMANDS},
 }

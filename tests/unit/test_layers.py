@@ -29,7 +29,7 @@ REMOTE = SOURCE / "remote"
 # imports `remote.shared` alone.
 OPERATOR = (
     "errors", "remote.shared", "text", "inventory", "project", "crash", "discover", "logs", "hosts", "facts", "sync",
-    "runs", "shell", "checks", "probe", "launch", "doctor", "api", "tasks", "cli",
+    "runs", "shell", "checks", "probe", "launch", "doctor", "provision", "api", "tasks", "cli",
 )  # fmt: skip
 HOSTS = (
     "system", "shared", "spool", "rendezvous", "worker", "control", "helper", "logs", "processes", "sync", "cleanup",

@@ -57,7 +57,7 @@ CHECKS = (
         title="every host is reached by SSH",
         judge=_failed(_is_connection),
         symptom="the job never starts: the other hosts wait for this one in the rendezvous, 600 s by default",
-        fix="try `ssh HOST true`; --limit leaves a host out",
+        fix="try `ssh HOST true`; --limit leaves a host out; where the account is missing, users.yml makes it",
     ),
     Check(
         name="host-keys",
@@ -76,6 +76,7 @@ CHECKS = (
         after=("connection", "host-keys"),
         symptom="python3: command not found",
         fix="install python3 (3.8 or newer), or set ansible_python_interpreter",
+        playbook="python.yml",
     ),
     Check(
         name="login-noise",

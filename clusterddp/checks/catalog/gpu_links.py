@@ -148,5 +148,6 @@ CHECKS = (
         after=AFTER,
         symptom="Error 802: system not yet initialized",
         fix="`sudo systemctl enable --now nvidia-fabricmanager`, of exactly the driver's version",
+        playbook="nvidia.yml",
     ),
 )

@@ -110,6 +110,7 @@ CHECKS = (
         after=("python", "torch"),
         symptom="The NVIDIA driver on your system is too old",
         fix="install a newer driver, or a torch built for the CUDA version that `nvidia-smi` shows",
+        playbook="nvidia.yml",
     ),
     Check(
         name="busy-gpus",

@@ -212,6 +212,7 @@ CHECKS = (
         needs=(FACTS,),
         symptom="torchrun's c10d takes live nodes for dead: agents that never end, jobs that shrink to one host",
         fix="start chrony or systemd-timesyncd on it",
+        playbook="hosts.yml",
     ),
     Check(
         name="hardware-equal",
@@ -259,6 +260,7 @@ CHECKS = (
         needs=(FACTS,),
         symptom="DataLoader worker is killed by signal: Bus error, or unable to allocate shared memory",
         fix="mount it larger (`mount -o remount,size=8g /dev/shm`, --shm-size of a container), or remove stale files",
+        playbook="hosts.yml",
     ),
     Check(
         name="limits",
@@ -268,6 +270,7 @@ CHECKS = (
         needs=(HEALTH,),
         symptom="Too many open files, or can't start new thread",
         fix="raise it in /etc/security/limits.d and log in anew",
+        playbook="hosts.yml",
     ),
     Check(
         name="lingering",
@@ -277,6 +280,7 @@ CHECKS = (
         needs=(FACTS,),
         symptom="could not unlink the shared memory file /torch_…, once SSH has ended",
         fix="loginctl enable-linger",
+        playbook="hosts.yml",
     ),
     Check(
         name="live-runs",

@@ -196,6 +196,7 @@ CHECKS = (
         needs=(FACTS, HEALTH),
         symptom="connectFullMesh failed: Connection refused, remote=[127.0.1.1]; torchrun by hand fails after 140 s",
         fix="give the name its real address in /etc/hosts (runs of clusterddp use addresses and cards, not names)",
+        playbook="hosts.yml",
     ),
     Check(
         name="names",
@@ -205,6 +206,7 @@ CHECKS = (
         needs=(FACTS, HEALTH),
         symptom="Name or service not known, or a first step that takes ten seconds longer",
         fix="put the hosts into /etc/hosts there, or mend the name server in /etc/resolv.conf",
+        playbook="hosts.yml",
     ),
     Check(
         name="interface",
@@ -231,7 +233,7 @@ CHECKS = (
         judge=_ports,
         needs=(FACTS, DIALLED),
         symptom="RendezvousTimeoutError, or RendezvousConnectionError: The client socket has timed out",
-        fix="let TCP to clusterddp_ports through between the hosts",
+        fix="let TCP to clusterddp_ports through between the hosts; where firewall.yml has closed them, run it again",
     ),
     Check(
         name="ports-free",

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     callback=tell,
     help="What is well too, every host's name, and what is asked of which host.",
 )
+@click.option("--fix", is_flag=True, help="Show what playbooks of ours would change, and run them after a yes.")
+@click.option("--yes", is_flag=True, help="With --fix: do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="One object, by the contract.")
 @click.option(
     "--html",
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
     help="Say what the known messages in a log mean, and run no check.",
 )
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS…]")
 def command(
     inventory: Path | None,
     limit: str | None,
@@ -61,15 +64,19 @@ def command(
     bench: bool,
     strict: bool,
     verbose: bool,
+    fix: bool,
+    yes: bool,
     as_json: bool,
     html: Path | None,
     explain: Path | None,
+    arguments: tuple[str, ...],
 ) -> int:
     """Check that a job would run; name the cause and the fix where it would not."""
     if explain:
         return _explain(explain, as_json=as_json)
     if html and not html.parent.is_dir():
         raise UsageError(f"--html {html}: there is no folder {html.parent}", remedy="make it, or name another")
+    _refuse_mixed(fix=fix, yes=yes, as_json=as_json, arguments=arguments)
     from clusterddp.checks.engine import select  # noqa: PLC0415 - start-up
 
     names = words.names(only), words.names(skip)
@@ -96,7 +103,18 @@ def command(
         if found.evidence.bench:
             print_bench(found.evidence.bench)
         print_summary(found.results)
+    if fix:
+        from clusterddp.cli.fix import fix_by_playbooks  # noqa: PLC0415
+
+        return fix_by_playbooks(found.results, cluster.inventory, arguments, yes=yes)
     return EXIT_FAILED if found.verdict == "fail" or (strict and found.verdict != "pass") else 0
+
+
+def _refuse_mixed(*, fix: bool, yes: bool, as_json: bool, arguments: tuple[str, ...]) -> None:
+    if (arguments or yes) and not fix:
+        raise UsageError(f"{arguments[0] if arguments else '--yes'} belongs behind --fix")
+    if fix and as_json:
+        raise UsageError("--fix with --json: Ansible's own output is no JSON", remedy="leave one out")
 
 
 def _write_page(found: Diagnosis, path: Path) -> None:

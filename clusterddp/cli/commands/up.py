@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli import host_list
+from clusterddp.cli import completion, host_list
 from clusterddp.cli.options import Checked, setting
 from clusterddp.cli.output import say
 from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
@@ -38,7 +38,16 @@ _OF_FILES = {".cfg", ".toml", ".txt", ".md", ".py", ".sh"}
     metavar="CHECKS",
     help="Take hosts that fail these checks.",
 )
+@click.option(
+    "--playbook",
+    "playbooks",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=completion.playbooks,
+    help="Run this Ansible playbook on the hosts first; a file, or one of ours: hosts.yml.",
+)
 @click.argument("inventory", metavar="INVENTORY|HOST,HOST…")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS…]")
 def command(
     inventory: str,
     limit: str | None,
@@ -47,6 +56,8 @@ def command(
     python: str | None,
     variables: tuple[str, ...],
     skip: str | None,
+    playbooks: tuple[str, ...],
+    arguments: tuple[str, ...],
 ) -> int:
     """Reach every host, check that it can train, show it, and remember the inventory for this project."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
@@ -54,13 +65,18 @@ def command(
     from clusterddp.inventory import ansible_cfg_notices  # noqa: PLC0415
     from clusterddp.project import find, typed  # noqa: PLC0415
 
+    if arguments and not playbooks:
+        raise UsageError(f"{arguments[0]}: one inventory is needed; what stands behind -- is for --playbook")
     project = find()
     left_out = option_values.checks(skip or ())
     given = (*variables, *([f"clusterddp_python={python}"] if python else []))
-    with (
-        _inventory(inventory, given, project) as path,
-        open_cluster(path, limit, accept=accept_new_host_keys) as cluster,
-    ):
+    with contextlib.ExitStack() as opened:
+        path = opened.enter_context(_inventory(inventory, given, project))
+        if playbooks:
+            with open_cluster(path, limit, accept=accept_new_host_keys) as cluster:
+                _ask_for_keys(cluster)  # else Ansible's ssh asks, once for each host
+            _run_playbooks(playbooks, cluster, arguments)
+        cluster = opened.enter_context(open_cluster(path, limit, accept=accept_new_host_keys, quiet=bool(playbooks)))
         for notice in ansible_cfg_notices():
             say(notice)
         project.remember_try(path)
@@ -134,6 +150,12 @@ def _trust(cluster: Cluster) -> None:
     Raises:
         HostsError, HostError: hosts cannot be reached, or their keys are not trusted.
     """
+    if _ask_for_keys(cluster):
+        cluster.reached()
+
+
+def _ask_for_keys(cluster: Cluster) -> list[ClusterddpError]:
+    """As ``_trust``, but hosts that cannot be reached for another reason are only returned."""
     errors = [outcome.error for outcome in cluster.connect() if outcome.error]
     unknown = [error for error in errors if isinstance(error, HostKeyError) and error.known_hosts_line]
     if unknown:
@@ -148,5 +170,23 @@ def _trust(cluster: Cluster) -> None:
             raise ClusterddpError(message, remedy="compare the fingerprints, then add --accept-new-host-keys")
         if click.confirm("clusterddp: are these the keys of your hosts?", err=True):
             cluster.trust(unknown)
-    if errors:
-        cluster.reached()
+    return errors
+
+
+def _run_playbooks(names: tuple[str, ...], cluster: Cluster, arguments: tuple[str, ...]) -> None:
+    """Run playbooks on the cluster's hosts, one after the other.
+
+    Raises:
+        UsageError: a name is no playbook.
+        ClusterddpError: Ansible is not installed, or a playbook fails.
+    """
+    from clusterddp.provision.ansible import playbook_argv, run_at_terminal  # noqa: PLC0415 - start-up
+    from clusterddp.provision.playbooks import find_playbook  # noqa: PLC0415
+
+    inventory = cluster.inventory
+    hosts = [host.name for host in inventory.hosts] if inventory.pattern else []
+    for path in [find_playbook(name) for name in names]:
+        code = run_at_terminal(playbook_argv(path, inventory, arguments, hosts=hosts))
+        if code:
+            remedy = "what it says stands above; `clusterddp up` runs it again"
+            raise ClusterddpError(f"{path.name} failed: ansible-playbook ended with {code}", remedy=remedy)

@@ -122,6 +122,7 @@ def test_json_is_the_contracts() -> None:
         "message": "every host is reached by SSH",
         "symptom": "",
         "fix": "",
+        "playbook": "",
     }
 
 

@@ -1,0 +1,68 @@
+"""``doctor --fix``: what playbooks of ours would change is shown, and changed after a yes."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from clusterddp.cli.output import say
+from clusterddp.errors import EXIT_FAILED
+from clusterddp.provision.ansible import playbook_argv, run_at_terminal
+from clusterddp.provision.playbooks import find_playbook, mending
+from clusterddp.text.folding import folded_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterddp.checks.model import CheckResult
+    from clusterddp.inventory import Inventory
+
+_OF_ALL = ("own-name", "names")  # whose remedy takes the addresses of all hosts
+
+
+def fix_by_playbooks(
+    results: Sequence[CheckResult], inventory: Inventory, arguments: Sequence[str], *, yes: bool
+) -> int:
+    """Show what each playbook would change on which hosts, ask once, run them; the exit code.
+
+    Args:
+        results: What the doctor has found.
+        inventory: Whose hosts.
+        arguments: Of ansible-playbook.
+        yes: Do not ask.
+
+    Raises:
+        UsageError: the inventory has no file.
+        ClusterddpError: Ansible is not installed.
+    """
+    wanted = mending(results)
+    if not wanted:
+        say("nothing was found that a playbook of ours mends")
+        return 0
+    commands = []
+    for name, checks in wanted.items():
+        hosts = list(dict.fromkeys(host for found in checks.values() for host in found))
+        if set(_OF_ALL).intersection(checks):
+            hosts = [host.name for host in inventory.nodes + inventory.spares]
+        say(f"{name} on {folded_names(hosts)}, for {', '.join(checks)}; it would change:")
+        argv = playbook_argv(find_playbook(name), inventory, arguments, hosts=hosts)
+        commands.append((name, argv))
+        if code := run_at_terminal([*argv, "--check", "--diff"]):
+            return _failed(name, code)
+    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        say("nothing is changed: nobody is here to say yes; --yes does")
+        return EXIT_FAILED
+    if not yes:
+        click.confirm("clusterddp: run them?", err=True, abort=True)
+    for name, argv in commands:
+        if code := run_at_terminal(argv):
+            return _failed(name, code)
+    say("done; new limits hold from the next login on; `clusterddp doctor` tells what is left")
+    return 0
+
+
+def _failed(name: str, code: int) -> int:
+    say(f"{name} failed: ansible-playbook ended with {code}; it may need root: `clusterddp doctor --fix -- -K`")
+    return EXIT_FAILED

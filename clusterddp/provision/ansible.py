@@ -1,0 +1,89 @@
+"""Ansible's own programs: where they are, what to do without them, a playbook run at the user's terminal.
+
+Not here: which playbook is ours and what it mends (playbooks.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import ClusterddpError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from clusterddp.inventory import Inventory
+
+_log = logging.getLogger("clusterddp")
+_USER = ("-u", "--user")
+
+
+def program(name: str) -> str:
+    """The path of ``ansible-playbook`` or another program of Ansible's: beside our interpreter, else on PATH.
+
+    Raises:
+        ClusterddpError: it is not installed; the remedy installs it.
+    """
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.is_file() else shutil.which(name)
+    if found is None:
+        raise ClusterddpError(f"{name} is not installed", remedy="`pip install ansible-core` brings it")
+    return found
+
+
+def playbook_argv(
+    playbook: Path, inventory: Inventory, arguments: Sequence[str], *, hosts: Sequence[str] = ()
+) -> list[str]:
+    """The command line that runs a playbook on hosts of an inventory.
+
+    ``-u NAME`` among the arguments wins over ``ansible_user`` of the inventory, which Ansible itself ignores it for;
+    ``login_user`` is whom the inventory says then.
+
+    Args:
+        playbook: Its file.
+        inventory: The inventory, with the file it was read from.
+        arguments: Further arguments of ansible-playbook's.
+        hosts: Only these hosts.
+
+    Raises:
+        UsageError: the inventory has no file.
+    """
+    if inventory.path is None:
+        raise UsageError("a playbook needs an inventory file", remedy="`clusterddp up INVENTORY` remembers one")
+    limit = ["--limit", ",".join(hosts)] if hosts else []
+    return [
+        program("ansible-playbook"), "-i", str(inventory.path), *limit, *_as_user(inventory, arguments), str(playbook),
+        *arguments,
+    ]  # fmt: skip
+
+
+def _as_user(inventory: Inventory, arguments: Sequence[str]) -> list[str]:
+    """Variables that make ``-u`` hold."""
+    name = next(_users(arguments), "")
+    usual = {host.user for host in inventory.nodes + inventory.spares} - {None}
+    if not name:
+        return []
+    login = ["-e", f"login_user={usual.pop()}"] if len(usual) == 1 else []
+    return ["-e", f"ansible_user={name}", *login]
+
+
+def _users(arguments: Sequence[str]) -> Iterator[str]:
+    for place, word in enumerate(arguments):
+        if word in _USER:
+            yield from arguments[place + 1 : place + 2]
+        elif word.startswith("--user="):
+            yield word.removeprefix("--user=")
+        elif word.startswith("-u"):
+            yield word.removeprefix("-u")
+
+
+def run_at_terminal(argv: Sequence[str]) -> int:
+    """Run one of Ansible's programs with this terminal, where it may ask for passwords; its exit code."""
+    _log.debug("%s", shlex.join(argv))
+    return subprocess.run(argv, check=False).returncode

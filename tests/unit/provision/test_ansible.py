@@ -1,0 +1,73 @@
+"""The command line given to ansible-playbook, and what is said without it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from clusterddp.checks.model import CheckResult
+from clusterddp.errors import ClusterddpError, UsageError
+from clusterddp.inventory import built_in, load
+from clusterddp.provision import ansible
+from clusterddp.provision.playbooks import NAMES, find_playbook, mending
+
+INVENTORY = "all: {hosts: {a: {}, b: {}}, vars: {ansible_user: alice}}\n"
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    path = tmp_path / "inventory.yaml"
+    path.write_text(INVENTORY)
+    return path
+
+
+def argv(inventory: Path, *arguments: str, hosts: tuple[str, ...] = ()) -> list[str]:
+    return ansible.playbook_argv(Path("p.yml"), load(inventory), arguments, hosts=hosts)[1:]
+
+
+def test_the_users_arguments_stand_last(inventory: Path) -> None:
+    assert argv(inventory, "-K", "--check") == ["-i", str(inventory), "p.yml", "-K", "--check"]
+    assert argv(inventory, hosts=("a", "b")) == ["-i", str(inventory), "--limit", "a,b", "p.yml"]
+
+
+@pytest.mark.parametrize("words", [("-u", "root"), ("--user", "root"), ("--user=root",), ("-uroot",)])
+def test_a_user_that_is_given_wins_over_the_inventorys(inventory: Path, words: tuple[str, ...]) -> None:
+    own = ["-e", "ansible_user=root", "-e", "login_user=alice"]
+    assert argv(inventory, *words) == ["-i", str(inventory), *own, "p.yml", *words]
+
+
+def test_a_playbook_needs_an_inventory_file() -> None:
+    with pytest.raises(UsageError, match=r"a playbook needs an inventory file; `clusterddp up INVENTORY`"):
+        ansible.playbook_argv(Path("p.yml"), built_in(), ())
+
+
+def test_without_ansible_the_line_that_installs_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(
+        ClusterddpError, match=r"ansible-playbook is not installed; `pip install ansible-core` brings it"
+    ):
+        ansible.program("ansible-playbook")
+
+
+def test_a_playbook_is_a_file_or_one_of_ours(tmp_path: Path) -> None:
+    own = tmp_path / "mine.yml"
+    own.write_text("")
+    assert find_playbook(str(own)) == own
+    assert all(find_playbook(name).is_file() for name in NAMES)
+    with pytest.raises(UsageError, match=r"there is no playbook host\.yml; give a file, or one of ours: hosts\.yml"):
+        find_playbook("host.yml")
+
+
+def test_what_a_playbook_mends_is_gathered_by_playbook_and_check() -> None:
+    def result(name: str, playbook: str, *hosts: str) -> CheckResult:
+        return CheckResult(name=name, category="", verdict="fail", hosts=hosts, message="", playbook=playbook)
+
+    results = [
+        result("helper", "python.yml", "c"), result("shm", "hosts.yml", "a"), result("shm", "hosts.yml", "b", "a"),
+        result("disk", "", "a"),
+    ]  # fmt: skip
+    assert mending(results) == {"hosts.yml": {"shm": ["a", "b"]}, "python.yml": {"helper": ["c"]}}
+    assert list(mending(results)) == ["hosts.yml", "python.yml"]
