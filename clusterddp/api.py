@@ -26,19 +26,22 @@ from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.fanout import Outcome, values
 from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load, with_own_python
-from clusterddp.launch import base, code, join, prepare, report
+from clusterddp.launch import again, base, code, join, prepare, report
 from clusterddp.launch.options import RunOptions, run_options
+from clusterddp.launch.record import operator
 from clusterddp.launch.script import check_script
 from clusterddp.probe.evidence import gather_evidence, with_runs
 from clusterddp.project import Project, find
 from clusterddp.remote.shared.node_env import GRACE
 from clusterddp.runs import beside, cleanup, local_record
-from clusterddp.runs.choose import Requester, meant_run
+from clusterddp.runs.choose import Requester, choose_run, meant_run
+from clusterddp.runs.difference import Difference, differences
 from clusterddp.runs.nodes import ALL, BRIEF, Wanted
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, current_spools
 from clusterddp.runs.view import Nodes, RunView, run_views
 from clusterddp.shell import Command, Executed, Execution
+from clusterddp.sync.code_diff import FileDiff, code_diff
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 
@@ -202,22 +205,15 @@ class Cluster:
         Raises:
             ClusterddpError: a host cannot take part, or the code cannot be synced.
         """
-        entries = prepare.nodes(self.inventory)
-        check_script(options, self.project)
-        reserve = self.inventory.spares if options.relaunch else ()
-        outcomes = self.connect([*entries, *reserve])
-        hosts = prepare.take(outcomes[: len(entries)], options, self.inventory, self.notify)
-        spares = prepare.take_spares(outcomes[len(entries) :], self.notify)
-        return prepare.prepare(
-            hosts,
-            spares,
-            self.project,
-            self.inventory,
-            options,
-            self.notify,
-            self.progress,
-            dry=dry,
-        )
+        with again.asked(self.inventory, self.project, options) as (inventory, project, repeat):
+            entries = prepare.nodes(inventory)
+            check_script(options, project)
+            reserve = inventory.spares if options.relaunch else ()
+            outcomes = self.connect([*entries, *reserve])
+            hosts = prepare.take(outcomes[: len(entries)], options, inventory, self.notify)
+            spares = prepare.take_spares(outcomes[len(entries) :], self.notify)
+            site = (project, inventory, options, self.notify, self.progress)
+            return prepare.prepare(hosts, spares, *site, dry=dry, repeat=repeat)
 
     def run(self, script: str, args: Sequence[str] = (), **options: Unpack[RunKeywords]) -> Run:
         """Sync the project's code, start ``script`` by torchrun on every node, return at once.
@@ -232,6 +228,18 @@ class Cluster:
             ClusterddpError: it could not be started; nothing is left running on hosts that answer.
         """
         return self.start(run_options(script, args, options))
+
+    def again(self, reference: str) -> Run:
+        """Start a run of this project (id or name) once more as it was; secrets are those of the environment now.
+
+        Raises:
+            ClusterddpError: something of it is gone, or differs by now; says what.
+        """
+        return self.start(self.options_again(reference))
+
+    def options_again(self, reference: str) -> RunOptions:
+        """What ``again`` starts, as a value."""
+        return again.options_of(again.recorded(self.project, reference))
 
     def start(self, options: RunOptions) -> Run:
         """``run`` with its options as one value."""
@@ -293,6 +301,12 @@ class Cluster:
         """Every run the reachable hosts know of, or those ``wanted``, oldest first; without processes and evidence."""
         return run_views(*self.gather("", None, wanted), local_record.kept(self.project))
 
+    def diff(self, a: str, b: str) -> tuple[list[Difference], tuple[FileDiff, ...] | None]:
+        """What tells two runs (ids or names) apart; file by file too where their code is kept in this project."""
+        found = self.list_runs()
+        one, other = (choose_run(found, reference).record for reference in (a, b))
+        return differences(one, other), code_diff(self.project, one.code, other.code)
+
     def find(self, reference: str | None = None, *, reading: bool = True) -> Run:
         """The run of an id, a unique prefix of one, or a name; without: the live one, else (``reading``) the last.
 
@@ -313,7 +327,7 @@ class Cluster:
     @property
     def owner(self) -> Requester:
         """Who we are, and in which project: whose runs are ours."""
-        return Requester(operator=prepare.operator(), project=self.project.known_id)
+        return Requester(operator=operator(), project=self.project.known_id)
 
     def attach(self, view: RunView) -> Run:
         """The run that a view is of."""

@@ -7,6 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.cli.tables import Table, escape, line, piped, show, when
+from clusterddp.runs.difference import code_of, environment_of
+from clusterddp.runs.difference import described as identity
 from clusterddp.runs.folders import beside, described
 from clusterddp.runs.stacks import groups
 from clusterddp.text.folding import folded_names
@@ -30,7 +32,9 @@ def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
     The folder has a column where one is not the project's own.
     """
     folders = any(beside(view.record) for view in found)
-    more = (*(("folder",) if folders else ()), *(("project", "operator") if everything else ()))
+    environments = any(view.record.environment for view in found)
+    more = ["code", *(["environment"] if environments else []), *(["folder"] if folders else [])]
+    more += ["project", "operator"] if everything else []
     table = Table("run", "name", "state", "hosts", "ranks", "started", "duration", "exit", *more, "script", long=True)
     now = time.time()
     for view in found:
@@ -38,7 +42,8 @@ def print_runs(found: Sequence[RunView], *, everything: bool = False) -> None:
         ended = value["ended"] or (now if view.live else None)
         begun = value["started"]
         code = value["exit_code"]
-        whose = [beside(view.record) or "-"] if folders else []
+        whose = [code_of(view.record) or "-", *([environment_of(view.record) or "-"] if environments else [])]
+        whose += [beside(view.record) or "-"] if folders else []
         whose += [view.record.label or "-", str(value["operator"] or "-")] if everything else []
         table.add(
             escape(view.run),
@@ -84,6 +89,9 @@ def print_status(view: RunView) -> None:
     line(f"run {escape(view.run)}{name}: {_coloured(value['state'])}, {value['world_size']} ranks")
     command = shlex.join([str(value["script"]), *(value["argv"] or [])])
     line(escape(f"started {when(value['started'])} by {value['operator']}: {command}"))
+    ran = identity(view.record)
+    if ran:
+        line(escape(ran))
     folder = described(view.record)
     if folder:
         line(f"folder: {escape(folder)}")

@@ -23,7 +23,8 @@ from clusterddp.facts import spare_gpus
 from clusterddp.hosts.fanout import each
 from clusterddp.launch import ssh
 from clusterddp.launch.plan import LaunchOptions, make_plan
-from clusterddp.launch.prepare import backend_for, new_run_id, node_of, operator
+from clusterddp.launch.prepare import backend_for, new_run_id, node_of
+from clusterddp.launch.record import operator
 from clusterddp.logs import LineReader, Selection
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.remote.shared.run_record import RunRecord

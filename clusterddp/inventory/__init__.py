@@ -9,10 +9,12 @@ from __future__ import annotations
 from clusterddp.inventory.ansiblecfg import ansible_cfg_notices
 from clusterddp.inventory.hostlist import difference, from_host_list, variables_of, was_edited
 from clusterddp.inventory.load import built_in, load, with_own_python
+from clusterddp.inventory.redact import HIDDEN, is_secret
 from clusterddp.inventory.values import DEFAULT_PORTS, HostEntry, Inventory, Role, Transport
 
 __all__ = [
     "DEFAULT_PORTS",
+    "HIDDEN",
     "HostEntry",
     "Inventory",
     "Role",
@@ -21,6 +23,7 @@ __all__ = [
     "built_in",
     "difference",
     "from_host_list",
+    "is_secret",
     "load",
     "variables_of",
     "was_edited",

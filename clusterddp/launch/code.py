@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.sync import push
+from clusterddp.runs.difference import CODE
+from clusterddp.sync import objects, push
 from clusterddp.sync.files import scan
 
 if TYPE_CHECKING:
@@ -65,6 +66,22 @@ def synced(
     for notice in (*tree.notices, *result.notices):
         notify(notice)
     return result
+
+
+def kept_code(project: Project, tree: Tree, code: str) -> str:
+    """Keep the code of a run that begins in the project; what is said of it: ``code 3f9a2c (2 files changed)``."""
+    if not code:
+        return "code: not known, no sync has filled the folder"
+    if code != tree.digest:
+        return f"code {code[:CODE]}, as it is on the hosts"
+    changes = objects.keep(project, tree)
+    if changes is None:
+        return f"code {code[:CODE]} ({_files(len(tree.entries))})"
+    return f"code {code[:CODE]} ({f'{_files(changes.count)} changed' if changes.count else 'unchanged'})"
+
+
+def _files(count: int) -> str:
+    return f"{count} file{'' if count == 1 else 's'}"
 
 
 def workdirs(entries: Iterable[HostEntry], project: Project) -> dict[str, str]:

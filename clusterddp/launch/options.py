@@ -54,6 +54,7 @@ class RunOptions:
         limit: The host pattern that chose the hosts, for the record.
         workdir: The name of a folder of its own beside the project's on each host, or ``fresh``: the run's id is the
             name. None: the project's.
+        again: The id of a run that is to be repeated as it was: the other options are its own (``launch/again.py``).
     """
 
     script: str
@@ -83,6 +84,7 @@ class RunOptions:
     launcher: str | None = None
     limit: str | None = None
     workdir: str | None = None
+    again: str | None = None
 
     def __post_init__(self) -> None:
         for name, read in _READERS.items():
@@ -151,6 +153,7 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "launcher": values.checked(values.launcher),
     "limit": values.text,
     "workdir": values.checked(values.workdir),
+    "again": values.text,
 }
 _OPTIONAL = frozenset(one.name for one in fields(RunOptions) if one.default is None)
 

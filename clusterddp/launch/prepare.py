@@ -5,18 +5,14 @@ Not here: opening connections (api.py) and starting what was planned (launchers/
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
 import secrets as random
 import shlex
-import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import clusterddp
 from clusterddp.checks.catalog import TABLE
 from clusterddp.checks.engine import judge
 from clusterddp.crash import hide
@@ -24,14 +20,14 @@ from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanE
 from clusterddp.facts import assign_gpus, workers
 from clusterddp.hosts.fanout import values
 from clusterddp.launch import preflight
-from clusterddp.launch.code import code_of
+from clusterddp.launch.code import code_of, kept_code
 from clusterddp.launch.plan import LaunchOptions, check_restarts, choose_backend, make_plan
+from clusterddp.launch.record import run_record
 from clusterddp.launch.script import check_synced, script_of
 from clusterddp.launch.threads import with_threads
 from clusterddp.probe.evidence import survey_network
 from clusterddp.probe.network import probe
 from clusterddp.remote.shared.node_env import Node
-from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.remote.shared.workdirs import FRESH
 from clusterddp.sync.files import scan
 
@@ -43,20 +39,15 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.launch.again import Repeat
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.plan import LaunchPlan
     from clusterddp.project import Project
-    from clusterddp.sync.files import Tree
 
 _log = logging.getLogger("clusterddp")
 _RUN_ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 letters that cannot be mistaken for one another
 LEASE_TIME = 60.0  # seconds without an operator after which a run that is to end with its terminal does
 _RUN_ID_LENGTH = 10  # 50 random bits
-
-
-def operator() -> str:
-    """Who we are, as runs record it: user@machine."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
@@ -133,8 +124,11 @@ def prepare(
     progress: Callable[[str], None],
     *,
     dry: bool = False,
+    repeat: Repeat | None = None,
 ) -> tuple[LaunchPlan, list[Host]]:
     """Facts, preflight, network and code, then the plan and its hosts by place; a ``dry`` one syncs nothing.
+
+    ``repeat``: the run that is to be repeated, with its code in place of the project's.
 
     Raises:
         ClusterddpError: a host cannot take part, the script is not there, or the code cannot be synced.
@@ -143,7 +137,7 @@ def prepare(
     wanted = _launch_options(options, project)
     progress(f"checking {len(hosts) + len(spares)} hosts")
     with ThreadPoolExecutor(2) as pool:
-        scanning = pool.submit(scan, project, options.sync_limit)
+        scanning = pool.submit(lambda: repeat.tree if repeat else scan(project, options.sync_limit))
         told = {outcome.name: outcome for outcome in probe([*hosts, *spares], fresh=False)}
         hosts, facts, devices = _take_part(hosts, spares, told, options, checks, notify)
         tree = scanning.result()
@@ -153,6 +147,8 @@ def prepare(
         run = new_run_id()
         name = run if options.workdir == FRESH else options.workdir or ""
         workdirs, code = code_of(hosts, project, tree, options, name, notify, progress, dry=dry)
+        if not dry:
+            notify(kept_code(project, tree, code))
         network = networking.result()
     preflight.surveyed(network)
     preflight.admit(preflight.results_of(checks, hosts, told, options, network), notify)
@@ -167,12 +163,12 @@ def prepare(
     wanted = replace(wanted, rdzv_backend=backend_for(options.rdzv_backend, hosts, facts, options.max_restarts))
     nodes = with_threads(nodes, facts, options.env)
     taking, waiting = nodes[: len(nodes) - len(spares)], nodes[len(nodes) - len(spares) :]
-    record = _record(run, project, inventory, options, tree, code, taking, facts)._replace(
-        spares=tuple(node.host for node in waiting),
-        workdir=name or None,
-        workdirs={node.host: node.workdir for node in nodes},
-    )
-    return make_plan(run=run, nodes=taking, spares=waiting, options=wanted, record=record), hosts
+    record = run_record(run, project, inventory, options, tree, code, hosts, taking, facts)
+    record = record._replace(workdir=name or None, workdirs={node.host: node.workdir for node in nodes})
+    plan = make_plan(run=run, nodes=taking, spares=waiting, options=wanted, record=record)
+    for notice in repeat.check(plan.record) if repeat else ():
+        notify(notice)
+    return plan, hosts
 
 
 def _launch_options(options: RunOptions, project: Project) -> LaunchOptions:
@@ -291,47 +287,4 @@ def node_of(
         clock_offset_ns=facts.clock_offset_ns,
         clock_error_ns=facts.clock_error_ns,
         devices=None if devices is None else ",".join(devices),
-    )
-
-
-def _record(
-    run: str,
-    project: Project,
-    inventory: Inventory,
-    options: RunOptions,
-    tree: Tree,
-    code: str,
-    nodes: Sequence[Node],
-    facts: Mapping[str, Facts],
-) -> RunRecord:
-    """What the run writes down of itself; ``runs`` tells runs apart by it. Names of variables, never values."""
-    first = facts[nodes[0].host]
-    return RunRecord(
-        run=run,
-        name=options.name,
-        script=options.script,
-        module=options.module,
-        argv=options.args,
-        code=code,
-        git=tree.git,
-        operator=operator(),
-        inventory=str(inventory.path) if inventory.path else None,
-        limit=options.limit,
-        project=project.id,
-        label=project.label,
-        hosts=tuple(node.host for node in nodes),
-        gpus={node.host: tuple(gpu.name for gpu in facts[node.host].gpus) for node in nodes},
-        versions={
-            "clusterddp": clusterddp.__version__,
-            "python": first.python_version,
-            "torch": first.torch.version if first.torch else None,
-            "nccl": first.torch.nccl if first.torch else None,
-        },
-        env=tuple(sorted({*options.env, *(name for node in nodes for name in node.env)})),
-        secrets=tuple(sorted({*options.secret, *(name for node in nodes for name in node.secrets)})),
-        max_restarts=options.max_restarts,
-        relaunch=options.relaunch,
-        nproc=options.nproc_per_node,
-        on_disconnect=options.on_disconnect,
-        started=time.time_ns(),
     )

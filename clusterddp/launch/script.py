@@ -42,7 +42,7 @@ def check_script(options: RunOptions, project: Project) -> None:
     """
     _refuse_programs(options, project)
     script = script_of(options, project)
-    if options.module or options.no_sync:
+    if options.module or options.no_sync or options.again:
         return
     path = project.root / project.subfolder / script
     source = path.read_bytes()
@@ -90,7 +90,7 @@ def script_of(options: RunOptions, project: Project) -> str:
     """
     if options.module and (not options.script or "/" in options.script or options.script.endswith(".py")):
         raise UsageError(f"-m {options.script!r} is no module's name", remedy="write it as pkg.train, or leave -m out")
-    if options.module or options.no_sync:
+    if options.module or options.no_sync or options.again:
         return options.script
     cwd = project.root / project.subfolder
     path = cwd / options.script

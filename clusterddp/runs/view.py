@@ -190,6 +190,7 @@ class RunView:
             "launcher": record.launcher or "ssh",  # runs of earlier versions had no other
         }
         value.update(script=record.script, argv=list(record.argv), code=record.code, git=record.git)
+        value["environment"] = record.environment
         value.update(operator=record.operator, versions=record.versions)
         if hosts:
             failures = [*recovered(self.nodes, self.earlier), *(verdict.failures if verdict else ())]

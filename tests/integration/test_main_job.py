@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from typing import TYPE_CHECKING
@@ -96,9 +97,10 @@ def test_arguments_arrive_untouched(told: Done) -> None:
 
 
 def test_a_run_says_what_it_uses_and_how_it_ended(told: Done) -> None:
-    first, notice, started, ended = told.notes
+    first, notice, code, started, ended = told.notes
     assert first == "cluster: 4 hosts from inventory.yaml"
     assert notice.startswith("--name stands after the script, so it goes to the script")
+    assert re.fullmatch(r"code [0-9a-f]{6} \(4 files\)", code)
     assert started.startswith(f"run {told.run}: 5 ranks on 4 hosts; Ctrl-C stops it")
     assert ended.startswith((f"run {told.run} succeeded in ", f"run {told.run}: succeeded in "))
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from clusterddp.api import Cluster
     from clusterddp.launch.options import RunOptions
 
+_BESIDE_AGAIN = {"again", "detach", "show", "show_agents", "silence", "result", "dry_run"}
+
 
 @click.command(
     "run",
@@ -100,6 +102,12 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Print what would be started, as commands; start nothing.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is a module's name.")
 @click.option("--join", metavar="RUN", help="Let more hosts join an elastic run that is under way; no SCRIPT then.")
+@click.option(
+    "--again",
+    metavar="RUN",
+    shell_complete=completion.runs,
+    help="Repeat a run of this project as it was, code and all; no SCRIPT then.",
+)
 @click.argument("script", required=False, metavar="SCRIPT")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
@@ -109,13 +117,17 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
     if given["join"]:
         with open_cluster(inventory, limit) as cluster:
             return _join(cluster, given["join"])
-    if given["script"] is None:
+    if given["script"] is None and not given["again"]:
         raise click.MissingParameter(param_type="argument", param_hint="'SCRIPT'")
-    options = run_options(given, limit)
+    _refuse_beside_again(given)
+    options = None if given["again"] else run_options(given, limit)
     result = Path(given["result"]) if given["result"] else None
     with open_cluster(inventory, limit) as cluster:
-        refuse_misplaced(given["script"], given["args"], cluster.inventory)
-        notice_own_options(given["args"], command.params)
+        if options is None:
+            options = cluster.options_again(given["again"])
+        else:
+            refuse_misplaced(given["script"], given["args"], cluster.inventory)
+            notice_own_options(given["args"], command.params)
         _say_if_hosts_are_left_out(cluster)
         if given["dry_run"]:
             click.echo(cluster.render(options), nl=False)
@@ -130,13 +142,29 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
                 run = cluster.start(options)
                 if not given["detach"]:
                     shown = {"shown": given["show"], "agents": given["show_agents"], "silence": given["silence"]}
-                    return attach(cluster, run, progress, **shown, grace=given["grace"], result=result)
+                    return attach(cluster, run, progress, **shown, grace=options.grace, result=result)
         except KeyboardInterrupt as interrupt:
             if cluster.launched is None:
                 raise
-            return stop_launched(cluster, cluster.launched, given["grace"], interrupt)
+            return stop_launched(cluster, cluster.launched, options.grace, interrupt)
         click.echo(run.id)
         return 0
+
+
+def _refuse_beside_again(given: dict[str, Any]) -> None:
+    """A repeated run is what it was: only how it is looked at may be said beside ``--again``.
+
+    Raises:
+        UsageError: something else is.
+    """
+    if not given["again"]:
+        return
+    context = click.get_current_context()
+    said = [name for name in given if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
+    wrong = [name for name in said if name not in _BESIDE_AGAIN]
+    if wrong:
+        word = wrong[0].upper() if wrong[0] in {"script", "args"} else f"--{wrong[0].replace('_', '-')}"
+        raise UsageError(f"{word} beside --again: a run is repeated as it was", remedy="leave out one of the two")
 
 
 def _say_if_hosts_are_left_out(cluster: Cluster) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
+from clusterddp.cli.completion import runs
 from clusterddp.cli.options import Number, cluster_options
 from clusterddp.cli.output import say
+from clusterddp.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from clusterddp.api import Cluster
     from clusterddp.runs.view import RunView
 
 STATES = ("queued", "starting", "running", "succeeded", "failed", "stopped", "lost", "unknown")
@@ -27,7 +31,10 @@ STATES = ("queued", "starting", "running", "succeeded", "failed", "stopped", "lo
     "--state", "states", type=click.Choice(STATES), multiple=True, help="Runs in this state; may be repeated."
 )
 @click.option("--name", metavar="NAME", help="Runs of this name.")
-@click.option("--json", "as_json", is_flag=True, help="One list of objects.")
+@click.option(
+    "--diff", nargs=2, metavar="A B", shell_complete=runs, help="What tells two runs apart: ids, beginnings or names."
+)
+@click.option("--json", "as_json", is_flag=True, help="One list of objects; with --diff one object.")
 def command(
     inventory: Path | None,
     limit: str | None,
@@ -36,13 +43,19 @@ def command(
     last: int | None,
     states: tuple[str, ...],
     name: str | None,
+    diff: tuple[str, str] | None,
     as_json: bool,
 ) -> int:
     """List runs, the newest last; by default this project's."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
     from clusterddp.runs.nodes import Wanted  # noqa: PLC0415
 
+    if diff and (everything or last or states or name):
+        raise UsageError("--diff compares two runs", remedy="leave out --all, --last, --state and --name")
     with open_cluster(inventory, limit) as cluster:
+        if diff:
+            _compare(cluster, *diff, as_json=as_json)
+            return 0
         mine = Wanted(project=cluster.project.known_id or "", brief=True)
         own = cluster.list_runs() if everything else cluster.list_runs(mine)
         own = own if everything else [view for view in own if cluster.owner.shares_project(view)]
@@ -59,6 +72,22 @@ def command(
             known = own if own or everything else cluster.list_runs()
             say(nothing(own, known, everything=everything))
     return 0
+
+
+def _compare(cluster: Cluster, a: str, b: str, *, as_json: bool) -> None:
+    """Print what tells two runs apart."""
+    found, files = cluster.diff(a, b)
+    if as_json:
+        code = None if files is None else [asdict(one) for one in files]
+        click.echo(json.dumps({"a": a, "b": b, "differences": [asdict(one) for one in found], "files": code}, indent=1))
+        return
+    from clusterddp.cli.diff_tables import print_diff  # noqa: PLC0415 - start-up
+
+    if not found:
+        say(f"{a} and {b} differ in nothing that was written down")
+    print_diff(a, b, found, files or ())
+    if files is None and any(one.what == "code" for one in found):
+        say("which files differ cannot be told: the code of one of them is not kept in this project")
 
 
 def chosen(

@@ -10,7 +10,7 @@ from .records import Reader, Readers, maybe, read_record, record
 
 
 class RunRecord(NamedTuple):
-    """One run: what was started, by whom, where. Names of variables and secrets, never their values."""
+    """One run: what was started, by whom, where. Of secrets, and variables that look like one, no value."""
 
     hosts: Tuple[str, ...]  # that take part, in the order of their ranks
     run: str = ""
@@ -19,6 +19,7 @@ class RunRecord(NamedTuple):
     module: bool = False
     argv: Tuple[str, ...] = ()  # the script's
     code: str = ""  # digest of what was synced; empty: no sync has filled the folder
+    environment: Optional[str] = None  # digest of what was installed from a lock; None: the host's own interpreter
     git: Optional[Mapping[str, Any]] = None  # commit, dirty; None outside git
     operator: Optional[str] = None  # user@machine
     inventory: Optional[str] = None  # path
@@ -27,7 +28,10 @@ class RunRecord(NamedTuple):
     label: Optional[str] = None  # the project's name
     gpus: Mapping[str, Tuple[str, ...]] = {}  # models by host
     versions: Mapping[str, Optional[str]] = {}
+    subfolder: str = ""  # of the project, where the workers' folder is
     env: Tuple[str, ...] = ()  # names
+    variables: Mapping[str, str] = {}  # values of those that the user or the inventory has set
+    options: Optional[Mapping[str, Any]] = None  # of the command line, those not as by default
     secrets: Tuple[str, ...] = ()  # names
     max_restarts: int = 0
     relaunch: int = 0
@@ -64,6 +68,7 @@ _READERS: Readers = {
     "module": _or(False, Fields.flag),
     "argv": _TEXTS,
     "code": _or("", Fields.text),
+    "environment": Fields.maybe_text,
     "git": maybe(Fields.raw),
     "operator": Fields.maybe_text,
     "inventory": Fields.maybe_text,
@@ -72,7 +77,10 @@ _READERS: Readers = {
     "label": Fields.maybe_text,
     "gpus": _by_host(Fields.texts),
     "versions": _by_host(Fields.maybe_text),
+    "subfolder": _or("", Fields.text),
     "env": _TEXTS,
+    "variables": _by_host(Fields.text),
+    "options": maybe(Fields.raw),
     "secrets": _TEXTS,
     "max_restarts": _or(0, Fields.number),
     "relaunch": _or(0, Fields.number),

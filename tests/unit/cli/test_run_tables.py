@@ -43,18 +43,23 @@ def rows(capsys: pytest.CaptureFixture[str], found: Sequence[RunView], **options
 
 
 def test_a_run_is_shown_with_its_hosts_its_duration_and_its_whole_command(capsys: pytest.CaptureFixture[str]) -> None:
-    header, ended, live = rows(capsys, [view("aaa", seconds=184, name="night 1"), view("bbb")])
-    assert header == ["run", "name", "state", "hosts", "ranks", "started", "duration", "exit", "script"]
+    header, ended, live = rows(capsys, [view("aaa", seconds=184, name="night 1", code="3f9a2c77"), view("bbb")])
+    assert header == ["run", "name", "state", "hosts", "ranks", "started", "duration", "exit", "code", "script"]
     began = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(BEGAN / SECOND))
     assert ended == [
-        "aaa", "night_1", "succeeded", "gpu[00:02]", "3", began, "3m04s", "0", "train.py --lr 3e-4",
+        "aaa", "night_1", "succeeded", "gpu[00:02]", "3", began, "3m04s", "0", "3f9a2c", "train.py --lr 3e-4",
     ]  # fmt: skip
-    assert (live[:3], live[7]) == (["bbb", "-", "running"], "-")
+    assert (live[:3], live[7:9]) == (["bbb", "-", "running"], ["-", "-"])
+
+
+def test_runs_of_an_environment_have_a_column_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    header, row, other = rows(capsys, [view("aaa", environment="4be1aa"), view("bbb")])
+    assert (header[9], row[9], other[9]) == ("environment", "4be1", "-")
 
 
 def test_with_all_its_project_and_operator_stand_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
     header, row = rows(capsys, [view("aaa", seconds=1)], everything=True)
-    assert (header[8:10], row[8:10]) == (["project", "operator"], ["my_project", "alice@desk"])
+    assert (header[9:11], row[9:11]) == (["project", "operator"], ["my_project", "alice@desk"])
 
 
 def test_people_are_told_a_time_no_longer_than_needed(
@@ -135,10 +140,12 @@ def test_of_many_rounds_the_last_are_told_and_the_others_counted() -> None:
 
 
 def test_a_status_ends_with_what_helps_and_then_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    told = Told(0, hosts=["gpu00"], world_size=1, started=BEGAN, script="train.py", argv=["a b"], operator="alice@desk")
+    known: dict[str, Any] = {"code": "3f9a2c77", "environment": "4be1aa", "operator": "alice@desk"}
+    told = Told(0, hosts=["gpu00"], world_size=1, started=BEGAN, script="train.py", argv=["a b"], **known)
     told.died(5, raised="torch.OutOfMemoryError: CUDA out of memory.").failed(6)
     print_status(run_views([told.node])[0])
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].endswith(" by alice@desk: train.py 'a b'")
-    assert lines[2].split() == ["host", "state", "ranks", "processes", "last_output"]
+    assert lines[2] == "code 3f9a2c, environment 4be1"
+    assert lines[3].split() == ["host", "state", "ranks", "processes", "last_output"]
     assert [line.partition(":")[0] for line in lines[-2:]] == ["remedy", "verdict"]

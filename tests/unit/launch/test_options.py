@@ -19,7 +19,7 @@ OF_A_TERMINAL = {"inventory", "detach", "show", "show_agents", "silence", "resul
 
 def test_the_names_are_those_of_the_command_line() -> None:
     names = {one.name for one in fields(RunOptions)}
-    assert names - {"script", "args"} == set(RunKeywords.__annotations__)
+    assert names - {"script", "args", "again"} == set(RunKeywords.__annotations__)
     assert names == {one.name for one in command.params} - OF_A_TERMINAL
     for one in command.params:
         if isinstance(one, click.Option):

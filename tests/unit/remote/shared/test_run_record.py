@@ -47,8 +47,8 @@ def test_a_field_that_an_older_version_did_not_write_or_left_null_is_its_default
 
 
 def test_fields_of_a_newer_version_are_kept() -> None:
-    newer = {**WHOLE, "environment": {"digest": "sha256:1"}}
-    assert written(read_run_record(newer))["environment"] == {"digest": "sha256:1"}
+    newer = {**WHOLE, "weather": {"digest": "sha256:1"}}
+    assert written(read_run_record(newer))["weather"] == {"digest": "sha256:1"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,198 @@
+"""A run repeated as it was (``run --again RUN``): its options from its record, its code as the project has kept it.
+
+Values of secrets are in none, so they are asked anew. What is
+gone, or differs where the job would notice, refuses the run; a new driver or GPU is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import ClusterddpError, RunError, SyncError, UsageError
+from clusterddp.launch.options import RunOptions
+from clusterddp.runs.difference import CODE, differences
+from clusterddp.sync import objects
+from clusterddp.sync.files import Tree, scan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clusterddp.inventory import Inventory
+    from clusterddp.project import Project
+    from clusterddp.remote.shared.run_record import RunRecord
+
+_OF_THE_JOB = ("environment", "ranks", "version of ", "variable ", "hosts")  # differences that it would notice
+_OF_THE_HOSTS = ("version of driver", "GPUs")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repeat:
+    """What is repeated: a run's record, and its code."""
+
+    record: RunRecord
+    tree: Tree
+
+    def check(self, now: RunRecord) -> list[str]:
+        """Compare with the run as it would be now; what a user should know.
+
+        Raises:
+            RunError: it would not be the same; says in what.
+        """
+        apart = differences(self.record, now)
+        wrong = [one for one in apart if one.what.startswith(_OF_THE_JOB) and one.what not in _OF_THE_HOSTS]
+        wrong = [one for one in wrong if one.what != "version of clusterddp"]
+        if wrong:
+            told = "; ".join(f"{one.what} was {one.a or 'none'}, is {one.b or 'none'}" for one in wrong)
+            raise _refused(self.record, told, "bring that back, or start the script without --again")
+        hosts = [one for one in apart if one.what in _OF_THE_HOSTS]
+        return [f"since run {self.record.run}: {one.what} was {one.a or 'none'}, is {one.b or 'none'}" for one in hosts]
+
+
+def recorded(project: Project, reference: str) -> RunRecord:
+    """The record of a run that was started in this project, on this machine: no host's word is taken for it.
+
+    Args:
+        project: The project.
+        reference: A run's id, a unique beginning of one, or a name (its newest).
+
+    Raises:
+        RunError: none is meant, or several.
+    """
+    known = {record.run: record for record in project.runs()}
+    named = [record for record in known.values() if record.name == reference]
+    begun = [record for record in known.values() if record.run.startswith(reference)]
+    found = [known[reference]] if reference in known else named[-1:] or begun
+    if len(found) > 1:
+        runs = ", ".join(record.run for record in found)
+        raise RunError(f"{reference!r} is the beginning of several runs: {runs}", remedy="write more of it")
+    if not found or not reference:
+        remedy = "`clusterddp runs` lists the project's; one is repeated where it was started"
+        raise RunError(f"no run {reference!r} was started from this folder", remedy=remedy)
+    return found[0]
+
+
+def options_of(record: RunRecord) -> RunOptions:
+    """The options that a run was started with.
+
+    Raises:
+        RunError: it did not write down all, or in words that this version does not know.
+        UsageError: a secret is not set here.
+    """
+    if record.options is None or not record.script:
+        raise _refused(record, "it did not write down how it was started", "start its script again by hand")
+    given = dict(record.options)
+    unknown = given.keys() - {one.name for one in fields(RunOptions)}
+    if unknown:
+        raise _refused(record, f"this version knows no option {min(unknown)}", "take the version that started it")
+    env = {str(name): value for name, value in dict(given.pop("env", {})).items()}
+    for name in [name for name, value in env.items() if value is None]:
+        if name not in os.environ:
+            raise UsageError(
+                f"{name} is not set in this environment, and its value is kept nowhere", remedy=f"export {name} first"
+            )
+        env[name] = os.environ[name]
+    try:
+        return RunOptions(
+            script=record.script,
+            args=record.argv,
+            module=record.module,
+            name=record.name,
+            limit=record.limit,
+            env=env,
+            again=record.run,
+            **given,
+        )
+    except UsageError as error:
+        raise UsageError(f"run {record.run}: {error.message}", remedy=error.remedy) from None
+
+
+def inventory_of(record: RunRecord, inventory: Inventory) -> Inventory:
+    """The inventory's hosts that took part, in their order then, and the spares.
+
+    Raises:
+        RunError: one is not there any more.
+    """
+    known = {host.name: host for host in inventory.hosts}
+    gone = [name for name in record.hosts if name not in known or known[name].role not in {"node", "spare"}]
+    if gone:
+        hosts = ", ".join(gone)
+        raise _refused(record, f"no node of this inventory is {hosts}", "choose the inventory that has them: -i FILE")
+    nodes = [replace(known[name], role="node") for name in record.hosts]
+    spares = [replace(known[name], role="spare") for name in record.spares if name in known]
+    return replace(inventory, hosts=(*nodes, *spares))
+
+
+@contextlib.contextmanager
+def asked(
+    inventory: Inventory, project: Project, options: RunOptions
+) -> Iterator[tuple[Inventory, Project, Repeat | None]]:
+    """On which hosts, in which folder of the project and with which code the options' run is to start.
+
+    Raises:
+        RunError: it is a run to be repeated, and something of it is gone.
+    """
+    if options.again is None:
+        yield inventory, project, None
+        return
+    record = recorded(project, options.again)
+    inventory = inventory_of(record, inventory)
+    with _repeating(project, record, options.sync_limit) as repeat:
+        yield inventory, replace(project, subfolder=record.subfolder), repeat
+
+
+@contextlib.contextmanager
+def _repeating(project: Project, record: RunRecord, limit: int | None) -> Iterator[Repeat]:
+    """The run to be repeated, with its code on disk while the block runs: the project's own, or as it was kept.
+
+    Args:
+        project: Its project.
+        record: What it wrote down.
+        limit: ``--sync-limit`` in bytes.
+
+    Raises:
+        RunError: its code is not known, or not kept any more.
+    """
+    if not record.code:
+        raise _refused(record, "nobody knows its code: no sync had filled its folder", "start its script again by hand")
+    tree = _as_it_is(project, limit)
+    if tree and tree.digest == record.code:
+        yield Repeat(record=record, tree=tree)
+        return
+    entries = objects.load(project, record.code)
+    if entries is None:
+        raise _gone(record)
+    with tempfile.TemporaryDirectory(prefix="again-", dir=project.folder) as place:
+        if not objects.lay_out(project, entries, Path(place)):
+            raise _gone(record)
+        tree = Tree(
+            root=Path(place),
+            entries=tuple(entries),
+            digest=record.code,
+            size=sum(entry.size for entry in entries),
+            skipped=(),
+            git=None if record.git is None else dict(record.git),
+        )
+        yield Repeat(record=record, tree=tree)
+
+
+def _as_it_is(project: Project, limit: int | None) -> Tree | None:
+    """The project's code now; None where it cannot be synced, which need not matter."""
+    try:
+        return scan(project, limit)
+    except SyncError:
+        return None
+
+
+def _gone(record: RunRecord) -> ClusterddpError:
+    commit = record.git and not record.git.get("dirty") and record.git.get("commit")
+    helps = f"`git checkout {str(commit)[:12]}` has it" if commit else ""
+    return _refused(record, f"its code {record.code[:CODE]} is not kept in this project", helps)
+
+
+def _refused(record: RunRecord, why: str, remedy: str) -> ClusterddpError:
+    return RunError(f"run {record.run} cannot be repeated: {why}", remedy=remedy)

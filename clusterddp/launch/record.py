@@ -1,0 +1,115 @@
+"""What a run writes down of itself when it starts: enough to tell it from others, and to start it again as it was.
+
+Not here: what the record is (remote/shared/run_record.py), comparing two (runs/difference.py), starting one again
+(launch/again.py).
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import clusterddp
+from clusterddp.inventory import HIDDEN, is_secret
+from clusterddp.launch.options import RunOptions
+from clusterddp.remote.shared.run_record import RunRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from clusterddp.facts import Facts
+    from clusterddp.hosts.client import Host
+    from clusterddp.inventory import Inventory
+    from clusterddp.project import Project
+    from clusterddp.remote.shared.node_env import Node
+    from clusterddp.sync.files import Tree
+
+OF_THE_RECORD = frozenset({"script", "args", "module", "name", "limit", "again"})  # it has them as fields of its own
+_MOST = 2000  # characters of a value
+
+
+def operator() -> str:
+    """Who we are, as runs record it: user@machine."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def run_record(
+    run: str,
+    project: Project,
+    inventory: Inventory,
+    options: RunOptions,
+    tree: Tree,
+    code: str,
+    hosts: Sequence[Host],
+    nodes: Sequence[Node],
+    facts: Mapping[str, Facts],
+) -> RunRecord:
+    """The record of a run on ``hosts``, of which ``nodes`` take part from the start and the others are spares."""
+    first = facts[nodes[0].host]
+    return RunRecord(
+        run=run,
+        name=options.name,
+        script=options.script,
+        module=options.module,
+        argv=options.args,
+        code=code,
+        git=tree.git,
+        operator=operator(),
+        inventory=str(inventory.path) if inventory.path else None,
+        limit=options.limit,
+        project=project.id,
+        label=project.label,
+        subfolder=project.subfolder,
+        hosts=tuple(node.host for node in nodes),
+        spares=tuple(host.name for host in hosts[len(nodes) :]),
+        gpus={node.host: tuple(gpu.name for gpu in facts[node.host].gpus) for node in nodes},
+        versions={
+            "clusterddp": clusterddp.__version__,
+            "python": first.python_version,
+            "torch": first.torch.version if first.torch else None,
+            "nccl": first.torch.nccl if first.torch else None,
+            "driver": _drivers([facts[node.host] for node in nodes]),
+        },
+        env=tuple(sorted({*options.env, *(name for node in nodes for name in node.env)})),
+        variables=_variables(hosts, options.env),
+        secrets=tuple(sorted({*options.secret, *(name for node in nodes for name in node.secrets)})),
+        options=options_record(options),
+        max_restarts=options.max_restarts,
+        relaunch=options.relaunch,
+        nproc=options.nproc_per_node,
+        on_disconnect=options.on_disconnect,
+        started=time.time_ns(),
+    )
+
+
+def options_record(options: RunOptions) -> dict[str, Any]:
+    """The options that are not as by default, as JSON; a variable that looks like a secret by its name alone."""
+    found = {}
+    for one in fields(RunOptions):
+        value = getattr(options, one.name)
+        default = {} if one.name == "env" else one.default
+        if one.name not in OF_THE_RECORD and value != default:
+            found[one.name] = list(value) if isinstance(value, tuple) else value
+    if "nnodes" in found:
+        found["nnodes"] = options.size
+    if "env" in found:
+        found["env"] = {name: None if is_secret(name, value) else value for name, value in options.env.items()}
+    return found
+
+
+def _drivers(facts: Sequence[Facts]) -> str | None:
+    return ", ".join(sorted({gpu.driver for one in facts for gpu in one.gpus})) or None
+
+
+def _variables(hosts: Sequence[Host], given: Mapping[str, str]) -> dict[str, str]:
+    """What the user and the inventory set for workers; where hosts differ, each one's in one text."""
+    found = {}
+    for name in sorted({*given, *(name for host in hosts for name in host.entry.env)}):
+        values = {host.name: given.get(name, host.entry.env.get(name, "")) for host in hosts}
+        told = set(values.values())
+        text = told.pop() if len(told) == 1 else " ".join(f"{host}={value}" for host, value in values.items())
+        found[name] = HIDDEN if is_secret(name, text) else text[:_MOST]
+    return found

@@ -1,0 +1,110 @@
+"""What tells two runs apart, by what each wrote down of itself when it started. Pure.
+
+Not here: the lines of their code (sync/code_diff.py). Values of secrets are in no record.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.inventory import HIDDEN
+from clusterddp.text.folding import folded_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from clusterddp.remote.shared.run_record import RunRecord
+
+_TOLD_ELSEWHERE = frozenset({"env", "secret"})
+CODE, ENVIRONMENT = 6, 4  # letters of a digest that are shown
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """One thing in which two runs differ; None: the run has none, or did not write it down."""
+
+    what: str
+    a: str | None
+    b: str | None
+
+
+def code_of(record: RunRecord) -> str | None:
+    """The code's digest as it is shown; None where no sync had filled the folder."""
+    return record.code[:CODE] or None
+
+
+def environment_of(record: RunRecord) -> str | None:
+    """The environment's digest as it is shown; None: the hosts' own."""
+    return record.environment[:ENVIRONMENT] if record.environment else None
+
+
+def described(record: RunRecord) -> str:
+    """``code 3f9a2c, environment 4be1``; empty where neither is known."""
+    both = (("code", code_of(record)), ("environment", environment_of(record)))
+    return ", ".join(f"{what} {digest}" for what, digest in both if digest)
+
+
+def differences(a: RunRecord, b: RunRecord) -> list[Difference]:
+    """What differs between two runs, in a fixed order: code first, then what it ran in, then what it was told."""
+    found = [Difference(what=what, a=tell(a), b=tell(b)) for what, tell in _TOLD if tell(a) != tell(b)]
+    found += _named("version of {}", a.versions, b.versions)
+    found += _named("variable {}", a.variables, b.variables)
+    found += _secrets(a, b)
+    found += _named("option --{}", _options(a), _options(b))
+    return found
+
+
+def _command(record: RunRecord) -> str | None:
+    return shlex.join([*(["-m"] if record.module else []), record.script]) if record.script else None
+
+
+def _git(record: RunRecord) -> str | None:
+    if record.git is None:
+        return None
+    commit = str(record.git.get("commit") or "no commit")[:12]
+    return f"{commit}, changed" if record.git.get("dirty") else commit
+
+
+def _gpus(record: RunRecord) -> str | None:
+    models: dict[str, list[str]] = {}
+    for host, names in record.gpus.items():
+        for name in dict.fromkeys(names):
+            models.setdefault(f"{names.count(name)} × {name}", []).append(host)
+    return ", ".join(f"{what} on {folded_names(hosts)}" for what, hosts in models.items()) or None
+
+
+_TOLD: tuple[tuple[str, Callable[[RunRecord], str | None]], ...] = (
+    ("code", code_of),
+    ("git", _git),
+    ("environment", environment_of),
+    ("script", _command),
+    ("arguments", lambda record: shlex.join(record.argv) or None),
+    ("folder", lambda record: record.subfolder or None),
+    ("hosts", lambda record: folded_names(record.hosts) or None),
+    ("ranks", lambda record: str(record.world_size) if record.world_size else None),
+    ("GPUs", _gpus),
+)
+
+
+def _named(what: str, a: Mapping[str, str | None], b: Mapping[str, str | None]) -> list[Difference]:
+    names = [name for name in sorted({*a, *b}) if a.get(name) != b.get(name)]
+    return [Difference(what=what.format(name), a=a.get(name), b=b.get(name)) for name in names]
+
+
+def _secrets(a: RunRecord, b: RunRecord) -> list[Difference]:
+    """Secrets that one of them has; their values are nowhere, so nothing is said of those that both have."""
+    names = ({*record.secrets} for record in (a, b))
+    return _named("secret {}", *(dict.fromkeys(found, HIDDEN) for found in names))
+
+
+def _options(record: RunRecord) -> dict[str, str | None]:
+    """What was said on the command line besides script, arguments, variables and name."""
+    given = (record.options or {}).items()
+    return {name.replace("_", "-"): _word(value) for name, value in given if name not in _TOLD_ELSEWHERE}
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

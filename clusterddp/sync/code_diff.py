@@ -1,0 +1,95 @@
+"""What tells two codes of a project apart, file by file and line by line, as far as it is kept (objects.py)."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.remote.shared import manifest
+from clusterddp.sync import objects
+from clusterddp.text.paths import shown
+from clusterddp.text.units import human_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Literal
+
+    from clusterddp.project import Project
+    from clusterddp.remote.shared.manifest import Entry
+
+_MOST = 1 << 20  # bytes of a file whose lines are compared
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileDiff:
+    """One file that differs.
+
+    Attributes:
+        path: As in a message.
+        change: How.
+        lines: A unified diff; empty where its lines cannot be told.
+        note: Why they cannot, in a few words.
+    """
+
+    path: str
+    change: Literal["added", "removed", "changed"]
+    lines: tuple[str, ...] = ()
+    note: str = ""
+
+
+def code_diff(project: Project, old: str, new: str) -> tuple[FileDiff, ...] | None:
+    """The files by which two codes differ, in order; None where one of the codes is not kept here.
+
+    Args:
+        project: The project.
+        old: A code's digest.
+        new: Another's.
+    """
+    before, after = objects.load(project, old), objects.load(project, new)
+    if before is None or after is None:
+        return None
+    entries = {entry.path: entry for entry in before}, {entry.path: entry for entry in after}
+    found = objects.changes(before, after)
+    paths = sorted((*found.added, *found.removed, *found.changed))
+    return tuple(_file_diff(project, path, *entries) for path in paths)
+
+
+def _file_diff(project: Project, path: str, before: Mapping[str, Entry], after: Mapping[str, Entry]) -> FileDiff:
+    old, new = before.get(path), after.get(path)
+    name = shown(path)
+    lines, note = _lines(project, name, old, new)
+    return FileDiff(
+        path=name, change="added" if old is None else "removed" if new is None else "changed", lines=lines, note=note
+    )
+
+
+def _lines(project: Project, name: str, old: Entry | None, new: Entry | None) -> tuple[tuple[str, ...], str]:
+    """The diff of a file's lines, or why there is none."""
+    if old and new and (old.kind, old.content) == (new.kind, new.content):
+        return (), "executable now" if new.executable else "no longer executable"
+    texts = []
+    for entry in (old, new):
+        if entry is None:
+            texts.append("")
+        elif entry.kind == manifest.LINK:
+            texts.append(f"link to {shown(entry.content)}\n")
+        elif entry.size > _MOST:
+            return (), f"large: {_sizes(old, new)}"
+        else:
+            data = objects.content(project, entry)
+            if data is None:
+                return (), "its lines are no longer kept"
+            try:
+                texts.append(data.decode())
+            except UnicodeDecodeError:
+                return (), f"no text: {_sizes(old, new)}"
+    before, after = (text.splitlines() for text in texts)
+    diff = difflib.unified_diff(
+        before, after, f"a/{name}" if old else "/dev/null", f"b/{name}" if new else "/dev/null", lineterm=""
+    )
+    return tuple(diff), ""
+
+
+def _sizes(old: Entry | None, new: Entry | None) -> str:
+    return " → ".join(human_size(entry.size) for entry in (old, new) if entry)

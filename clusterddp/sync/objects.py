@@ -1,0 +1,228 @@
+"""The code of runs, kept in the project: ``.clusterddp/objects``, so that runs can be compared and repeated.
+
+``files/3f/9a2c…`` holds a file's content by its sha256, ``manifests/DIGEST`` the manifest of a code; its time is that
+of its last use. Codes that no run has used for a month go, and the oldest where all would take more than a gigabyte. A
+manifest may outlive the contents of its files: of a code that alone is larger no file is kept.
+
+What a sync leaves out (files that look like keys above all) is in no manifest, so it never comes here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import UsageError
+from clusterddp.remote.shared import manifest
+from clusterddp.remote.shared.manifest import Entry, on_disk
+from clusterddp.text.paths import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from clusterddp.project import Project
+    from clusterddp.sync.files import Tree
+
+_log = logging.getLogger("clusterddp")
+FOLDER = "objects"
+MOST_BYTES = 10**9
+MOST_AGE = 30 * 86400.0  # seconds since the last use
+_READ = 1 << 20
+_OFTEN = 86400.0  # seconds after which a code's time is set anew, and what is old is looked for
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_LAST = "last"  # names the code of the run before
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changes:
+    """How one code differs from another: paths, in order."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many files that are."""
+        return len(self.added) + len(self.removed) + len(self.changed)
+
+
+def changes(old: Iterable[Entry], new: Iterable[Entry]) -> Changes:
+    """What tells ``new`` from ``old``; a file that became executable has changed too."""
+    before, after = ({entry.path: entry for entry in entries} for entries in (old, new))
+    return Changes(
+        added=tuple(path for path in after if path not in before),
+        removed=tuple(path for path in before if path not in after),
+        changed=tuple(path for path, entry in after.items() if path in before and before[path] != entry),
+    )
+
+
+def keep(project: Project, tree: Tree) -> Changes | None:
+    """Keep the code of a run that begins; what tells it from that of the run before, or None where that is not kept.
+
+    A project that cannot be written keeps nothing.
+    """
+    folder = project.folder / FOLDER
+    try:
+        project.write(f"{FOLDER}/.lock", b"") if not folder.is_dir() else None
+        with _locked(folder):
+            return _keep(folder, tree)
+    except (OSError, UsageError) as error:
+        _log.debug("the code of this run is not kept in %s: %s", folder, error)
+        return None
+
+
+def load(project: Project, digest: str) -> list[Entry] | None:
+    """The manifest of a code by its digest; None where it is not kept, or damaged."""
+    return _load(project.folder / FOLDER, digest)
+
+
+def content(project: Project, entry: Entry) -> bytes | None:
+    """A file's content; None where it is not kept, or damaged."""
+    try:
+        data = _place(project.folder / FOLDER, entry.content).read_bytes()
+    except OSError:
+        return None
+    return data if hashlib.sha256(data).hexdigest() == entry.content else None
+
+
+def lay_out(project: Project, entries: Sequence[Entry], into: Path) -> bool:
+    """Put the files of a code below an empty folder, whole and checked; whether all are kept.
+
+    Links are left out: a manifest says all about them.
+    """
+    for entry in entries:
+        if entry.kind != manifest.FILE:
+            continue
+        data = content(project, entry)
+        if data is None:
+            return False
+        target = Path(os.fsdecode(os.path.join(os.fsencode(into), on_disk(entry.path))))  # noqa: PTH118 - bytes
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    return True
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One at a time: whoever keeps a code must not lose its files to whoever clears away."""
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _keep(folder: Path, tree: Tree) -> Changes | None:
+    last = folder / _LAST
+    before = last.read_text() if last.exists() else ""
+    known = folder / "manifests" / tree.digest
+    old = _load(folder, before) if before else None
+    if not known.exists() or time.time() - known.stat().st_mtime > _OFTEN:
+        encoded = manifest.encode(tree.entries)
+        wanted = tree.entries if tree.size <= MOST_BYTES else ()
+        size = len(encoded) + sum(_store(folder, tree.root, entry) for entry in wanted if entry.kind == manifest.FILE)
+        _write(known, [encoded])
+        _clear_now_and_then(folder, size)
+    _write(last, [tree.digest.encode()])
+    return None if old is None else changes(old, tree.entries)
+
+
+def _store(folder: Path, root: Path, entry: Entry) -> int:
+    """Keep a file's content; how many bytes were written."""
+    target = _place(folder, entry.content)
+    if target.exists():
+        return 0
+    _write(target, _as_hashed(root, entry))
+    return entry.size
+
+
+def _as_hashed(root: Path, entry: Entry) -> Iterator[bytes]:
+    """The bytes of a file that were hashed.
+
+    Raises:
+        OSError: it has others by now.
+    """
+    hashed, left = hashlib.sha256(), entry.size
+    with open(os.path.join(os.fsencode(root), on_disk(entry.path)), "rb") as stream:  # noqa: PTH118, PTH123 - bytes
+        while left and (data := stream.read(min(left, _READ))):
+            hashed.update(data)
+            left -= len(data)
+            yield data
+    if left or hashed.hexdigest() != entry.content:
+        raise OSError(f"{shown(entry.path)} changed meanwhile")
+
+
+def _write(target: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file whole, 0600, under a temporary name first."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as out:
+            out.writelines(pieces)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _place(folder: Path, digest: str) -> Path:
+    return folder / "files" / digest[:2] / digest[2:]
+
+
+def _load(folder: Path, digest: str) -> list[Entry] | None:
+    if not _DIGEST.fullmatch(digest):  # a host may have said it
+        return None
+    try:
+        entries = manifest.decode((folder / "manifests" / digest).read_bytes())
+    except (OSError, manifest.BadManifest):
+        return None
+    return entries if manifest.digest(entries) == digest else None
+
+
+def _clear_now_and_then(folder: Path, written: int) -> None:
+    """Clear away once a day, and when all that was written since may be too much."""
+    path, now = folder / "cleared", time.time()
+    with contextlib.suppress(OSError, ValueError):
+        kept, when = map(int, path.read_text().split())
+        if kept + written <= MOST_BYTES and 0 <= now - when < _OFTEN:
+            _write(path, [f"{kept + written} {when}".encode()])
+            return
+    _write(path, [f"{_clear(folder, now)} {int(now)}".encode()])
+
+
+def _clear(folder: Path, now: float) -> int:
+    """Remove codes that are too old or too many, and the contents that no other has; how many bytes stay.
+
+    The newest stays whatever its size.
+    """
+    used: set[str] = set()
+    total = 0
+    manifests = sorted((folder / "manifests").iterdir(), key=lambda path: -path.stat().st_mtime)
+    for path in manifests:
+        contents = {entry.content for entry in _load(folder, path.name) or () if entry.kind == manifest.FILE} - used
+        more = path.stat().st_size + sum(_size(_place(folder, name)) for name in contents)
+        if path is manifests[0] or (total + more <= MOST_BYTES and now - path.stat().st_mtime <= MOST_AGE):
+            total += more
+            used |= contents
+        else:
+            path.unlink()
+    for path in (folder / "files").glob("*/*"):
+        if path.parent.name + path.name not in used:
+            path.unlink()
+    return total
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # of a code too large to be kept
+        return 0
