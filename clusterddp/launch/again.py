@@ -167,7 +167,8 @@ def _repeating(project: Project, record: RunRecord, limit: int | None) -> Iterat
     if entries is None:
         raise _gone(record)
     with tempfile.TemporaryDirectory(prefix="again-", dir=project.folder) as place:
-        if not objects.lay_out(project, entries, Path(place)):
+        chunks = objects.lay_out(project, entries, Path(place))
+        if chunks is None:
             raise _gone(record)
         tree = Tree(
             root=Path(place),
@@ -176,6 +177,7 @@ def _repeating(project: Project, record: RunRecord, limit: int | None) -> Iterat
             size=sum(entry.size for entry in entries),
             skipped=(),
             git=None if record.git is None else dict(record.git),
+            chunks=chunks,
         )
         yield Repeat(record=record, tree=tree)
 

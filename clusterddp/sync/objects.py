@@ -1,8 +1,8 @@
 """The code of runs, kept in the project: ``.clusterddp/objects``, so that runs can be compared and repeated.
 
-``files/3f/9a2c…`` holds a file's content by its sha256, ``manifests/DIGEST`` the manifest of a code; its time is that
-of its last use. Codes that no run has used for a month go, and the oldest where all would take more than a gigabyte. A
-manifest may outlive the contents of its files: of a code that alone is larger no file is kept.
+``files/3f/9a2c…`` holds a file's content by its name (chunks.py), ``manifests/DIGEST`` the manifest of a code; its time
+is that of its last use. Codes that no run has used for a month go, and the oldest where all would take more than a
+gigabyte. A manifest may outlive the contents of its files: of a code that alone is larger no file is kept.
 
 What a sync leaves out (files that look like keys above all) is in no manifest, so it never comes here.
 """
@@ -11,22 +11,23 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import logging
 import os
 import re
+import shutil
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared import manifest
+from clusterddp.remote.shared.chunks import content_of, digest_of, hash_file, spans
 from clusterddp.remote.shared.manifest import Entry, on_disk
 from clusterddp.text.paths import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from clusterddp.project import Project
     from clusterddp.sync.files import Tree
@@ -35,7 +36,6 @@ _log = logging.getLogger("clusterddp")
 FOLDER = "objects"
 MOST_BYTES = 10**9
 MOST_AGE = 30 * 86400.0  # seconds since the last use
-_READ = 1 << 20
 _OFTEN = 86400.0  # seconds after which a code's time is set anew, and what is old is looked for
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LAST = "last"  # names the code of the run before
@@ -91,24 +91,31 @@ def content(project: Project, entry: Entry) -> bytes | None:
         data = _place(project.folder / FOLDER, entry.content).read_bytes()
     except OSError:
         return None
-    return data if hashlib.sha256(data).hexdigest() == entry.content else None
+    digests = [digest_of(data[start : start + size]) for start, size in spans(len(data))]
+    return data if content_of(digests) == entry.content else None
 
 
-def lay_out(project: Project, entries: Sequence[Entry], into: Path) -> bool:
-    """Put the files of a code below an empty folder, whole and checked; whether all are kept.
+def lay_out(project: Project, entries: Sequence[Entry], into: Path) -> dict[str, tuple[str, ...]] | None:
+    """Put the files of a code below an empty folder, whole and checked; the chunks of those that have several.
 
-    Links are left out: a manifest says all about them.
+    None: not all are kept. Links are left out: a manifest says all about them.
     """
+    chunks = {}
     for entry in entries:
         if entry.kind != manifest.FILE:
             continue
-        data = content(project, entry)
-        if data is None:
-            return False
-        target = Path(os.fsdecode(os.path.join(os.fsencode(into), on_disk(entry.path))))  # noqa: PTH118 - bytes
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-    return True
+        target = os.path.join(os.fsencode(into), on_disk(entry.path))  # noqa: PTH118 - bytes
+        os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120 - bytes
+        try:
+            shutil.copyfile(_place(project.folder / FOLDER, entry.content), target)
+        except FileNotFoundError:
+            return None
+        _, digests = hash_file(target)
+        if content_of(digests) != entry.content:
+            return None
+        if len(digests) > 1:
+            chunks[entry.content] = tuple(digests)
+    return chunks
 
 
 @contextlib.contextmanager
@@ -152,13 +159,13 @@ def _as_hashed(root: Path, entry: Entry) -> Iterator[bytes]:
     Raises:
         OSError: it has others by now.
     """
-    hashed, left = hashlib.sha256(), entry.size
+    digests = []
     with open(os.path.join(os.fsencode(root), on_disk(entry.path)), "rb") as stream:  # noqa: PTH118, PTH123 - bytes
-        while left and (data := stream.read(min(left, _READ))):
-            hashed.update(data)
-            left -= len(data)
+        for _, size in spans(entry.size):
+            data = stream.read(size)
+            digests.append(digest_of(data))
             yield data
-    if left or hashed.hexdigest() != entry.content:
+    if content_of(digests) != entry.content:
         raise OSError(f"{shown(entry.path)} changed meanwhile")
 
 

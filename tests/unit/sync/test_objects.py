@@ -54,9 +54,19 @@ def test_a_code_is_laid_out_as_it_was(project: Project, tmp_path: Path) -> None:
     assert entries is not None
     place = tmp_path / "place"
     place.mkdir()
-    assert objects.lay_out(project, entries, place)
+    assert objects.lay_out(project, entries, place) == {}
     assert content(place) == {name: text for name, text in before.items() if not text.startswith("->")}
     assert len(files_of(project)) == 2  # equal contents once
+
+
+def test_a_large_file_comes_back_with_its_chunks(project: Project, tmp_path: Path) -> None:
+    write(project.root, **{"table.csv": "x" * (9 << 20)})
+    tree = scan(project)
+    objects.keep(project, tree)
+    entries = objects.load(project, tree.digest)
+    assert entries is not None
+    assert objects.lay_out(project, entries, tmp_path) == tree.chunks
+    assert objects.content(project, entries[0]) == b"x" * (9 << 20)
 
 
 def test_what_changed_since_the_run_before_is_told(project: Project) -> None:
