@@ -30,6 +30,7 @@ from clusterddp.launch import again, base, code, join, prepare, report
 from clusterddp.launch.options import RunOptions, run_options
 from clusterddp.launch.record import operator
 from clusterddp.launch.script import check_script
+from clusterddp.launch.transfers import Transfers
 from clusterddp.probe.evidence import gather_evidence, with_runs
 from clusterddp.project import Project, find
 from clusterddp.remote.shared.node_env import GRACE
@@ -63,7 +64,7 @@ def _quiet(_line: str) -> None:
     """Notices go nowhere unless the caller wants them."""
 
 
-class Cluster:
+class Cluster(Transfers):
     """The hosts of one inventory, and a project whose code runs on them.
 
     Args:

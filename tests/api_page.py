@@ -16,6 +16,7 @@ from clusterddp.checks.model import CheckResult, Diagnosis
 from clusterddp.errors import ClusterddpError
 from clusterddp.launch.options import RunKeywords, RunOptions
 from clusterddp.launch.report import HostReport
+from clusterddp.launch.transfers import Transfers
 from clusterddp.logs import LogLine, Selection
 from clusterddp.runs.beside import WorkdirBeside
 from clusterddp.runs.cleanup import Cleaned, Orphans
@@ -24,6 +25,7 @@ from clusterddp.runs.stacks import WorkerStack
 from clusterddp.runs.verdict import Verdict
 from clusterddp.runs.view import RunView
 from clusterddp.shell import Command, Executed
+from clusterddp.sync.result import HostSync, SyncResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[1] / "docs" / "python-api.md"
 VALUES = (
     HostReport, Diagnosis, CheckResult, RunView, Verdict, LogLine, Selection, Proof, Cleaned, Orphans, WorkerStack,
-    Command, Executed, WorkdirBeside,
+    Command, Executed, WorkdirBeside, SyncResult, HostSync,
 )  # fmt: skip
 
 
@@ -46,7 +48,8 @@ def markdown(text: str) -> str:
 
 def members(cls: type) -> Iterator[tuple[str, Any]]:
     """Its public methods, in the order of the source."""
-    for name, value in vars(cls).items():
+    own = {**vars(Transfers), **vars(cls)} if issubclass(cls, Transfers) else vars(cls)
+    for name, value in own.items():
         method = value.__func__ if isinstance(value, classmethod) else value
         if not name.startswith("_") and inspect.isfunction(method):
             yield name, method
@@ -63,7 +66,7 @@ def call(name: str, method: Any, prefix: str = "") -> str:
 def methods(cls: type) -> str:
     rows = []
     for name, method in members(cls):
-        prefix = f"{cls.__name__}." if isinstance(vars(cls)[name], classmethod) else ""
+        prefix = f"{cls.__name__}." if isinstance(vars(cls).get(name), classmethod) else ""
         written = call(name, method, prefix).replace("|", "\\|")
         rows.append(f"| `{written}` | {first_paragraph(method)} |")
     return "\n".join(["| call | what |", "|---|---|", *rows])

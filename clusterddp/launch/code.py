@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from clusterddp.runs.difference import CODE
 from clusterddp.sync import objects, push
 from clusterddp.sync.files import scan
+from clusterddp.sync.result import SyncResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -47,7 +48,9 @@ def synced(
     progress: Callable[[str], None],
     tree: Tree | None = None,
     name: str = "",
-) -> push.SyncResult:
+    *,
+    alone: bool = False,
+) -> SyncResult:
     """The project's code brought to the hosts.
 
     Args:
@@ -57,12 +60,14 @@ def synced(
         progress: Takes how far it has come.
         tree: What was found here, if somebody has looked already.
         name: Of a folder beside the workdir, in place of it.
+        alone: Refuse where a live run uses the workdir with other code.
 
     Raises:
         ClusterddpError: it is too large, or a host cannot take it.
     """
     tree = tree or scan(project)
-    result = push.sync(hosts, tree, workdir=project.workdir, name=name, subfolder=project.subfolder, progress=progress)
+    inside, place = project.subfolder, project.workdir
+    result = push.sync(hosts, tree, workdir=place, name=name, subfolder=inside, alone=alone, progress=progress)
     for notice in (*tree.notices, *result.notices):
         notify(notice)
     return result
@@ -82,6 +87,38 @@ def kept_code(project: Project, tree: Tree, code: str) -> str:
 
 def _files(count: int) -> str:
     return f"{count} file{'' if count == 1 else 's'}"
+
+
+def synced_alone(
+    hosts: Sequence[Host],
+    project: Project,
+    notify: Callable[[str], None],
+    progress: Callable[[str], None],
+    limit: int | None,
+    *,
+    dry: bool,
+) -> SyncResult:
+    """``synced`` without a run to come, so never beside a live one; ``dry``: what it would change, and no more.
+
+    Args:
+        hosts: The hosts.
+        project: Whose code.
+        notify: Takes what a user should know.
+        progress: Takes how far it has come.
+        limit: ``--sync-limit``.
+        dry: Only look.
+
+    Raises:
+        ClusterddpError: it is too large, or a host cannot take it.
+    """
+    progress("looking at the project")
+    tree = scan(project, limit)
+    if not dry:
+        progress("syncing")
+        return synced(hosts, project, notify, progress, tree, alone=True)
+    for notice in tree.notices:
+        notify(notice)
+    return SyncResult(digest=tree.digest, hosts=push.preview(hosts, tree, workdir=project.workdir))
 
 
 def workdirs(entries: Iterable[HostEntry], project: Project) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """The project's files as a manifest: which of them are synced, which are not and why, within limits.
 
 In a git project these are the files git knows and the untracked ones it does not ignore, as they are now;
-elsewhere all. Everything left out that a user might miss is named in ``Tree.skipped``.
+elsewhere all that no .gitignore names (sync/gitignore.py). Everything left out that a user might miss is named in
+``Tree.skipped``.
 
 Not here: bringing them to hosts (sync/push.py).
 """
@@ -24,6 +25,7 @@ from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.chunks import content_of
 from clusterddp.remote.shared.manifest import Entry, as_text, on_disk
 from clusterddp.sync import git
+from clusterddp.sync.gitignore import unreadable, walk
 from clusterddp.sync.hash_cache import FILE_NAME, HashCache
 from clusterddp.sync.ignored import IgnoredData, ignored_data
 from clusterddp.sync.ignored import notice as ignored_notice
@@ -104,7 +106,7 @@ def scan(project: Project, limit: int | None = None) -> Tree:
     root = on_disk(as_text(os.fsencode(project.root)))
     _refuse_home(root)
     listed = git.list_files(root)
-    names = _walk(root, b"") if listed is None else iter(listed)
+    names = walk(root, _NEVER) if listed is None else iter(listed)
     found = _look(root, _without_environments(names, root))
     _refuse_large(found, MAX_BYTES if limit is None else limit, MAX_FILES if limit is None else None)
     skipped: list[Skipped] = []
@@ -130,27 +132,6 @@ def _refuse_home(root: bytes) -> None:
             f"the project would be {os.fsdecode(root)}, {what}",
             remedy="go to the project's own folder, or make one there with: git init",
         )
-
-
-def _walk(root: bytes, folder: bytes) -> Iterator[bytes]:
-    """All files below a folder outside git, without what is never synced."""
-    waiting = [folder]
-    while waiting:
-        inside = waiting.pop()
-        try:
-            with os.scandir(os.path.join(root, inside)) as entries:
-                below = sorted(entries, key=lambda entry: entry.name)
-        except OSError as error:
-            raise _unreadable(inside, error) from error
-        if any(entry.name == b"pyvenv.cfg" for entry in below) and inside:
-            continue
-        for entry in below:
-            path = os.path.join(inside, entry.name)
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name not in _NEVER:
-                    waiting.append(path)
-            else:
-                yield path
 
 
 def _without_environments(names: Iterable[bytes], root: bytes) -> list[bytes]:
@@ -182,7 +163,7 @@ def _look(root: bytes, names: list[bytes]) -> dict[bytes, os.stat_result]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            raise _unreadable(name, error) from error
+            raise unreadable(name, error) from error
     return found
 
 
@@ -243,7 +224,7 @@ def _entries(
             try:
                 size, digests = known.get(root, name, info)
             except OSError as error:
-                raise _unreadable(name, error) from error
+                raise unreadable(name, error) from error
             content = content_of(digests)
             if len(digests) > 1:
                 chunks[content] = tuple(digests)
@@ -277,11 +258,4 @@ def _looks_like_key(root: bytes, name: bytes) -> bool:
         with open(os.path.join(root, name), "rb") as stream:
             return b"PRIVATE KEY" in stream.read(200)
     except OSError as error:
-        raise _unreadable(name, error) from error
-
-
-def _unreadable(name: bytes, error: OSError) -> SyncError:
-    return SyncError(
-        f"{shown(as_text(name)) or '.'}: cannot be read ({error.strerror})",
-        remedy="make it readable, or keep it out of the sync with .gitignore",
-    )
+        raise unreadable(name, error) from error

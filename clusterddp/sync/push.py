@@ -9,18 +9,15 @@ Not here: which files (sync/files.py); what a host replaces, keeps and refuses (
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HostError, SyncError
 from clusterddp.hosts import fanout
 from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.manifest import Entry
-from clusterddp.sync.transfer import PATIENCE, Transfer
+from clusterddp.sync.result import Changes, HostSync, KeptFile, SyncResult
+from clusterddp.sync.transfer import Transfer
 from clusterddp.sync.upload import Files, Uploads
-from clusterddp.text.folding import folded_names
-from clusterddp.text.paths import shown
-from clusterddp.text.units import human_duration, human_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,67 +31,6 @@ _TIMEOUT = 3600.0
 _ASKING = 600.0  # seconds; another sync may hold the folder, and files may have to come home to it
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeptFile:
-    """A file changed on a host, and the name it was kept as; the same name: it stays, and is no longer synced."""
-
-    path: str
-    kept_as: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostSync:
-    """What syncing did on one host.
-
-    Attributes:
-        name: The host.
-        workdir: The folder that holds the code now, absolute; a sibling while another run is live.
-        digest: The digest of the code, proved there.
-        sent: Files sent.
-        sent_bytes: Their bytes, before compression.
-        removed: Files removed there.
-        kept: The host's own versions that were in the way.
-        told: What a user should know of the folder: why it is not the usual one, what was brought home to it.
-    """
-
-    name: str
-    workdir: str
-    digest: str
-    sent: int = 0
-    sent_bytes: int = 0
-    removed: int = 0
-    kept: tuple[KeptFile, ...] = ()
-    told: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SyncResult:
-    """Every host's part, in the order given; all hold ``digest``. ``seconds``: how long it took."""
-
-    digest: str
-    hosts: tuple[HostSync, ...]
-    seconds: float = 0.0
-
-    @property
-    def workdirs(self) -> Mapping[str, str]:
-        """Host name → workdir."""
-        return {host.name: host.workdir for host in self.hosts}
-
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """One line for everything a user should know, the same of several hosts once."""
-        lines: dict[str, list[str]] = {}
-        for host in self.hosts:
-            for line in (*host.told, *map(_kept_line, host.kept)):
-                lines.setdefault(line, []).append(host.name)
-        told = [f"{folded_names(names)}: {line}" for line, names in lines.items()]
-        sent = [host.sent_bytes for host in self.hosts if host.sent_bytes]
-        if sent and self.seconds >= PATIENCE:
-            count = f"{len(sent)} host{'' if len(sent) == 1 else 's'}"
-            told.append(f"synced {human_size(sum(sent))} to {count} in {human_duration(self.seconds)}")
-        return tuple(told)
-
-
 def sync(
     hosts: Sequence[Host],
     tree: Tree,
@@ -102,6 +38,7 @@ def sync(
     workdir: str,
     name: str = "",
     subfolder: str = "",
+    alone: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> SyncResult:
     """Make every host hold ``tree``, and nothing of an earlier tree, in its workdir.
@@ -112,6 +49,7 @@ def sync(
         workdir: For hosts without ``clusterddp_workdir``: ``project.workdir``.
         name: Of the folder beside the workdir that is meant; empty for the workdir itself.
         subfolder: A folder of the workdir that is to be there, for a worker's cwd.
+        alone: Refuse where a live run uses the workdir with other code, in place of going beside it.
         progress: Takes how far it has come, once it has taken some seconds.
 
     Raises:
@@ -119,7 +57,18 @@ def sync(
         SyncError: a file changed while it was sent, or a host's digest is not the tree's.
     """
     began = time.monotonic()
-    jobs = [_Job(host, tree, host.entry.workdir or workdir, subfolder, name=name, home=True) for host in hosts]
+    jobs = [
+        _Job(
+            host,
+            tree,
+            host.entry.workdir or workdir,
+            folders=[subfolder] * bool(subfolder),
+            name=name,
+            home=True,
+            alone=alone,
+        )
+        for host in hosts
+    ]
     waiting = jobs
     for _ in range(_TRIES):
         fanout.values(fanout.each(waiting, _Job.ask))
@@ -150,12 +99,12 @@ def _send(jobs: Sequence[_Job], uploads: Uploads, progress: Callable[[str], None
 
 
 def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str) -> tuple[HostSync, ...]:
-    """What ``sync`` would send and remove, without doing it; ``digest`` is empty where something would change.
+    """What ``sync`` with ``alone`` would send and remove; ``digest`` is empty where something would change.
 
     Raises:
         HostError: one host failed; HostsError: several did.
     """
-    jobs = [_Job(host, tree, host.entry.workdir or workdir, "") for host in hosts]
+    jobs = [_Job(host, tree, host.entry.workdir or workdir, alone=True) for host in hosts]
     return tuple(fanout.values(fanout.each(jobs, _Job.preview)))
 
 
@@ -183,21 +132,17 @@ def workdirs_as_they_are(
 class _Job:
     """The sync of one host."""
 
-    def __init__(
-        self, host: Host, tree: Tree, workdir: str, subfolder: str, *, name: str = "", home: bool = False
-    ) -> None:
+    def __init__(self, host: Host, tree: Tree, workdir: str, **wanted: Any) -> None:
         self.name = host.name
         self.result: HostSync | None = None
         self.live: tuple[str, ...] = ()
         self.shared: str | None = None
         self.needs: tuple[Entry, ...] = ()
-        self.gone = 0  # files of an earlier tree
+        self.changes = Changes()
         self._have: set[str] = set()  # contents and chunks
         self._home: list[str] = []
         self._host, self._tree = host, tree
-        folders = [subfolder] if subfolder else []
-        self.args: dict[str, Any] = {"workdir": workdir, "digest": tree.digest, "folders": folders}
-        self.args.update(name=name, home=home)
+        self.args: dict[str, Any] = {"workdir": workdir, "digest": tree.digest, **wanted}
 
     def ask(self) -> None:
         """Ask which files the host has; sets ``result`` if it has all."""
@@ -211,7 +156,7 @@ class _Job:
             return
         self.workdir = str(answer["workdir"])
         have = {entry.path: entry for entry in (Entry(*values) for values in answer["have"])}
-        self.gone = len(have.keys() - {entry.path for entry in self._tree.entries})
+        self.changes = _changes(have, self._tree)
         self.needs = tuple(entry for entry in self._tree.entries if _lacks(have.get(entry.path), entry))
         self._have = {entry.content for entry in have.values() if entry.kind == manifest.FILE}
         self._have.update(map(str, answer["chunks"]))
@@ -221,7 +166,13 @@ class _Job:
         self.ask()
         size = sum(entry.size for entry in self.needs)
         return self.result or HostSync(
-            name=self.name, workdir=self.workdir, digest="", sent=len(self.needs), sent_bytes=size, removed=self.gone
+            name=self.name,
+            workdir=self.workdir,
+            digest="",
+            sent=len(self.needs),
+            sent_bytes=size,
+            removed=len(self.changes.gone),
+            changes=self.changes,
         )
 
     def lacking(self, uploads: Uploads) -> tuple[Chunk, ...]:
@@ -247,6 +198,7 @@ class _Job:
             removed=answer["removed"],
             kept=tuple(KeptFile(path=path, kept_as=kept_as) for path, kept_as in answer["kept"]),
             told=self._told(answer["notice"]),
+            changes=self.changes,
         )
 
     def _told(self, notice: Any) -> tuple[str, ...]:
@@ -260,6 +212,15 @@ def _told(notice: Any, home: Sequence[Any]) -> tuple[str, ...]:
 
 def _lacks(there: Entry | None, entry: Entry) -> bool:
     return entry.kind == manifest.FILE and (there is None or (there.kind, there.content) != (entry.kind, entry.content))
+
+
+def _changes(have: Mapping[str, Entry], tree: Tree) -> Changes:
+    paths = {entry.path for entry in tree.entries}
+    return Changes(
+        new=tuple(entry.path for entry in tree.entries if entry.path not in have),
+        changed=tuple(one.path for one in tree.entries if one.path in have and have[one.path] != one),
+        gone=tuple(sorted(path for path in have if path not in paths)),
+    )
 
 
 def _at_odds(jobs: Sequence[_Job]) -> list[_Job]:
@@ -286,9 +247,3 @@ def _proved(host: HostSync, tree: Tree) -> HostSync:
         message = f"{host.name}: the code in {host.workdir} is not the project's"
         raise SyncError(message, remedy="sync again")
     return host
-
-
-def _kept_line(kept: KeptFile) -> str:
-    if kept.path == kept.kept_as:
-        return f"{shown(kept.path)} was changed on the host and is no longer in the project: it stays there"
-    return f"{shown(kept.path)} on the host was not the project's: kept as {shown(kept.kept_as)}"

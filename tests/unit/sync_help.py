@@ -18,10 +18,12 @@ from clusterddp.remote.sync.live import mark
 from clusterddp.remote.sync.lock import PLACE
 from clusterddp.remote.system.bootstrap import Refused
 from clusterddp.sync.files import Tree, scan
-from clusterddp.sync.push import SyncResult, sync
+from clusterddp.sync.push import sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from clusterddp.sync.result import SyncResult
 
 
 class Cut(BaseException):

@@ -47,6 +47,7 @@ DOORS = {
     "click": {"cli"},
     "tomllib": {"project"},
     "tomli": {"project"},
+    "pathspec": {"sync/gitignore"},
     "torch": {"remote"},
 }
 # Values in, values out: rooms, or files of one.

@@ -36,7 +36,7 @@ def workdir_state(request: Request) -> Dict[str, Any]:
     Args:
         request: args ``workdir``, ``digest`` (empty: only look at the workdir), ``folders``
             (to be there for a worker's cwd), ``home`` (whether files in siblings are brought home), ``name`` (of
-            the folder beside the workdir that is meant).
+            the folder beside the workdir that is meant), ``alone`` (whether no other folder will do).
 
     Returns:
         ``{ready, digest, workdir, notice, home, shared, live}``, and where it is not ready ``have``

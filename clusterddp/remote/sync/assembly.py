@@ -34,7 +34,7 @@ class Assembly:
         self._path, self._lists = folder, lists
         self._uses: Counter[str] = Counter()
         try:
-            os.mkdir(folder, 0o700)
+            os.mkdir(folder)
         except FileExistsError:
             pass
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -36,10 +36,18 @@ class Folder(NamedTuple):
 
 
 def choose_folder(args: Dict[str, Any], primary: bytes, plan: Optional[List[Entry]] = None) -> Folder:
-    """The folder for the code of ``digest``, with its entries where they are known (``plan``)."""
+    """The folder for the code of ``digest``, with its entries where they are known (``plan``).
+
+    Raises:
+        Refused: it is ``alone`` in args that the workdir itself is wanted, and a live run has other code there.
+    """
     state, record = args["state"], SyncRecord(args["state"], primary)
     live = live_runs(state, primary)
     if live and args["digest"] and not _in_place(args, record, plan):
+        if args.get("alone"):
+            runs = ", ".join(sorted({one.run for one in live}))
+            remedy = "stop it first, or start yours: `run` takes other code beside it"
+            raise Refused("run %s is live in %s with other code" % (runs, as_text(primary)), remedy)
         record = SyncRecord(state, sibling.sibling_path(primary, args["digest"]))
     return Folder(record, primary, live)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.sync import push, transfer
+from clusterddp.sync import result, transfer
 from clusterddp.sync.push import sync
 from clusterddp.sync.transfer import Transfer
 from tests.unit.sync_help import FakeHost, tree_of, write
@@ -45,7 +45,7 @@ def test_bytes_rate_and_the_time_that_is_left_are_told_after_two_seconds_and_not
 
 def test_a_sync_tells_what_it_sends_to_all_its_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "PATIENCE", 1e-9)
-    monkeypatch.setattr(push, "PATIENCE", 1e-9)
+    monkeypatch.setattr(result, "PATIENCE", 1e-9)
     monkeypatch.setattr(transfer, "_PAUSE", 0.0)
     write(tmp_path / "project", **{"train.py": "x" * 200_000})
     told: list[str] = []

@@ -1,0 +1,102 @@
+"""The files below a folder outside git, without those that its .gitignore files name, by git's own rules.
+
+Not here: git projects, which git lists (sync/git.py).
+"""
+
+# Names are bytes here, because a file name may be no text; pathlib has none such.
+# ruff: noqa: PTH118, PTH123
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import SyncError
+from clusterddp.remote.shared.manifest import as_text
+from clusterddp.text.paths import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from pathspec import GitIgnoreSpec
+
+    Rules = tuple[tuple[bytes, GitIgnoreSpec], ...]  # folders and their .gitignore, the outermost first
+
+_RULES = b".gitignore"
+
+
+def walk(root: bytes, never: Collection[bytes]) -> Iterator[bytes]:
+    """The paths of all files that are not ignored; virtual environments and folders named in ``never`` are passed over.
+
+    Raises:
+        SyncError: a folder or a .gitignore cannot be read.
+    """
+    waiting: list[tuple[bytes, Rules]] = [(b"", ())]
+    while waiting:
+        inside, rules = waiting.pop()
+        try:
+            with os.scandir(os.path.join(root, inside)) as entries:
+                below = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            raise unreadable(inside, error) from error
+        names = {entry.name for entry in below}
+        if b"pyvenv.cfg" in names and inside:
+            continue
+        if _RULES in names:
+            rules = (*rules, *_rules_of(root, inside))
+        for entry in below:
+            path = os.path.join(inside, entry.name)
+            folder = entry.is_dir(follow_symlinks=False)
+            if (folder and entry.name in never) or _ignored(path, rules, folder=folder):
+                continue
+            if folder:
+                waiting.append((path, rules))
+            else:
+                yield path
+
+
+def unreadable(name: bytes, error: OSError) -> SyncError:
+    """The error of something in the project that cannot be read."""
+    return SyncError(
+        f"{shown(as_text(name)) or '.'}: cannot be read ({error.strerror})",
+        remedy="make it readable, or keep it out of the sync with .gitignore",
+    )
+
+
+def _ignored(path: bytes, rules: Rules, *, folder: bool) -> bool:
+    """The rule that counts is the last that matches in the innermost .gitignore that has one."""
+    for place, spec in reversed(rules):
+        relative = as_text(path[len(place) + 1 if place else 0 :])
+        found = spec.check_file(relative + "/" if folder else relative).include
+        if found is not None:
+            return found
+    return False
+
+
+def _rules_of(root: bytes, folder: bytes) -> Rules:
+    """A folder's .gitignore; none where that is no file. A line that is no pattern is passed over, as by git."""
+    path = os.path.join(folder, _RULES)
+    try:
+        with open(os.path.join(root, path), "rb") as stream:
+            lines = as_text(stream.read()).splitlines()
+    except IsADirectoryError:
+        return ()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return ((folder, _spec([line for line in lines if _is_pattern(line)])),)
+
+
+def _is_pattern(line: str) -> bool:
+    try:
+        _spec([line])
+    except ValueError:
+        return False
+    return True
+
+
+def _spec(lines: list[str]) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - start-up
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # Python's of sets such as `[[]`
+        return GitIgnoreSpec.from_lines(lines)

@@ -1,0 +1,72 @@
+"""Outside git a .gitignore means what it means to git: the real git is asked about the same files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.errors import SyncError
+from clusterddp.sync.gitignore import walk
+from tests.unit.sync_help import tree_of, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILES = (
+    "a.log", "keep.log", "data/x.bin", "data/keep/y.bin", "build/out.o", "src/build/in.py", "src/a.log",
+    "deep/er/data/z", "sp ace.txt", "trail ", "#hash", "!bang", "w[x].txt", "wx.txt", "foo/bar/baz.txt",
+    "foo/qux/bar/baz.txt", "A.LOG",
+)  # fmt: skip
+
+
+def by_git(folder: Path) -> set[str]:
+    git = ["git", "-c", "core.excludesFile=/dev/null", "-c", "core.ignoreCase=false"]
+    subprocess.run([*git, "init", "-q"], cwd=folder, check=True)
+    listed = subprocess.check_output([*git, "ls-files", "-z", "--others", "--exclude-standard"], cwd=folder)
+    return set(filter(None, listed.decode().split("\0")))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {".gitignore": "*.log\n!keep.log\n"},
+        {".gitignore": "data/\n!data/keep/\n"},
+        {".gitignore": "data/*\n!data/keep/\n"},
+        {".gitignore": "/build\n/data"},
+        {".gitignore": "build\nsrc/*.log\n"},
+        {".gitignore": "foo/**/baz.txt\n"},
+        {".gitignore": "**/data\n"},
+        {".gitignore": "foo/*/baz.txt\n"},
+        {".gitignore": "\\#hash\n\\!bang\n# comment\n\n"},
+        {".gitignore": "trail\\ \nsp ace.txt   \n"},
+        {".gitignore": "w[[]x].txt\nw[!y].txt\n"},
+        {".gitignore": "!\n[\n*.bin\n"},
+        {".gitignore": "*.log\n", "src/.gitignore": "!a.log\n/build\n"},
+        {".gitignore": "/*\n!/foo\n/foo/*\n!/foo/bar\n", "foo/.gitignore": "bar/baz.txt\n"},
+        {".gitignore": "*\n!.gitignore\n"},
+        {"deep/.gitignore": "data\n"},
+    ],
+    ids=str,
+)
+def test_a_gitignore_means_what_it_means_to_git(tmp_path: Path, rules: dict[str, str]) -> None:
+    write(tmp_path, **dict.fromkeys(FILES, "x"), **rules)
+    found = {os.fsdecode(name) for name in walk(bytes(tmp_path), ())}
+    assert found == by_git(tmp_path)
+
+
+def test_a_project_outside_git_leaves_out_what_is_ignored(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    write(root, **{"train.py": "1", "out/model.pt": "2", ".gitignore": "out/\n\xe9*\n"})
+    (root / os.fsdecode(b"caf\xe9")).write_text("x")
+    assert [entry.path for entry in tree_of(root).entries] == [".gitignore", "caf\udce9", "train.py"]
+
+
+def test_a_gitignore_that_is_a_folder_says_nothing_and_one_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, **{"sub/.gitignore/x": "1"})
+    assert list(walk(bytes(tmp_path), ())) == [b"sub/.gitignore/x"]
+    (tmp_path / ".gitignore").symlink_to(".gitignore")
+    with pytest.raises(SyncError, match=r"^\.gitignore: cannot be read"):
+        list(walk(bytes(tmp_path), ()))
