@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks import engine
 from clusterddp.checks.model import Diagnosis
@@ -26,11 +26,11 @@ from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.fanout import Outcome, values
 from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load, with_own_python
-from clusterddp.launch import again, base, code, join, prepare, report
+from clusterddp.launch import again, base, join, prepare, report
+from clusterddp.launch.beside_runs import BesideRuns
 from clusterddp.launch.options import RunOptions, run_options
 from clusterddp.launch.record import operator
 from clusterddp.launch.script import check_script
-from clusterddp.launch.transfers import Transfers
 from clusterddp.probe.evidence import gather_evidence, with_runs
 from clusterddp.project import Project, find
 from clusterddp.remote.shared.node_env import GRACE
@@ -41,7 +41,6 @@ from clusterddp.runs.nodes import ALL, BRIEF, Wanted
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, current_spools
 from clusterddp.runs.view import Nodes, RunView, run_views
-from clusterddp.shell import Command, Executed, Execution
 from clusterddp.sync.code_diff import FileDiff, code_diff
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
@@ -64,7 +63,7 @@ def _quiet(_line: str) -> None:
     """Notices go nowhere unless the caller wants them."""
 
 
-class Cluster(Transfers):
+class Cluster(BesideRuns):
     """The hosts of one inventory, and a project whose code runs on them.
 
     Args:
@@ -254,30 +253,6 @@ class Cluster(Transfers):
         """The launcher of a run with this record."""
         return base.of_record(record)
 
-    def exec(self, *argv: str, **options: Any) -> list[Executed]:
-        """Run a command on every node and spare at once, and return how it ended on each, in the inventory's order.
-
-        ``options`` are fields of ``shell.Command``.
-        """
-        with self.execution(Command(argv=argv, **options)) as running:
-            return running.collected()
-
-    def execution(self, command: Command, *, given: IO[bytes] | None = None, sync: bool = False) -> Execution:
-        """The command begun on every node and spare as soon as it answers; a host that does not holds nobody up.
-
-        Args:
-            command: What to run.
-            given: Its input, the same for every host.
-            sync: First sync the project's code to the hosts that answer.
-        """
-        prepare.nodes(self.inventory)
-        folders = code.workdirs(self._reached, self.project)
-        if sync:
-            hosts = [outcome.value for outcome in self.connect(self._reached) if outcome.value]
-            folders.update(code.synced(hosts, self.project, self.notify, self.progress).workdirs)
-        inside = self.project.subfolder
-        return Execution(self._reached, self._open, command, workdirs=folders, subfolder=inside, given=given)
-
     def join(self, run: Run, names: Sequence[str] | None = None) -> list[str]:
         """Let nodes of the inventory join the run: these, or all that answer and are not in it; their names.
 
@@ -374,11 +349,6 @@ class Cluster(Transfers):
         """Processes of this account on the hosts that answer, of runs whose supervisor is gone."""
         outcomes = cleanup.orphans(self._reached, self._open)
         return [found for outcome in outcomes for found in outcome.value or ()]
-
-    @property
-    def _reached(self) -> tuple[HostEntry, ...]:
-        """The hosts on which runs may be."""
-        return self.inventory.nodes + self.inventory.spares
 
     def gather(
         self, run: str, hosts: Container[str] | None = None, wanted: Wanted = ALL, *, quiet: bool = False

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.api import Cluster, Run
 from clusterddp.checks.model import CheckResult, Diagnosis
 from clusterddp.errors import ClusterddpError
+from clusterddp.launch.beside_runs import BesideRuns
 from clusterddp.launch.options import RunKeywords, RunOptions
 from clusterddp.launch.report import HostReport
-from clusterddp.launch.transfers import Transfers
 from clusterddp.logs import LogLine, Selection
 from clusterddp.runs.beside import WorkdirBeside
 from clusterddp.runs.cleanup import Cleaned, Orphans
@@ -48,7 +48,7 @@ def markdown(text: str) -> str:
 
 def members(cls: type) -> Iterator[tuple[str, Any]]:
     """Its public methods, in the order of the source."""
-    own = {**vars(Transfers), **vars(cls)} if issubclass(cls, Transfers) else vars(cls)
+    own = {**vars(BesideRuns), **vars(cls)} if issubclass(cls, BesideRuns) else vars(cls)
     for name, value in own.items():
         method = value.__func__ if isinstance(value, classmethod) else value
         if not name.startswith("_") and inspect.isfunction(method):

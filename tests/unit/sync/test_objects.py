@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from clusterddp.remote.shared.chunks import CHUNK
 from clusterddp.sync import objects
 from clusterddp.sync.code_diff import FileDiff, code_diff
 from clusterddp.sync.files import scan
-from tests.unit.sync_help import content, project_at, write
+from tests.unit.sync_help import content, project_at, tree_of, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,3 +180,14 @@ def test_a_mode_that_changed_is_told(project: Project) -> None:
     (project.root / "run.py").chmod(0o755)
     assert code_diff(project, old, kept(project)) == (FileDiff(path="run.py", change="changed", note="executable now"),)
     assert code_diff(project, old, "0" * 64) is None
+
+
+def test_a_file_of_several_chunks_is_kept_and_comes_back(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    write(root, empty="")
+    (root / "weights.bin").write_bytes(os.urandom(CHUNK + 5))
+    tree = tree_of(root)
+    objects.keep(project_at(root), tree)
+    (tmp_path / "again").mkdir()
+    assert objects.lay_out(project_at(root), tree.entries, tmp_path / "again")
+    assert (tmp_path / "again/weights.bin").read_bytes() == (root / "weights.bin").read_bytes()

@@ -1,0 +1,80 @@
+"""What a Cluster does besides runs: the project's code brought to its hosts, commands on them.
+
+The base of ``api.Cluster``, which has the hosts.
+"""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING, Any
+
+from clusterddp.launch import code, prepare
+from clusterddp.shell import Command, Executed, Execution
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.project import Project
+    from clusterddp.sync.result import SyncResult
+
+
+class BesideRuns:
+    """Files and commands on the hosts of a cluster."""
+
+    inventory: Inventory
+    project: Project
+    notify: Callable[[str], None]
+    progress: Callable[[str], None]
+    _open: Callable[[HostEntry], Host]
+
+    @property
+    def _reached(self) -> tuple[HostEntry, ...]:
+        """The hosts on which runs may be."""
+        return self.inventory.nodes + self.inventory.spares
+
+    def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
+        """Open the hosts; each one's Host or its error."""
+        raise NotImplementedError
+
+    def reached(self) -> list[Host]:
+        """Every node and spare, open."""
+        raise NotImplementedError
+
+    def sync(self, *, dry: bool = False, limit: int | None = None) -> SyncResult:
+        """Bring the project's code to every node and spare; with ``dry`` only say what that would change.
+
+        Args:
+            dry: Only look.
+            limit: Bytes that it may hold, and any number of files; None is the default.
+
+        Raises:
+            ClusterddpError: a live run uses a workdir with other code, or the code cannot be synced.
+        """
+        prepare.nodes(self.inventory)
+        return code.synced_alone(self.reached(), self.project, self.notify, self.progress, limit, dry=dry)
+
+    def exec(self, *argv: str, **options: Any) -> list[Executed]:
+        """Run a command on every node and spare at once, and return how it ended on each, in the inventory's order.
+
+        ``options`` are fields of ``shell.Command``.
+        """
+        with self.execution(Command(argv=argv, **options)) as running:
+            return running.collected()
+
+    def execution(self, command: Command, *, given: IO[bytes] | None = None, sync: bool = False) -> Execution:
+        """The command begun on every node and spare as soon as it answers; a host that does not holds nobody up.
+
+        Args:
+            command: What to run.
+            given: Its input, the same for every host.
+            sync: First sync the project's code to the hosts that answer.
+        """
+        prepare.nodes(self.inventory)
+        folders = code.workdirs(self._reached, self.project)
+        if sync:
+            hosts = [outcome.value for outcome in self.connect(self._reached) if outcome.value]
+            folders.update(code.synced(hosts, self.project, self.notify, self.progress).workdirs)
+        inside = self.project.subfolder
+        return Execution(self._reached, self._open, command, workdirs=folders, subfolder=inside, given=given)
