@@ -51,6 +51,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _lost(item: pytest.Item) -> tuple[Lost, int] | None:
     """The scenario that plays beside the rest, and its round, if that is what an item waits for."""
+    if any(mark.args[0] for mark in item.iter_markers("skipif")) or any(item.iter_markers("skip")):
+        return None
     params = getattr(getattr(item, "callspec", None), "params", {})
     return (params["lost"], params["number"]) if {"lost", "number"} <= set(params) else None
 

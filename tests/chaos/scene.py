@@ -173,6 +173,7 @@ def played(lab: Lab, hosts: Sequence[LabHost], base: Path, chance: random.Random
 
 def mend(host: LabHost) -> None:
     """On, joined, thawed, and without a process of ours."""
+    host.go_on()
     if not host.running:
         host.boot()
     host.heal()

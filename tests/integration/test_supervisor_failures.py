@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
 
 NODE = "supervisor/node"
+INBOX = "supervisor/inbox"
 READ = "order = self.spool.stop_order()"
 EIO = "(lambda: os.pread(os.open('/proc/self/mem', os.O_RDONLY), 1, 0))()"  # page 0 cannot be read
 
@@ -63,8 +64,10 @@ class TestHandlers:
             assert node.ended()["reason"] == "by a test"
 
     def test_an_error_while_reading_an_order_ends_nothing_and_the_order_is_read_later(self, tmp_path: Path) -> None:
-        broken = f"{EIO} if time.monotonic() - self.conditions.born < 3 else None; {READ}"
-        with changed(tmp_path, (NODE, READ, broken)) as node:
+        broken = f"{EIO} if time.monotonic() - self.born < 3 else None; {READ}"
+        born = ("        self.lease = 0.0\n", "        self.lease = 0.0\n        self.born = time.monotonic()\n")
+        imports = ("from typing import ", "import os\nimport time\nfrom typing import ")
+        with changed(tmp_path, (INBOX, READ, broken), (INBOX, *born), (INBOX, *imports)) as node:
             wait_for(lambda: failures(node, "record of a stop"), "an error")
             assert "OSError" in failures(node, "record of a stop")[0]["error"]
             assert node.stop()["proved_empty"]

@@ -15,6 +15,7 @@ from tests.lab import network
 from tests.lab.disk import ROOT, Disk, User, foreign_mounts, lay_out, make_home, new_host_key
 from tests.lab.disorders import Disorders
 from tests.lab.faults import Faults, children
+from tests.lab.stalls import Stalls
 from tests.lab.system import (
     LabError,
     ProcessId,
@@ -44,7 +45,7 @@ class Seen:
     environ: Mapping[str, str]
 
 
-class LabHost(Faults, Disorders):
+class LabHost(Faults, Disorders, Stalls):
     """A machine of the lab: boot it, cut its power, run commands on it, break its network.
 
     Attributes:
@@ -75,6 +76,7 @@ class LabHost(Faults, Disorders):
         self.disk = Disk(self.folder / "upper")
         self.namespace = network.namespace(lab, name)
         self.public_key = ""
+        self.stalled: list[str] = []  # folders whose disks stall
         self._shared_home: Path | None = None
         self._gate = self.namespace
 
@@ -148,8 +150,10 @@ class LabHost(Faults, Disorders):
         for nic in self.nics:
             # The cable first: a dying kernel would still say goodbye, which no dead machine does.
             command("ip", "-n", network.switch(self.lab_number), "link", "set", nic.port, "down", check=False)
+        self.go_on()  # nothing that is held up in the kernel can be killed
         if self.running:
             kill_and_wait([self.init])
+        self.forget_freezer()
         kill_and_wait(network.processes(self.namespace))
         network.unplug(self.lab_number, self.name, self.nics)
 

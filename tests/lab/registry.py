@@ -13,7 +13,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from tests.lab import network
+from tests.lab import network, stalls
 from tests.lab.options import disk_root
 from tests.lab.system import LabError, ProcessId
 
@@ -88,6 +88,7 @@ def remove(number: int) -> None:
 
 
 def _clear(number: int) -> None:
+    stalls.thaw(network.prefix(number))
     network.remove_all(number)
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(root() / str(number))

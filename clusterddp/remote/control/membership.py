@@ -11,8 +11,6 @@ Not here: connections (control/leader.py), what follows from what is known (supe
 import time
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from ..spool.layout import Spool
-from ..system.bootstrap import read_json, write_json
 from ..system.clock import boot_clock
 from .leader import Control, Ended, Event, Joined, Lost
 from .messages import Decision, NodeState, Order, Row, Table, Word, WordSaid, in_parts
@@ -32,10 +30,17 @@ class Membership:
         control: This node's connections.
         names: The hosts' names, by place.
         welcome: Called for a host that joins after the start, when its place is the next one.
+        keep: Called with what is known of the others, for who asks this host alone (``peers.json``).
     """
 
-    def __init__(self, control: Control, names: List[str], welcome: Callable[[Newcomer], None]) -> None:
-        self.control, self.names, self.place, self.welcome = control, names, control.place, welcome
+    def __init__(
+        self,
+        control: Control,
+        names: List[str],
+        welcome: Callable[[Newcomer], None],
+        keep: Callable[[Dict[str, Any]], None],
+    ) -> None:
+        self.control, self.names, self.place, self.welcome, self.keep = control, names, control.place, welcome, keep
         self.words: Dict[int, Word] = {}  # place → its last word on itself
         self.heard: Dict[int, float] = {}  # place → when, by the monotonic clock
         self.missing: Dict[int, float] = {}  # place → since when it is out of reach
@@ -44,24 +49,20 @@ class Membership:
         self.operator = boot_clock()  # when an operator was last heard by any node
         self.decision: Optional[Decision] = None  # the newest: what follows an attempt
         self.order: Optional[Order] = None  # what ends the attempt or the run; who connects later hears it too
-        self.leased = False
         self.gone: Tuple[int, ...] = ()  # places that take no part in the attempt any more, as its lead says
         self.unheard = False  # whether our last word has reached nobody yet
         self._new: Set[int] = set()  # places whose words the others have not heard yet
         self._told_at = 0.0
         self._begun = boot_clock()
 
-    def begin(self, spool: Spool, attempt: int, *, leased: bool, limit: float) -> None:
-        """Turn to an attempt.
-
-        Args:
-            spool: This node's.
-            attempt: Its number.
-            leased: The run ends when no node hears an operator.
-            limit: Seconds out of reach after which a node is lost.
-        """
-        self.spool, self.attempt, self.leased, self.order = spool, attempt, leased, None
+    def begin(self, attempt: int, *, limit: float) -> None:
+        """Turn to an attempt; ``limit``: seconds out of reach after which a node is lost."""
+        self.attempt, self.order = attempt, None
         self.limit, self.gone = limit, ()
+        self._begun = boot_clock()
+
+    def begin_part(self) -> None:
+        """This node's part of the attempt begins: from now on others are waited for."""
         self._begun = boot_clock()
 
     # What is known
@@ -127,7 +128,6 @@ class Membership:
             self._look(now)
         elif self.control.settled:
             self.missing.clear()  # the lead keeps account
-        self._hear_operator()
         if self.control.leading:
             gone = self._gone(now)
             if gone != self.gone or now - self._told_at > (GATHER if self._new else TELL):
@@ -176,10 +176,7 @@ class Membership:
         known["missing"] = [self.names[place] for place in self.missing]
         known["gone"] = [self.names[place] for place in self.gone if place < len(self.names)]
         known["lead"] = self.names[self.control.lead] if self.control.settled else None
-        try:
-            write_json(self.spool.path("peers.json"), dict(known, addresses=self.control.addresses), durable=False)
-        except OSError:
-            pass  # a full disk; the next table may find room
+        self.keep(dict(known, addresses=list(self.control.addresses)))
 
     def _hear(self, place: int, word: Word, age: float = 0.0) -> None:
         """A node's word on itself; that of a host that joined after the start makes it a node like all others."""
@@ -267,10 +264,9 @@ class Membership:
     def _operator_heard(self, age: float) -> None:
         self.operator = max(self.operator, boot_clock() - age)
 
-    def _hear_operator(self) -> None:
-        """The operator who is attached leaves the time of his last word in the spool."""
-        renewed = read_json(self.spool.path("lease")) if self.leased else None
-        if isinstance(renewed, (int, float)) and renewed > self.operator:
-            self.operator = min(float(renewed), boot_clock())
+    def hear_operator(self, renewed: float) -> None:
+        """The operator who is attached to this host was there at that time."""
+        if renewed > self.operator:
+            self.operator = min(renewed, boot_clock())
             self._say_word()
             self._new.add(self.place)

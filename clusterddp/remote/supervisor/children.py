@@ -8,14 +8,13 @@ import resource
 import signal
 import socket
 import subprocess
-from typing import Dict, List, Optional, Set, Tuple
+from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from ..processes import terminate
 from ..processes.ownership import NodeProcesses
 from ..processes.roster import RosterWriter
 from ..shared.node_env import STATIC
-from ..shared.plan import AGENT_LOG, PORT_TO_COME
-from ..spool.events import agent_bytes
+from ..shared.plan import AGENT_LOG, PORT_TO_COME, NodePlan
 from ..spool.layout import Spool
 from ..system import prctl, procfs
 from ..system.clock import boot_clock
@@ -23,24 +22,38 @@ from ..system.wait_status import exit_code, reap
 
 NEVER = float("inf")
 HELD_UP = 127
+STORE_LOG = "store.log"
+MOST_SAID = 1 << 20  # bytes of it
 
 
 class Children:
     """One node's processes.
 
+    Made by the file thread; only ``record_orphan`` and the roster's methods are called by it later.
+
     Args:
         spool: The node's.
+        plan: The node's.
         environment: The agent's.
         listener: The store's listening socket, on the rendezvous host; we keep it open too.
         umask: The user's, for what we start; our own files need none of it.
         files: How many files the user's processes may have open (soft, hard); we may have more.
+        event: Appends an event.
+        do: Has some work done by the file thread.
     """
 
     def __init__(
-        self, spool: Spool, environment: Dict[str, str], listener: Optional[int], umask: int, files: Tuple[int, int]
+        self,
+        spool: Spool,
+        plan: NodePlan,
+        environment: Dict[str, str],
+        listener: Optional[int],
+        umask: int,
+        files: Tuple[int, int],
+        event: Callable[..., None],
+        do: Callable[[Callable[[], object]], None],
     ) -> None:
-        self.spool = spool
-        self.plan = spool.plan()
+        self.spool, self.plan, self.event, self.do = spool, plan, event, do
         self.environment = environment
         self.listener = listener
         self.serves = listener is not None and self.plan.rdzv_backend != STATIC
@@ -52,6 +65,8 @@ class Children:
         self.store: Optional[int] = None
         self.store_again = False  # it was started a second time, the plain way
         self.umask, self.files = umask, files
+        self.logs = {name: _opened(spool.path(name)) for name in (STORE_LOG, os.path.join("logs", AGENT_LOG))}
+        self.start_error = ""  # why the agent cannot be started
         self.processes = NodeProcesses.of(spool, os.getpid())
         self.roster = RosterWriter(spool)
         self.killed: Set[Tuple[int, int]] = set()  # pid and start time of each that needed SIGKILL
@@ -70,11 +85,11 @@ class Children:
             return
         argv = [self.plan.python, "-u", self.spool.path("remote.pyz"), "store", str(self.listener), how]
         try:
-            self.store = self.spawn(argv, "store.log", (self.listener,))
+            self.store = self.spawn(argv, self.logs[STORE_LOG], (self.listener,))
         except OSError:  # on record in its log; the agent has the same interpreter
             self.store = None
 
-    def start_agent(self) -> None:
+    def start_agent(self, store_port: int) -> None:
         """torchrun, in the folder and the environment of the plan.
 
         Raises:
@@ -83,13 +98,21 @@ class Children:
         argv = list(self.plan.argv)
         if "--rdzv-endpoint" in argv:
             place = argv.index("--rdzv-endpoint") + 1
-            argv[place] = argv[place].replace(PORT_TO_COME, str(self.spool.store_port()))
-        self.agent = self.spawn([self.plan.python, *argv], os.path.join("logs", AGENT_LOG), ())
-        self.spool.event("agent_started", pid=self.agent)
+            argv[place] = argv[place].replace(PORT_TO_COME, str(store_port))
+        self.agent = self.spawn([self.plan.python, *argv], self.agent_log, ())
+        self.event("agent_started", pid=self.agent)
 
-    def spawn(self, argv: List[str], log: str, keep: "tuple[Optional[int], ...]") -> int:
-        """Start a child that dies with us; both its streams go to ``log`` in the spool."""
-        out = os.open(self.spool.path(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    @property
+    def agent_log(self) -> int:
+        """The descriptor of the agent's output."""
+        return self.logs[os.path.join("logs", AGENT_LOG)]
+
+    def agent_bytes(self) -> int:
+        """How much the agent has written."""
+        return os.fstat(self.agent_log).st_size
+
+    def spawn(self, argv: List[str], out: int, keep: "tuple[Optional[int], ...]") -> int:
+        """Start a child that dies with us; both its streams go to the descriptor ``out``."""
         try:
             child = subprocess.Popen(
                 argv,
@@ -99,13 +122,11 @@ class Children:
                 stdout=out,
                 stderr=out,
                 pass_fds=[handle for handle in keep if handle is not None],
-                preexec_fn=self.prepare_child,  # noqa: PLW1509 - this process has one thread
+                preexec_fn=self.prepare_child,  # noqa: PLW1509 - it takes no lock that the other thread may hold
             )
         except OSError as error:
             os.write(out, ("clusterddp: cannot start %s: %s\n" % (argv[0], error)).encode())
             raise
-        finally:
-            os.close(out)
         child.returncode = 0  # we reap by pid ourselves; the object must not complain
         return child.pid
 
@@ -125,9 +146,9 @@ class Children:
         for pid, status in reap():
             if pid == self.agent:
                 self.agent_exit = exit_code(status)
-                self.spool.event("agent_exited", exit_code=self.agent_exit)
+                self.event("agent_exited", exit_code=self.agent_exit)
             elif pid == self.store:
-                self.spool.event("store_exited", exit_code=exit_code(status))
+                self.event("store_exited", exit_code=exit_code(status))
                 # Its quick start may not suit this torch; once it has served, a new one would know nothing.
                 again = not self.store_again and "serving" not in self.store_said()
                 self.store = None
@@ -135,9 +156,12 @@ class Children:
                 if again:
                     self.start_store("plain")
             else:
-                self.note_orphan(pid, status)
+                self._note_orphan(pid, status, self.agent_bytes())
 
-    def note_orphan(self, pid: int, status: int) -> None:
+    def _note_orphan(self, pid: int, status: int, agent_bytes: int) -> None:
+        self.do(lambda: self.record_orphan(pid, status, agent_bytes))
+
+    def record_orphan(self, pid: int, status: int, agent_bytes: int) -> None:
         """An orphan of ours ended; if it was a worker whose shim was killed, nobody else records its end."""
         events = [event for event in self.spool.events() if event.get("pid") == pid]
         if [event["event"] for event in events] != ["worker_started"]:
@@ -146,13 +170,14 @@ class Children:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = exit_code(status)
         ended = {"status": status, "exit_code": code, "signal": number, "maxrss_kib": None}
-        self.spool.event("worker_exited", agent_bytes=agent_bytes(self.spool.folder), **ended, **started)
-        terminate.kill_group(pid)
+        self.spool.event("worker_exited", agent_bytes=agent_bytes, **ended, **started)
+        if not procfs.exists(pid):  # where it does the number was given away, for nothing was left of the group
+            terminate.kill_group(pid)
 
     def store_said(self) -> str:
         """The store's last line."""
-        with open(self.spool.path("store.log"), encoding="utf-8", errors="replace") as log:
-            return (log.read().strip().splitlines() or ["it said nothing"])[-1]
+        said = os.pread(self.logs[STORE_LOG], MOST_SAID, 0).decode(errors="replace")
+        return (said.strip().splitlines() or ["it said nothing"])[-1]
 
     def leftovers(self) -> List[terminate.Process]:
         """All processes of this node but the store, which other nodes still need."""
@@ -180,6 +205,12 @@ class Children:
             hidden = now if hidden is None else hidden & now
         return sorted(hidden or ())
 
+    def close(self) -> None:
+        """The attempt is over, and nothing is started any more."""
+        for log in self.logs.values():
+            os.close(log)
+        self.logs = {}
+
     def kill_store(self) -> None:
         """End the store, if there is one."""
         store, self.store = self.store, None
@@ -189,6 +220,11 @@ class Children:
         process = terminate.describe_pid(store) if store else None
         if process:
             terminate.terminate_all(lambda: [p for p in [terminate.describe_pid(process.pid)] if p], 0.0)
+
+
+def _opened(path: str) -> int:
+    """The descriptor of a log, which stays open: when something is started or looked at no path has to be walked."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 def reserve(listener: int) -> None:

@@ -4,12 +4,14 @@ Not here: what ends the agent (supervisor/node.py), whether another attempt foll
 """
 
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 from ..processes import terminate
 from ..rendezvous.store import clients
 from ..shared import failures
+from ..shared.node_records import Ready
 from ..system.clock import boot_clock
+from .file_work import Answer
 from .relaunch import may_follow
 from .shutdown import NEVER
 from .status import evidence
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from ..shared.plan import NodePlan
     from ..spool.layout import Spool
     from .children import Children
+    from .file_work import FileWork
+    from .inbox import Inbox
     from .shutdown import Shutdown
 
     class Node(Protocol):
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
         children: Children
         shutdown: Shutdown
         membership: Membership
+        inbox: Inbox
+        work: FileWork
 
         def goes_on(self) -> bool:
             """Whether an elastic job has nodes enough without those that have failed."""
@@ -40,6 +46,7 @@ if TYPE_CHECKING:
 LEFTOVER_GRACE = 2.0  # seconds for what a script leaves running when it ends
 STORE_LIMIT = 330.0  # seconds the store waits for other nodes' agents: torchrun's exit barrier is 300
 STORE_LOST = 10.0  # seconds a node has been out of reach when the store does not wait for it any more
+EXIT_RECORD = "exit record"  # under which it is asked for
 STORE_QUIET = 0.3  # seconds without a client after which the store has no more use
 
 
@@ -59,7 +66,7 @@ class Clearing:
         if self.survivors is None:
             self.survivors = self.ending.step()
             if self.survivors is not None:
-                self.node.children.roster.update()
+                self.node.work.do(self.node.children.roster.update)
         return self.survivors is None
 
     def store_needed(self, order: "Optional[Order]") -> bool:
@@ -74,7 +81,7 @@ class Clearing:
         hurried = failed or order or node.shutdown.order or node.shutdown.told
         if not node.children.store or now >= self.deadline or hurried:
             return False
-        if self._awaited() and clients(node.spool.store_port()):  # a dead host's connections look alive
+        if self._awaited() and clients((node.inbox.ready or Ready()).store):  # a dead host's connections look alive
             self.quiet = now
         return now - self.quiet <= STORE_QUIET
 
@@ -84,14 +91,35 @@ class Clearing:
         done = set(membership.over(plan.attempt))
         return bool(set(plan.places) - done - set(membership.lost(boot_clock(), STORE_LOST)) - {plan.place})
 
-    def write_exit(self) -> None:
-        """The exit record of a node whose agent ran."""
-        write_exit(self.node, self.survivors or [])
+
+def recorded(
+    node: "Node", survivors: List[terminate.Process], finish: Callable[[], None] = lambda: None
+) -> Optional[Answer[Tuple[bool, str]]]:
+    """Write the exit record, behind ``finish``.
+
+    Returns:
+        Once it is written, whether another attempt may do better, and why this one ended.
+
+    Raises:
+        OSError: it cannot be written now; called again it tries again.
+    """
+    begun = node.work.is_asked(EXIT_RECORD)
+    record = {} if begun else _ending(node, survivors)
+
+    def write() -> Tuple[bool, str]:
+        finish()
+        node.spool.write_exit(**record)
+        return _cause(node)
+
+    return node.work.ask(EXIT_RECORD, write)
 
 
-def write_exit(node: "Node", survivors: List[terminate.Process]) -> None:
-    """The exit record. Its code is this node's view; the verdict over all nodes is the operator's."""
+def _ending(node: "Node", survivors: List[terminate.Process]) -> Dict[str, Any]:
+    """The fields of the exit record. Its code is this node's view; the verdict over all nodes is the lead's."""
     agent_exit, order = node.children.agent_exit, node.shutdown.order
+    if node.children.start_error:
+        why = node.children.start_error
+        return {"state": "failed", "exit_code": 125, "reason": why, "agent_exit": None, "survivors": []}
     fields: Dict[str, Any] = {"agent_exit": agent_exit, "survivors": [process.to_json() for process in survivors]}
     fields["ours"] = bool(order and order.ours)
     killed = node.children.killed - {process.identity for process in survivors}
@@ -99,14 +127,13 @@ def write_exit(node: "Node", survivors: List[terminate.Process]) -> None:
     if may_follow(node.plan, order):
         fields["pending"] = True
     if order:
-        node.spool.write_exit("stopped", 143, order.reason, **fields)
-    elif agent_exit == 0:
-        node.spool.write_exit("succeeded", 0, "", **fields)
-    else:
-        node.spool.write_exit("failed", agent_exit or 1, "the agent ended with %s" % agent_exit, **fields)
+        return dict(fields, state="stopped", exit_code=143, reason=order.reason)
+    if agent_exit == 0:
+        return dict(fields, state="succeeded", exit_code=0, reason="")
+    return dict(fields, state="failed", exit_code=agent_exit or 1, reason="the agent ended with %s" % agent_exit)
 
 
-def cause(node: "Node") -> Tuple[bool, str]:
+def _cause(node: "Node") -> Tuple[bool, str]:
     """Whether another attempt may do better, and why this one ended."""
     if node.children.agent is None:
         return False, "what cannot be started"

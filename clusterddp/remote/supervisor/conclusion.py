@@ -18,6 +18,7 @@ from ..shared.records import parsed, written
 from ..shared.verdict import judge
 from ..shared.verdict_record import VerdictRecord, made, read_verdict
 from ..system.clock import boot_clock
+from .file_work import FileWork
 from .status import evidence
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ class Conclusion:
         over: Whether the verdict is kept here, or there is none to be had.
     """
 
-    def __init__(self, control: Control, membership: Membership) -> None:
-        self.control, self.membership = control, membership
+    def __init__(self, control: Control, membership: Membership, work: FileWork) -> None:
+        self.control, self.membership, self.work = control, membership, work
         self.end: Optional[NodeEnd] = None
         self.ends: Dict[int, NodeEnd] = {}
         self.over = False
@@ -60,6 +61,7 @@ class Conclusion:
         self._said_at = NEVER  # our end, to who leads
         self._texts: List[Optional[str]] = []
         self._parts: List[VerdictPart] = []  # of ours
+        self._verdict: Optional[VerdictRecord] = None  # to be kept
 
     def take(self, event: Event) -> None:
         """An event of run control."""
@@ -85,16 +87,26 @@ class Conclusion:
         """
         now = boot_clock()
         if self.end is None:
-            self._since, self.end = now, _end(node)
+            seen = self.work.ask("end of the part", lambda: _end(node))
+            if seen is None:
+                return False
+            self._since, self.end = now, seen.value
         if not self.over and not self.control.leading and now - self._said_at > TELL:
             self._said_at = now
             self.control.say(EndSaid(self.end))
-        if not self.over and self._texts and None not in self._texts:
+        if not self._settled and self._texts and None not in self._texts:
             self._take_verdict(node)
-        known = None if self.over else self._known(node, now, RECONNECT if hurry else lost)
+        known = None if self._settled else self._known(node, now, RECONNECT if hurry else lost)
         if known:
-            self._write(node, *known)
+            self._judge(node, *known)
+        if self._verdict and not self.over:
+            self._keep(node, self._verdict)
         return self.over and (not self._parts or not self.control.connected or now - self._told_at > TAKE_LEAVE)
+
+    @property
+    def _settled(self) -> bool:
+        """Whether the verdict is known here, or there is none to be had."""
+        return self.over or self._verdict is not None
 
     # Who leads, or is alone
 
@@ -147,27 +159,31 @@ class Conclusion:
             return end._replace(state="stopped", reason=order.reason, ours=order.ours)
         return end._replace(state="failed", reason=word.cause, agent=word.cause, blames_worker=False)
 
-    def _write(self, node: "Node", ends: List[NodeEnd], missing: List[str]) -> None:
-        """Judge, keep the verdict, and tell it. A spare that has heard of no node has nothing to say."""
-        self.over, plan = True, node.plan
+    def _judge(self, node: "Node", ends: List[NodeEnd], missing: List[str]) -> None:
+        """Judge. A spare that has heard of no node has nothing to say."""
+        plan = node.plan
         if not ends:
+            self.over = True
             return
         now = time.time_ns() - plan.clock_offset_ns
         judgement = judge(ends, missing, plan.record.min_nodes, plan.record.max_restarts)
         code, place = plan.record.code, node.place
         verdict = made(judgement, ends, missing, writer=plan.host, place=place, code=code, written=now)
-        self._keep(node, verdict)
+        self._verdict, self._told_at = verdict, boot_clock()
         if self.control.leading:
             self._parts = verdict_parts(written(verdict))
             for part in self._parts:
                 self.control.say(part)
 
     def _keep(self, node: "Node", verdict: VerdictRecord) -> None:
+        """Keep the verdict; once that is done, or cannot be done, all is over."""
         try:
-            node.spool.write_verdict(verdict)
-        except OSError as error:  # a full disk: another host's copy is enough
-            node.spool.event("verdict_not_kept", error=str(error))
-        self.over, self._told_at = True, boot_clock()
+            kept = self.work.ask("verdict", lambda: node.spool.write_verdict(verdict))
+        except OSError as error:  # a full disk, or one that stalls: another host's copy is enough
+            self.work.event(node.spool, "verdict_not_kept", error=str(error))
+            self.over = True
+        else:
+            self.over = kept is not None
 
     # Who is led
 
@@ -186,7 +202,7 @@ class Conclusion:
         except ValueError:
             return
         if verdict.attempt >= node.plan.attempt:
-            self._keep(node, verdict)
+            self._verdict = verdict
 
 
 def _end(node: "Node") -> NodeEnd:

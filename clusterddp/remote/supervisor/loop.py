@@ -9,10 +9,7 @@ import selectors
 import signal
 import time
 import traceback
-from typing import TYPE_CHECKING, Callable, Dict, NamedTuple, Optional, TypeVar
-
-if TYPE_CHECKING:
-    from ..spool.layout import Spool
+from typing import Any, Callable, Dict, NamedTuple, Optional, TypeVar
 
 FIRST_PAUSE = 0.1  # seconds, doubled each time
 LONGEST_PAUSE = 10.0
@@ -34,23 +31,35 @@ class Loop:
     """One selector loop.
 
     Attributes:
-        spool: Where failures are on record.
-        failures: Handlers that fail, by name.
+        failures: Handlers that fail, by name; those of the file thread too.
+
+    Args:
+        record: Puts an event on record.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, record: Callable[..., Any]) -> None:
         self.selector = selectors.DefaultSelector()
         self.handlers: Dict[str, Callable[[], object]] = {}
         self.failures: Dict[str, Failure] = {}
-        self.spool: "Optional[Spool]" = None
+        self.record = record
+        self._waker: Optional[int] = None
 
     def watch_signals(self) -> None:
         """A child's end, and any signal, wakes the loop."""
         wake, waker = os.pipe()
+        self._waker = waker
         for handle in (wake, waker):
             os.set_blocking(handle, False)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         self.selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, 512))
+
+    def wake(self) -> None:
+        """Turn now. May be called from any thread."""
+        if self._waker is not None:
+            try:
+                os.write(self._waker, b"!")
+            except BlockingIOError:  # it is awake
+                pass
 
     def turn(self, timeout: float) -> None:
         """Wait for a descriptor, at most ``timeout`` seconds; then call all handlers."""
@@ -86,6 +95,5 @@ class Loop:
         times, since = (failed.times + 1, failed.since) if failed else (1, now)
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(times - 1, 30))
         self.failures[name] = Failure(times, since, now + pause, error)
-        if self.spool:
-            lines = traceback.format_exc()[-MOST_TRACEBACK:]
-            self.spool.event("handler_failed", handler=name, error=repr(error)[:300], times=times, traceback=lines)
+        lines = traceback.format_exc()[-MOST_TRACEBACK:]
+        self.record("handler_failed", handler=name, error=repr(error)[:300], times=times, traceback=lines)

@@ -3,11 +3,12 @@
 In each attempt it starts the agent (and, where the plan says so, the store), watches for their end and for orders,
 and at the end leaves no process behind and an exit record. What ends a part is asked of each source on its own: where
 one cannot be read for a while the others go on; where one fails by a mistake of ours the part ends, for a run that
-nothing can stop is worse than one that stops.
+nothing can stop is worse than one that stops. Files are written and read by a thread (supervisor/file_work.py): a step
+that depends on one asks turn after turn until it is done.
 
 Not here: the loop (supervisor/loop.py), the processes (supervisor/children.py), reasons of our own to end
-(supervisor/stop_conditions.py), the end of an attempt (supervisor/clearing.py), whether another follows
-(supervisor/relaunch.py), the other nodes (control/).
+(supervisor/stop_conditions.py), orders in the spool (supervisor/inbox.py), the end of an attempt
+(supervisor/clearing.py), whether another follows (supervisor/relaunch.py), the other nodes (control/).
 """
 
 import enum
@@ -17,31 +18,33 @@ import signal
 import socket
 import subprocess
 import time
-from typing import Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 from ..control.connection import Secret
 from ..control.leader import Control, Event, Said
 from ..control.membership import Membership
 from ..control.messages import Decision, Joined, NodeState, Order, Word, WordSaid
-from ..logs.limit import LogLimit
-from ..logs.time_index import IndexWriter
 from ..shared.failures import FAIL_FAST_REASON
+from ..shared.node_records import Ready
 from ..shared.plan import NodePlan, Peer, with_peer
-from ..spool.events import agent_bytes
 from ..spool.layout import Spool
+from ..system.bootstrap import write_json
 from ..system.clock import boot_clock
-from .children import Children
-from .clearing import Clearing, cause, write_exit
+from .attempt import Attempt, Making
+from .clearing import Clearing, recorded
 from .conclusion import Conclusion
+from .file_work import FileWork
+from .inbox import STOP_RECORD
 from .lease import Fence
 from .loop import Loop
-from .relaunch import Next, Over, Relaunching
+from .relaunch import Over, Relaunching
 from .shutdown import Shutdown
 from .stop_conditions import GRACE, Conditions, StopConditions, of_attempt
 
 TICK = 0.1  # seconds between looks at orders and log sizes
 CANNOT_START = 127  # what a shell says of a program that cannot be started
 FAIL_FAST_GRACE = 10.0  # seconds for the other nodes when one has failed
+LAST_FILES = 5.0  # seconds for the last events to be written
 FAREWELL = 5.0  # seconds to reach the lead with what a node that ends has to say
 STUCK = 60.0  # seconds that the end of an attempt may fail (a disk that cannot be written); then we leave without it
 
@@ -73,44 +76,46 @@ class Supervisor:
         self, spool: Spool, environment: Dict[str, str], store: Optional[int], listener: Optional[int], fence: Fence
     ) -> None:
         plan = spool.plan()
-        self.loop = Loop()
+        self.loop = Loop(self._record)
+        self.work = FileWork(self.loop.wake)
         self.place, self.fence = plan.place, fence
         self.phase = Phase.WAITING
         own = socket.socket(fileno=listener) if listener is not None else None
         secret = Secret(spool.control_key(), plan.run, plan.place)
         self.control = Control(secret, self.loop.selector, self._take, own)
-        self.membership = Membership(self.control, [peer.host for peer in plan.peers], self._welcome)
+        self.membership = Membership(self.control, [peer.host for peer in plan.peers], self._welcome, self._keep)
         self.conditions = StopConditions(self.control, self.membership, fence, plan)
-        self.relaunching = Relaunching(self.control, self.membership, self.conditions)
-        self.conclusion = Conclusion(self.control, self.membership)
-        self.ready = False  # whether all nodes are
+        self.relaunching = Relaunching(self.control, self.membership, self.conditions, self.work)
+        self.conclusion = Conclusion(self.control, self.membership, self.work)
         self.stop: Optional[Order] = None  # ordered by run control, to be written down
-        self.umask = os.umask(0o077)  # once: in a later attempt it would be our own
-        self.files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        umask = os.umask(0o077)  # once: in a later attempt it would be our own
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)
         # A lead has a connection to every node of the run.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (self.files[1], self.files[1]))
-        self._begin(Next(spool, environment, store))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
+        self.making = Making(umask, files, self.work)
+        self.spool = spool
+        self._begin(Attempt(spool, environment, store, self.making))
 
-    def _begin(self, following: Next) -> None:
-        """Turn to an attempt; the store, if it is ours, starts at once, its importing of torch takes longest."""
-        spool, environment, store = following
-        self.spool = self.loop.spool = spool
-        self.plan: NodePlan = spool.plan()
-        self.membership.begin(spool, self.plan.attempt, leased=bool(self.plan.lease), limit=self.conditions.limits.lost)
-        self.children = Children(spool, environment, store, self.umask, self.files)
-        self.conditions.begin(spool, self.plan, self.children)
+    def _begin(self, attempt: Attempt) -> None:
+        """Turn to an attempt."""
+        self.spool, self.plan, self.children, self.inbox = attempt.spool, attempt.plan, attempt.children, attempt.inbox
+        self.index, self.limits = attempt.index, attempt.limits
+        self.membership.begin(self.plan.attempt, limit=self.conditions.limits.lost)
+        self.conditions.begin(self.plan, self.children)
         self.shutdown = Shutdown()
         self.clearing: Optional[Clearing] = None
-        self.index = IndexWriter(spool.path("logs"))
-        self.limits = LogLimit(spool)
-        spool.event("supervisor_started", pid=os.getpid())
+        self._record("supervisor_started", pid=os.getpid())
         self.loop.handlers = {
             "children": self.children.reap,
-            "roster": self.children.roster.poll,
             "run control": self._turn,
-            "membership": lambda: self.membership.turn(boot_clock()),
+            "membership": self._turn_membership,
             "fail fast": self._fail_fast,
+            "files": lambda: self.work.later("files", self._look_after_files),
+        }
+        self.file_handlers = {
+            **self.inbox.readers(self.loop.wake),
             "record of a stop told": self._write_stop,
+            "roster": self.children.roster.poll,
             "time index": lambda: self.index.poll(time.time_ns()),
             "output limits": self.limits.poll,
         }
@@ -133,6 +138,7 @@ class Supervisor:
             self.loop.turn(0.0 if changed else TICK)
             phase = self.loop.guard(self.phase.name, steps[self.phase]) or self._unstick()
             changed, self.phase = phase is not self.phase, phase
+        self.work.close(LAST_FILES)
 
     def _unstick(self) -> Phase:
         """What follows a step that failed: the same again, after a pause.
@@ -155,14 +161,12 @@ class Supervisor:
         if order:
             self.shutdown.take(order, time.monotonic())
             self.children.kill_store()
-            write_exit(self, [])
-            return Phase.LEAVING
-        if not self.ready:
-            ready = self.spool.committed()
-            if not ready:
+            return Phase.LEAVING if recorded(self, []) else Phase.WAITING
+        if not self.conditions.ready:
+            if not self.inbox.ready:
                 return Phase.WAITING
-            self.ready = True
-            self.control.begin(list(ready.peers))
+            self.conditions.ready = True
+            self.control.begin(list(self.inbox.ready.peers))
         if self.plan.standby:
             self.tell(NodeState.STANDBY)
             return Phase.BETWEEN
@@ -175,24 +179,21 @@ class Supervisor:
         late = self.conditions.begin_part()
         if late:  # the others may be in a later attempt by now
             self.shutdown.take(late, time.monotonic())
-            self.children.agent_exit = CANNOT_START
-            self.children.kill_store()
-            write_exit(self, [])
-            self._tell_end()
-            return Phase.BETWEEN
+            return self._not_started()
         try:
-            self.children.start_agent()
+            self.children.start_agent((self.inbox.ready or Ready()).store)
         except (OSError, ValueError, subprocess.SubprocessError) as error:  # no interpreter, no folder, no memory
-            self.children.agent_exit = CANNOT_START
-            self.tell(NodeState.ENDING)
-            self.children.kill_store()
             why = getattr(error, "strerror", None) or error
-            reason = "cannot start %s in %s: %s" % (self.plan.python, self.plan.cwd, why)
-            self.spool.write_exit("failed", 125, reason, agent_exit=None, survivors=[])
-            self._tell_end()
-            return Phase.BETWEEN
+            self.children.start_error = "cannot start %s in %s: %s" % (self.plan.python, self.plan.cwd, why)
+            return self._not_started()
         self.tell(NodeState.RUNNING)
         return Phase.RUNNING
+
+    def _not_started(self) -> Phase:
+        self.children.agent_exit = CANNOT_START
+        self.tell(NodeState.ENDING)
+        self.children.kill_store()
+        return Phase.CLEARING
 
     def _run(self) -> Phase:
         """Carry out an order to end: SIGTERM to the agent, SIGKILL to all after the grace."""
@@ -207,7 +208,7 @@ class Supervisor:
         order = self._ordered({**told, **self.conditions.of_run, **self.conditions.of_attempt})
         if order and self.shutdown.take(order, now):
             # Before the signal: whatever the agent says after it belongs to its end.
-            self.spool.event("stopping", reason=order.reason, agent_bytes=agent_bytes(self.spool.folder))
+            self._record("stopping", reason=order.reason, agent_bytes=self.children.agent_bytes())
             os.kill(self.children.agent or os.getpid(), signal.SIGTERM)
             self.membership.pass_on(order)
         if now >= self.shutdown.kill_at:
@@ -220,11 +221,16 @@ class Supervisor:
         if self.clearing.goes_on() or self.clearing.store_needed(self._ordered(self.conditions.of_run)):
             return Phase.CLEARING
         self.children.kill_store()
+        ended = recorded(self, self.clearing.survivors or [], self._finish_output)
+        if not ended:
+            return Phase.CLEARING
+        curable, reason = ended.value
+        self.tell(NodeState.ENDED, curable=curable, reason=reason)
+        return Phase.BETWEEN
+
+    def _finish_output(self) -> None:
         self.loop.guard("end of the time index", lambda: self.index.finish(time.time_ns()))
         self.loop.guard("end of the output limits", self.limits.finish)
-        self.clearing.write_exit()
-        self._tell_end()
-        return Phase.BETWEEN
 
     def _follow(self) -> Phase:
         """What follows."""
@@ -233,6 +239,7 @@ class Supervisor:
             return Phase.BETWEEN
         if isinstance(following, Over):
             return Phase.CONCLUDING
+        self.work.do(self.children.close)
         self._begin(following)
         self.children.start_store()
         return self._start()
@@ -260,25 +267,36 @@ class Supervisor:
 
     def _ordered(self, conditions: Conditions) -> Optional[Order]:
         """The first order there is: given from outside, or by one of the conditions, each asked on its own."""
-        sources: Conditions = {"record of a stop": self._recorded, "stop": lambda: self.stop, **conditions}
+        order = self.inbox.stop or self._mistake(STOP_RECORD)
+        sources: Conditions = {"stop": lambda: self.stop, **conditions}
         for name, source in sources.items():
-            order = self.loop.guard(name, source)
-            failed = self.loop.failures.get(name)
-            if failed and not isinstance(failed.error, OSError):  # that may pass; a mistake of ours does not
-                order = of_attempt(self.plan, "internal error: %s: %r" % (name, failed.error), GRACE)
-            if order:
-                return order
-        return None
+            order = order or self.loop.guard(name, source) or self._mistake(name)
+        return order
 
-    def _recorded(self) -> Optional[Order]:
-        """The order to stop in our spool."""
-        order = self.spool.stop_order()
-        return Order(order.reason, order.grace, ours=False) if order else None
+    def _mistake(self, name: str) -> Optional[Order]:
+        """The order that follows where a source of orders fails by a mistake of ours; what a disk says may pass."""
+        failed = self.loop.failures.get(name)
+        if failed is None or isinstance(failed.error, OSError):
+            return None
+        return of_attempt(self.plan, "internal error: %s: %r" % (name, failed.error), GRACE)
 
     def _write_stop(self) -> None:
-        """Keep an order that run control told: every later start refuses it."""
-        if self.stop and self._recorded() is None:
+        """Keep an order that run control told: every later start refuses it. In the file thread, as what follows."""
+        if self.stop and self.inbox.stop is None:
             self.spool.write_stop_order(self.stop.reason, self.stop.grace)
+
+    def _look_after_files(self) -> None:
+        for name, handler in self.file_handlers.items():
+            self.loop.guard(name, handler)
+
+    def _record(self, name: str, **fields: Any) -> None:
+        """Put an event on record. From any thread."""
+        self.work.event(self.spool, name, **fields)
+
+    def _keep(self, known: Dict[str, Any]) -> None:
+        """Keep what is known of the others."""
+        spool = self.spool
+        self.work.later("peers", lambda: write_json(spool.path("peers.json"), known, durable=False))
 
     def _kill(self) -> None:
         """SIGKILL to all processes of this node; at least to the agent's group, where they cannot be found."""
@@ -293,6 +311,10 @@ class Supervisor:
         self.control.turn()
         told = self.shutdown.order or self.children.agent_exit is not None
         self.fence.renew(self.conditions.lease(None if told else self.children.agent))
+
+    def _turn_membership(self) -> None:
+        self.membership.hear_operator(self.inbox.lease)
+        self.membership.turn(boot_clock())
 
     def _take(self, event: Event) -> None:
         """An event of run control."""
@@ -338,7 +360,7 @@ class Supervisor:
     def _plan(self, plan: NodePlan) -> None:
         self.plan = plan
         self.membership.attempt = plan.attempt
-        self.conditions.begin(self.spool, plan, self.children)
+        self.conditions.begin(plan, self.children)
 
     def tell(self, state: NodeState, *, curable: bool = True, reason: str = "") -> None:
         """Let the lead, and by it everyone, know of this node."""
@@ -349,12 +371,9 @@ class Supervisor:
         word = Word(state, self.plan.attempt, code, curable, reason, joined=joined, slow=self.conditions.slow)
         self.loop.guard("word", lambda: self.membership.tell(word), pauses=False)
 
-    def _tell_end(self) -> None:
-        curable, reason = cause(self)
-        self.tell(NodeState.ENDED, curable=curable, reason=reason)
-
     def _welcome(self, joined: Joined) -> None:
         """A host has joined the run."""
         self._plan(with_peer(self.plan, Peer(host=joined.host, address=joined.address, nproc=joined.nproc)))
         # Who joins next is invited by what it says; until there is room on a full disk, this node can invite nobody.
-        self.loop.guard("plan", lambda: self.spool.write_plan(self.plan), pauses=False)
+        spool, plan = self.spool, self.plan
+        self.work.later("plan", lambda: self.loop.guard("plan", lambda: spool.write_plan(plan), pauses=False))

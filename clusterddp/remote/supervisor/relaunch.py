@@ -10,7 +10,7 @@ Not here: the decision itself (supervisor/next_attempt.py, pure), a node's part 
 
 import shutil
 import time
-from typing import TYPE_CHECKING, Dict, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 
 from ..control.leader import Control
 from ..control.membership import Membership
@@ -23,6 +23,8 @@ from ..system.bootstrap import write_json, write_private
 from ..system.clock import boot_clock
 from ..system.ports import bind_ports
 from ..worker.environment import write_worker
+from .attempt import Attempt, Making
+from .file_work import FileWork
 from .next_attempt import backoff, decide
 from .stop_conditions import StopConditions
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from .children import Children
+    from .inbox import Inbox
     from .shutdown import Shutdown
 
     class Node(Protocol):
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
         spool: Spool
         children: Children
         shutdown: Shutdown
+        making: Making
+        inbox: Inbox
 
         def stand_by(self, decision: Decision) -> None:
             """An attempt begins without it."""
@@ -47,14 +52,6 @@ if TYPE_CHECKING:
 
 END_LIMIT = 120.0  # seconds beyond its grace that a node may take to end an attempt it was told to end
 ALONE = "no majority of the hosts reach each other; it waits for an operator"
-
-
-class Next(NamedTuple):
-    """What the next attempt begins with on this node."""
-
-    spool: Spool
-    environment: Dict[str, str]
-    store: Optional[int]  # the store's listening socket
 
 
 class Over(NamedTuple):
@@ -73,17 +70,19 @@ class Relaunching:
 
     Attributes:
         store: The descriptor of the socket bound for the next attempt's store.
+        begins: The decision whose attempt this node makes ready, and since when.
         waiting_since: When this node's part of the attempt had ended.
         ended_since: When it was known to have ended everywhere.
     """
 
-    def __init__(self, control: Control, membership: Membership, conditions: StopConditions) -> None:
-        self.control, self.membership, self.conditions = control, membership, conditions
+    def __init__(self, control: Control, membership: Membership, conditions: StopConditions, work: FileWork) -> None:
+        self.control, self.membership, self.conditions, self.work = control, membership, conditions, work
         self.store: Optional[int] = None
+        self.begins: Optional[Decision] = None
         self.waiting_since: Optional[float] = None
         self.ended_since: Optional[float] = None
 
-    def step(self, node: "Node", order: Optional[Order]) -> Union[Next, Over, None]:
+    def step(self, node: "Node", order: Optional[Order]) -> Union[Attempt, Over, None]:
         """What follows the attempt that has ended here, as soon as it is known.
 
         Args:
@@ -92,6 +91,8 @@ class Relaunching:
         """
         now = time.monotonic()
         self.waiting_since = self.waiting_since or now
+        if self.begins:  # half made it would look like an attempt that was lost
+            return self._begin(node, self.begins)
         if self.conditions.fence.gone:  # nothing would guard the others against us
             return self._end(node, "its fence process is gone")
         if not may_follow(node.plan, node.shutdown.order):
@@ -107,7 +108,7 @@ class Relaunching:
             return self._end(node, ALONE)
         return self._obey(node, self.membership.decision)
 
-    def _obey(self, node: "Node", decision: Optional[Decision]) -> Union[Next, Over, None]:
+    def _obey(self, node: "Node", decision: Optional[Decision]) -> Union[Attempt, Over, None]:
         """Do what was decided: begin, stand by, or end."""
         if decision is None or decision.attempt < node.plan.attempt:
             return None
@@ -162,19 +163,34 @@ class Relaunching:
 
     # This node's
 
-    def _end(self, node: "Node", reason: str) -> Over:
-        """Nothing follows: the exit record of the last attempt is the run's."""
+    def _end(self, node: "Node", reason: str) -> Optional[Over]:
+        """Nothing follows, as soon as that is on record."""
+        return Over(reason) if self.work.ask("last record", lambda: self._write_end(node, reason)) else None
+
+    def _write_end(self, node: "Node", reason: str) -> None:
+        """The exit record of the last attempt is the run's. In the file thread."""
         if node.plan.standby and not node.spool.exit_record():
             node.spool.write_exit("succeeded", 0, "it was not needed", agent_exit=None, survivors=[])
-            return Over(reason)
+            return
         record = node.spool.exit_record()
         node.spool.drop_secrets()
         if record:
             write_json(node.spool.path("exit.json"), written(record._replace(pending=False, final=reason)))
-        return Over(reason)
 
-    def _begin(self, node: "Node", decision: Decision) -> Next:
-        """Make this node's spool of the next attempt, ours from the first moment."""
+    def _begin(self, node: "Node", decision: Decision) -> Optional[Attempt]:
+        """The next attempt, as soon as it is made ready."""
+        if not self.begins:
+            self.begins = decision
+            self.conditions.decided = boot_clock()
+        made = self.work.ask("next attempt", lambda: self._make(node, decision))
+        if made is None:
+            return None
+        self.begins = None
+        self._forget()
+        return made.value
+
+    def _make(self, node: "Node", decision: Decision) -> Attempt:
+        """Make this node's spool of the next attempt, ours from the first moment. In the file thread."""
         old = node.spool
         plan = next_plan(node.plan, decision.attempt, decision.places, decision.store)
         spool = old.in_attempt(decision.attempt, plan.node)
@@ -190,12 +206,12 @@ class Relaunching:
             except FileNotFoundError:
                 continue  # there are no secrets
         write_worker(spool, plan.python)
-        spool.write_committed((old.committed() or Ready())._replace(store=decision.port))
+        ready = (node.inbox.ready or Ready())._replace(store=decision.port)
+        spool.write_committed(ready)
         order = old.stop_order()
         if order:
             spool.write_stop_order(order.reason, order.grace)
-        self._end(node, "attempt %d" % decision.attempt)
+        self._write_end(node, "attempt %d" % decision.attempt)
         old.release_lock()
         environment = dict(node.children.environment, **spool_environment(spool.folder, plan))
-        self._forget()
-        return Next(spool, environment, self.store if plan.store else None)
+        return Attempt(spool, environment, self.store if plan.store else None, node.making, ready)

@@ -12,7 +12,6 @@ from ..control.membership import SLOWER, START, Membership
 from ..control.messages import Order
 from ..shared.failures import LEASE, TIME_LIMIT
 from ..shared.plan import NodePlan
-from ..spool.layout import Spool
 from ..system.clock import boot_clock
 from .children import Children
 from .lease import FOREVER, Fence, Lease
@@ -55,6 +54,8 @@ class StopConditions:
         self.begun = False  # whether an agent was to be started in this attempt
         self.slow = False  # whether beats went over TCP alone when the attempt began
         self.limits = LIMITS_RELAUNCH if plan.relaunch else LIMITS
+        self.decided: Optional[float] = None  # when we heard of the attempt, but for the first one
+        self.ready = False  # whether all nodes are
         self.born = time.monotonic()
         self.terminated = False
         self.of_run: Conditions = {
@@ -71,9 +72,9 @@ class StopConditions:
             "fence": self.fenced,
         }
 
-    def begin(self, spool: Spool, plan: NodePlan, children: Children) -> None:
+    def begin(self, plan: NodePlan, children: Children) -> None:
         """Turn to an attempt, or to its plan with one host more."""
-        self.spool, self.plan, self.children = spool, plan, children
+        self.plan, self.children = plan, children
 
     # Of the run
 
@@ -88,7 +89,7 @@ class StopConditions:
         return None
 
     def _commit(self) -> Optional[Order]:
-        if time.monotonic() - self.born > COMMIT_LIMIT and not self.spool.committed():
+        if time.monotonic() - self.born > COMMIT_LIMIT and not self.ready:
             return Order("the operator was lost before every node had started", 0.0, ours=True)
         return None
 
@@ -164,13 +165,21 @@ class StopConditions:
 
     def begin_part(self) -> Optional[Order]:
         """The agent is to be started, unless this returns an order: too late, or without a fence."""
+        self.membership.begin_part()
         self.fence.begin()
         self.slow = self.control.slow
         self.begun = True
         lease = self.lease(None)
         self.children.until = lease.term_at
         self.fence.renew(lease)
-        return self.fenced() or self._contact()
+        return self.fenced() or self._contact() or self._decision() or self._too_late()
+
+    def _too_late(self) -> Optional[Order]:
+        """Whom the others have waited for so long they may have given up by now, and begun another attempt."""
+        if self.decided is None or boot_clock() - self.decided <= self.limits.behind / 2:
+            return None
+        here = self.membership.names[self.membership.place]
+        return of_attempt(self.plan, "%s was too late for attempt %d" % (here, self.plan.attempt), 0.0)
 
     def lease(self, agent: Optional[int]) -> Lease:
         """How long this node's part may go on, for the fence; ``agent``: who gets its SIGTERM, if it is to get one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,12 +12,11 @@ from clusterddp.remote.control.connection import Secret
 from clusterddp.remote.control.leader import Control, Event, Lost, Said
 from clusterddp.remote.control.membership import Membership
 from clusterddp.remote.control.messages import Decision, Joined, NodeState, Order, Row, Table, Word, WordSaid
-from clusterddp.remote.spool.layout import Spool
-from clusterddp.remote.system.bootstrap import read_json
+from clusterddp.remote.system.bootstrap import read_json, write_json
 from tests.unit.remote.control.test_leader import KEY, Star
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 RUNNING, ENDED = Word(NodeState.RUNNING, 1), Word(NodeState.ENDED, 1, 1, cause="x")
@@ -43,12 +42,16 @@ class Run(Star):
 
         control = Control(secret, self.selector, take, self.listeners[place])
         control.begin(self.addresses)
-        made.append(Membership(control, list(self.names), lambda _: None))
-        spool = self.folder / str(place)
-        spool.mkdir(exist_ok=True)
-        made[0].begin(Spool(str(spool)), 1, leased=False, limit=1e9)
+        made.append(Membership(control, list(self.names), lambda _: None, self.keeper(place)))
+        made[0].begin(1, limit=1e9)
         self.nodes[place], self.known[place], self.heard[place] = control, made[0], []
         return made[0]
+
+    def keeper(self, place: int) -> Callable[[dict[str, Any]], None]:
+        """What keeps a node's knowledge of the others in a file."""
+        spool = self.folder / str(place)
+        spool.mkdir(exist_ok=True)
+        return lambda known: write_json(str(spool / "peers.json"), known, durable=False)
 
     def turn(self) -> None:
         super().turn()
@@ -140,7 +143,7 @@ def test_who_is_connected_and_speaks_of_an_older_attempt_is_behind(run: Run) -> 
     run.until(lambda: 1 in lead.words)
     now = time.monotonic()
     assert lead.behind(now + 60, 30) == []
-    lead.begin(lead.spool, 2, leased=False, limit=1e9)
+    lead.begin(2, limit=1e9)
     assert (lead.behind(now, 30), lead.behind(now + 60, 30)) == ([], [1])
     other.tell(RUNNING._replace(attempt=2))
     run.until(lambda: lead.words[1].attempt == 2)
