@@ -21,14 +21,15 @@ from clusterddp.checks.model import Diagnosis
 from clusterddp.checks.needs import REHEARSAL, RUNS
 from clusterddp.crash import write_crash
 from clusterddp.doctor import bench_pairs, rehearsal
-from clusterddp.errors import RunError, UnreachableError
+from clusterddp.errors import RunError, UnreachableError, UsageError
 from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.fanout import Outcome, values
 from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load, with_own_python
-from clusterddp.launch import again, base, join, prepare, report
+from clusterddp.launch import again, base, join, option_values, prepare, report
 from clusterddp.launch.beside_runs import BesideRuns
-from clusterddp.launch.options import RunOptions, run_options
+from clusterddp.launch.option_values import read
+from clusterddp.launch.options import CLUSTER_READERS, RunOptions, run_options
 from clusterddp.launch.record import operator
 from clusterddp.launch.script import check_script
 from clusterddp.probe.evidence import gather_evidence, with_runs
@@ -42,6 +43,7 @@ from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, current_spools
 from clusterddp.runs.view import Nodes, RunView, run_views
 from clusterddp.sync.code_diff import FileDiff, code_diff
+from clusterddp.text.units import duration, shown
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 
@@ -53,14 +55,10 @@ if TYPE_CHECKING:
     from clusterddp.errors import HostKeyError
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
-    from clusterddp.launch.options import RunKeywords
+    from clusterddp.launch.options import ClusterKeywords, RunKeywords
     from clusterddp.launch.plan import LaunchPlan
     from clusterddp.launch.report import HostReport
     from clusterddp.remote.shared.run_record import RunRecord
-
-
-def _quiet(_line: str) -> None:
-    """Notices go nowhere unless the caller wants them."""
 
 
 class Cluster(BesideRuns):
@@ -68,44 +66,43 @@ class Cluster(BesideRuns):
 
     Args:
         inventory: Which hosts.
-        project: Whose code; the current folder's project by default.
-        accept_new_host_keys: Record unknown host keys instead of refusing them; a changed one is always refused.
-        notify: Takes notices, a line each.
-        ask: Asks the user for a passphrase or a second factor, one prompt at a time; None: nobody is there to ask.
-        progress: Takes what is being done right now, a few words each.
+        options: See ``ClusterKeywords``.
+
+    Raises:
+        UsageError: an option is none, or has a value that cannot be meant; names it.
     """
 
-    def __init__(
-        self,
-        inventory: Inventory,
-        *,
-        project: Project | None = None,
-        accept_new_host_keys: bool = False,
-        notify: Callable[[str], None] = _quiet,
-        progress: Callable[[str], None] = _quiet,
-        ask: Callable[[str], str] | None = None,
-    ) -> None:
+    def __init__(self, inventory: Inventory, **options: Unpack[ClusterKeywords]) -> None:
+        if not isinstance(inventory, Inventory):
+            raise UsageError(
+                f"inventory: {shown(inventory)} is no Inventory", remedy="Cluster.from_inventory reads a file"
+            )
+        given = option_values.read_all(options, CLUSTER_READERS, "a cluster")
         self.inventory = with_own_python(inventory)
-        self.project = project or find()
-        self.notify = notify
-        self.progress = progress
+        self.project: Project = given.get("project") or find()
+        self.notify: Callable[[str], None] = given.get("notify", lambda _line: None)
+        self.progress: Callable[[str], None] = given.get("progress", lambda _line: None)
         self.launched: Run | None = None  # the run started last, from its first host's start on
-        connector = Connector(accept_new_host_keys=accept_new_host_keys, ask=ask)
+        connector = Connector(accept_new_host_keys=given.get("accept_new_host_keys", False), ask=given.get("ask"))
         self._connections = Connections(connector, self._tell)
         self._open = self._connections.open
 
     @classmethod
-    def from_inventory(cls, path: str | Path, *, limit: str | None = None, **options: Any) -> Cluster:
+    def from_inventory(
+        cls, path: str | Path, *, limit: str | None = None, **options: Unpack[ClusterKeywords]
+    ) -> Cluster:
         """The cluster of an inventory file, or of the hosts in it that ``limit`` (an Ansible pattern) matches.
 
         Raises:
             InventoryError: the file is missing or wrong; says file, line and key.
+            UsageError: an option is none, or has a value that cannot be meant; names it.
         """
+        read("limit", option_values.optional(option_values.text), limit)
         inventory = load(Path(path))
         return cls(inventory.limit(limit) if limit else inventory, **options)
 
     @classmethod
-    def local(cls, **options: Any) -> Cluster:
+    def local(cls, **options: Unpack[ClusterKeywords]) -> Cluster:
         """Two nodes on this machine, without SSH."""
         return cls(built_in(), **options)
 
@@ -137,7 +134,7 @@ class Cluster(BesideRuns):
                 return self._open(entry)
         raise UnreachableError(name, "is not in the inventory")
 
-    def up(self, *, fresh: bool = False, skip: Iterable[str] = ()) -> list[HostReport]:
+    def up(self, *, fresh: bool = False, skip: str | Iterable[str] = ()) -> list[HostReport]:
         """Reach every node, find out what it is, and say which ranks it would hold; remembers nothing.
 
         Args:
@@ -145,10 +142,12 @@ class Cluster(BesideRuns):
             skip: Names of checks, or of categories, that are left out of those that a run would refuse hosts by.
 
         Raises:
+            UsageError: a name is no check.
             HostsError: hosts cannot be reached or cannot train; names each.
         """
+        fresh, left_out = read("fresh", option_values.flag, fresh), read("skip", option_values.checks, skip)
         prepare.nodes(self.inventory)
-        return report.report(self.reached(), fresh=fresh, skip=tuple(skip), notify=self.notify)
+        return report.report(self.reached(), fresh=fresh, skip=left_out, notify=self.notify)
 
     def reached(self) -> list[Host]:
         """Every node and spare, open.
@@ -159,22 +158,28 @@ class Cluster(BesideRuns):
         return prepare.answering(self.connect(), self.inventory)
 
     def doctor(
-        self, *, only: Iterable[str] = (), skip: Iterable[str] = (), bench: bool = False, share_gpus: bool = False
+        self,
+        *,
+        only: str | Iterable[str] = (),
+        skip: str | Iterable[str] = (),
+        bench: bool = False,
+        share_gpus: bool = False,
     ) -> Diagnosis:
         """Judge every node and spare: what was found, and each check's results in order, the worst of it first.
 
         Args:
-            only: Names of checks or categories; none means all.
+            only: Names of checks or categories, in any case, as ``"gpus,network"`` or several; none means all.
             skip: Those left out.
             bench: Measure too, where nothing else computes.
             share_gpus: That others compute on the GPUs too is meant; it is a warning then.
 
         Raises:
-            UsageError: a name is no check.
+            UsageError: a name is no check, or an option has a value that cannot be meant; names it.
             InventoryError: there is no node.
         """
-        only = set(engine.named(only))
-        chosen = engine.select(only, skip, bench=bench)
+        bench, share_gpus = read("bench", option_values.flag, bench), read("share_gpus", option_values.flag, share_gpus)
+        only = set(engine.named(read("only", option_values.names, only)))
+        chosen = engine.select(only, read("skip", option_values.names, skip), bench=bench)
         needs = {need for check in chosen for need in check.needs}
         prepare.nodes(self.inventory)
         outcomes = self.connect(self._reached)
@@ -253,8 +258,10 @@ class Cluster(BesideRuns):
         """The launcher of a run with this record."""
         return base.of_record(record)
 
-    def join(self, run: Run, names: Sequence[str] | None = None) -> list[str]:
+    def join(self, run: Run, names: str | Iterable[str] | None = None, *, skip: str | Iterable[str] = ()) -> list[str]:
         """Let nodes of the inventory join the run: these, or all that answer and are not in it; their names.
+
+        ``skip``: names of checks that refuse nobody, besides those of the run itself.
 
         Raises:
             RunError: no host is left that could.
@@ -267,11 +274,12 @@ class Cluster(BesideRuns):
                     self.notify(f"left out: {outcome.error}")
             hosts = [outcome.value for outcome in outcomes if outcome.value]
         else:
-            hosts = [self.host(name) for name in names]
+            hosts = [self.host(name) for name in read("names", option_values.names, names)]
         if not hosts:
             raise RunError(f"no host can join run {run.id}: all that answer are in it")
         guide, spool = next((name, spool) for name, spool in run.spools.items() if spool)
-        return list(join.join(self.host(guide), spool, hosts, self.project))
+        skip = read("skip", option_values.checks, skip)
+        return list(join.join(self.host(guide), spool, hosts, self.project, self.notify, skip=skip))
 
     def list_runs(self, wanted: Wanted = BRIEF) -> list[RunView]:
         """Every run the reachable hosts know of, or those ``wanted``, oldest first; without processes and evidence."""
@@ -333,6 +341,8 @@ class Cluster(BesideRuns):
 
         Returns: each run's proofs by its id, and what was removed, host by host.
         """
+        grace = read("grace", duration, grace)
+        purge = read("purge", option_values.flag, purge)
         if views is None:
             left = {found.run for found in self.orphans()}
             own = [view for view in self.list_runs() if self.owner.shares_project(view)]

@@ -15,7 +15,7 @@ from clusterddp.api import Cluster, Run
 from clusterddp.checks.model import CheckResult, Diagnosis
 from clusterddp.errors import ClusterddpError
 from clusterddp.launch.beside_runs import BesideRuns
-from clusterddp.launch.options import RunKeywords, RunOptions
+from clusterddp.launch.options import ClusterKeywords, ExecKeywords, RunKeywords, RunOptions
 from clusterddp.launch.report import HostReport
 from clusterddp.logs import LogLine, Selection
 from clusterddp.runs.beside import WorkdirBeside
@@ -90,6 +90,14 @@ def options() -> str:
     return "\n".join(rows)
 
 
+def keywords(cls: Any) -> str:
+    rows = ["| option | type | meaning |", "|---|---|---|"]
+    for name, said in described(cls).items():
+        written = cls.__annotations__[name].__forward_arg__.replace("|", "\\|")
+        rows.append(f"| `{name}` | `{written}` | {said} |")
+    return "\n".join(rows)
+
+
 def default_of(field: Any) -> object:
     return field.default if field.default is not MISSING else field.default_factory()
 
@@ -119,6 +127,8 @@ TABLES = {
     "cluster": lambda: methods(Cluster),
     "run": lambda: methods(Run),
     "options": options,
+    "cluster options": lambda: keywords(ClusterKeywords),
+    "exec options": lambda: keywords(ExecKeywords),
     "values": values,
     "errors": errors,
 }

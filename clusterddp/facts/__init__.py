@@ -39,7 +39,6 @@ from clusterddp.facts.network import (
     is_virtual,
     loopback,
     nearest,
-    not_connected,
 )
 from clusterddp.facts.speeds import SlowHost, Slowness, Speed, median, slow_pairs, slowness
 
@@ -102,7 +101,6 @@ __all__ = [
     "nccl_cards",
     "nearest",
     "neighbours",
-    "not_connected",
     "odd_sums",
     "rows_of",
     "second_round",

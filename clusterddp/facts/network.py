@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import PlanError
-from clusterddp.text.folding import few
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +40,6 @@ _WORDS = {
     "wrong nonce": "another machine or program answers there",
     "black hole": "it connects, but large packets vanish",
 }
-_SET = "set clusterddp_address or clusterddp_interface"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +108,10 @@ def candidates(nodes: Nodes) -> list[Candidate]:
             found[addresses] = Candidate(label=label, where=where, ssh=_is_ssh(nodes, where))
     if not found:
         listing = "; ".join(f"{name} has {_listed(own)}" for name, own in list(allowed.items())[:4])
-        raise PlanError(f"no network holds an address of every host: {listing}", remedy=f"{_SET} on each")
+        raise PlanError(
+            f"no network holds an address of every host: {listing}",
+            remedy="set clusterddp_address or clusterddp_interface on each",
+        )
     return list(found.values())[:MOST]
 
 
@@ -126,14 +127,6 @@ def dials(
         for port in ports.get(target, ())  # it could not listen
     }
     return list(wanted)
-
-
-def not_connected(label: str, broken: Sequence[DialFailure]) -> PlanError:
-    """The error of hosts that do not reach each other on the best network: names the pairs that fail, and why."""
-    return PlanError(
-        _unreachable(label, broken),
-        remedy=f"let TCP through between the hosts, on clusterddp_ports and on ephemeral ports; or {_SET}",
-    )
 
 
 def nearest(chosen: Sequence[Candidate], failures: Iterable[DialFailure]) -> tuple[Candidate, list[DialFailure]]:
@@ -236,9 +229,3 @@ def _concerns(failure: DialFailure, candidate: Candidate) -> bool:
 
 def _listed(addresses: Sequence[Interface]) -> str:
     return ", ".join(f"{one.address}/{one.prefix} on {one.name}" for one in addresses[:6]) or "none"
-
-
-def _unreachable(label: str, broken: Sequence[DialFailure]) -> str:
-    pairs = {(failure.source, failure.target): failure for failure in reversed(broken)}
-    named = [str(failure) for failure in reversed(pairs.values())]
-    return f"the hosts do not all reach each other ({label}): {few(named, 3, '; ')}"

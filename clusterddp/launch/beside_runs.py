@@ -5,17 +5,21 @@ The base of ``api.Cluster``, which has the hosts.
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
-from clusterddp.launch import code, prepare
+from clusterddp.launch import code, option_values, prepare
+from clusterddp.launch.options import EXEC_READERS
 from clusterddp.shell import Command, Executed, Execution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from typing_extensions import Unpack
+
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.launch.options import ExecKeywords
     from clusterddp.project import Project
     from clusterddp.sync.result import SyncResult
 
@@ -42,25 +46,31 @@ class BesideRuns:
         """Every node and spare, open."""
         raise NotImplementedError
 
-    def sync(self, *, dry: bool = False, limit: int | None = None) -> SyncResult:
+    def sync(self, *, dry: bool = False, limit: int | str | None = None) -> SyncResult:
         """Bring the project's code to every node and spare; with ``dry`` only say what that would change.
 
         Args:
             dry: Only look.
-            limit: Bytes that it may hold, and any number of files; None is the default.
+            limit: Bytes, or a size such as ``2G``, that it may hold, and any number of files; None is the default.
 
         Raises:
+            UsageError: an option has a value that cannot be meant; names it.
             ClusterddpError: a live run uses a workdir with other code, or the code cannot be synced.
         """
+        most = option_values.read("limit", option_values.optional(option_values.size), limit)
+        dry = option_values.read("dry", option_values.flag, dry)
         prepare.nodes(self.inventory)
-        return code.synced_alone(self.reached(), self.project, self.notify, self.progress, limit, dry=dry)
+        return code.synced_alone(self.reached(), self.project, self.notify, self.progress, most, dry=dry)
 
-    def exec(self, *argv: str, **options: Any) -> list[Executed]:
+    def exec(self, *argv: str, **options: Unpack[ExecKeywords]) -> list[Executed]:
         """Run a command on every node and spare at once, and return how it ended on each, in the inventory's order.
 
-        ``options`` are fields of ``shell.Command``.
+        Raises:
+            UsageError: an option is none, or has a value that cannot be meant; names it.
         """
-        with self.execution(Command(argv=argv, **options)) as running:
+        given = option_values.read_all(options, EXEC_READERS, "exec")
+        sync = given.pop("sync", False)
+        with self.execution(Command(argv=option_values.arguments(argv), **given), sync=sync) as running:
             return running.collected()
 
     def execution(self, command: Command, *, given: IO[bytes] | None = None, sync: bool = False) -> Execution:

@@ -7,16 +7,20 @@ What a host needs it hears from one that is in the run; the supervisors hear of 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError, PlanError, SyncError
-from clusterddp.facts import assign_gpus, workers
+from clusterddp.facts import workers
 from clusterddp.hosts.fanout import reading_answer
+from clusterddp.launch import preflight
+from clusterddp.launch.options import RunOptions
 from clusterddp.launch.plan import LOOPBACK
-from clusterddp.launch.prepare import facts_of, node_of
+from clusterddp.launch.prepare import node_of
 from clusterddp.launch.ssh import start_node
 from clusterddp.launch.threads import with_threads
-from clusterddp.probe.evidence import prove_network
+from clusterddp.probe.evidence import survey_network
+from clusterddp.probe.network import probe
 from clusterddp.remote.shared.fields import DamagedError
 from clusterddp.remote.shared.plan import Peer, joined_plan, read_plan, with_peer
 from clusterddp.sync import push
@@ -24,8 +28,9 @@ from clusterddp.sync.files import scan
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from clusterddp.facts import Facts
     from clusterddp.hosts.client import Host
     from clusterddp.project import Project
     from clusterddp.remote.shared.plan import NodePlan
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
 
 
 TURN_LIMIT = 60.0  # seconds in which other hosts that join must have done so
+_OF_THE_GATE = ("gpus", "share_gpus", "skip", "no_doctor")  # options of the run that hold for who joins
 LOOK = 0.5  # seconds between two tries
 
 
@@ -41,21 +47,45 @@ class _OthersJoinError(PlanError):
         super().__init__(f"another host joins run {run} at this moment", remedy="join again when it has")
 
 
-def join(guide: Host, spool: str, hosts: Sequence[Host], project: Project) -> dict[str, str]:
+def join(
+    guide: Host,
+    spool: str,
+    hosts: Sequence[Host],
+    project: Project,
+    notify: Callable[[str], None],
+    *,
+    skip: Sequence[str] = (),
+) -> dict[str, str]:
     """Let ``hosts`` join the run that ``guide`` has in ``spool``; each one's own spool, by host name.
 
     While other hosts join, these wait for their turn.
 
+    Args:
+        guide: A host of the run.
+        spool: The run's there.
+        hosts: Those that join.
+        project: Whose code it runs.
+        notify: Takes warnings of the checks.
+        skip: Checks that refuse nobody, besides those that the run was started with.
+
     Raises:
-        PlanError: the run is of a fixed size, or full; or others have been joining for a minute.
+        PlanError: the run is of a fixed size, or full; or others have been joining for a minute; or a check refuses.
         SyncError: the project's code is not the run's any more.
         HostError: a host could not start.
     """
     deadline = time.monotonic() + TURN_LIMIT
     spools: dict[str, str] = {}
+    told: set[str] = set()
+
+    def tell(line: str) -> None:
+        if line not in told:  # by the try before
+            told.add(line)
+            notify(line)
+
     while True:
+        left = [host for host in hosts if host.name not in spools]
         try:
-            _join(guide, spool, [host for host in hosts if host.name not in spools], project, spools)
+            _join(guide, spool, left, project, spools, tell, skip)
         except _OthersJoinError:
             if time.monotonic() > deadline:
                 raise
@@ -64,7 +94,15 @@ def join(guide: Host, spool: str, hosts: Sequence[Host], project: Project) -> di
             return spools
 
 
-def _join(guide: Host, spool: str, hosts: Sequence[Host], project: Project, spools: dict[str, str]) -> None:
+def _join(
+    guide: Host,
+    spool: str,
+    hosts: Sequence[Host],
+    project: Project,
+    spools: dict[str, str],
+    notify: Callable[[str], None],
+    skip: Sequence[str],
+) -> None:
     """Let them join one after the other; what has been started is in ``spools``.
 
     Raises:
@@ -77,11 +115,9 @@ def _join(guide: Host, spool: str, hosts: Sequence[Host], project: Project, spoo
     if len(addresses) != len(plan.peers):
         raise _OthersJoinError(plan.run)
     _check_room(plan, hosts)
-    facts = facts_of([guide, *hosts], fresh=False, nproc=record.nproc)
-    network = prove_network([guide, *hosts], facts)
+    facts, devices, network = _admitted(guide, hosts, record, notify, skip)
     _check_reach(plan, network)
     workdirs = _same_code(hosts, project, record)
-    devices = assign_gpus([(host.entry, facts[host.name]) for host in hosts])
     for host in hosts:
         workdir = workdirs[host.name]
         cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
@@ -96,6 +132,24 @@ def _join(guide: Host, spool: str, hosts: Sequence[Host], project: Project, spoo
         spools[host.name], control = _start(host, joined_plan(plan, node), invitation, ready)
         addresses.append([node.address, control])
         plan = with_peer(plan, Peer.of(node))
+
+
+def _admitted(
+    guide: Host, hosts: Sequence[Host], record: RunRecord, notify: Callable[[str], None], skip: Sequence[str]
+) -> tuple[dict[str, Facts], dict[str, tuple[str, ...] | None], dict[str, tuple[str, str]]]:
+    """The gate of `run`, with the options that the run was started with: facts, GPUs, and network by host.
+
+    Raises:
+        HostsError, PlanError: hosts cannot train, or not together with the guide.
+    """
+    asked = {name: value for name, value in (record.options or {}).items() if name in _OF_THE_GATE}
+    options = RunOptions(script="", nproc_per_node=record.nproc, **asked)
+    options = replace(options, skip=(*options.skip, *skip))
+    checks, everyone = preflight.chosen(options), [guide, *hosts]
+    told = {outcome.name: outcome for outcome in probe(everyone, fresh=False)}
+    facts, devices = preflight.admit_hosts(everyone, told, options, checks, notify, taking=hosts)
+    seen = survey_network(everyone, facts, measured=False)
+    return facts, devices, preflight.admit_network(everyone, told, options, checks, notify, seen)
 
 
 def _plan(guide: Host, answer: Any) -> NodePlan:

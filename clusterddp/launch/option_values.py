@@ -5,10 +5,12 @@ Every function takes any value and returns the checked one, or raises a UsageErr
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.workdirs import FRESH, NAME
@@ -17,8 +19,66 @@ from clusterddp.text.units import duration, parse_size, shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+Read = TypeVar("Read")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NODES = re.compile(r"(\d{1,6})(?::(\d{1,6}))?", re.ASCII)
+
+
+def known(given: Iterable[str], names: Iterable[str], what: str) -> None:
+    """Refuse a keyword that is none of ``names``.
+
+    Raises:
+        UsageError: names it, and the nearest of those that are known.
+    """
+    names = list(names)
+    for name in [name for name in given if name not in names]:
+        near = difflib.get_close_matches(name, names, 1)
+        remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+        raise UsageError(f"{name} is no option of {what}", remedy=remedy)
+
+
+def read(name: str, reader: Callable[[Any], Read], value: Any) -> Read:
+    """A value as its reader has it.
+
+    Raises:
+        UsageError: it is none; names the option.
+    """
+    try:
+        return reader(value)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error.message}", remedy=error.remedy) from None
+
+
+def read_all(given: Mapping[str, Any], readers: Mapping[str, Callable[[Any], Any]], what: str) -> dict[str, Any]:
+    """Keywords as their readers have them; those left out are left out.
+
+    Raises:
+        UsageError: one is none, or has a value that cannot be meant; names it.
+    """
+    known(given, readers, what)
+    return {name: read(name, readers[name], value) for name, value in given.items()}
+
+
+def optional(reader: Callable[[Any], Read]) -> Callable[[Any], Read | None]:
+    """A reader of the same, and of None."""
+    return lambda value: None if value is None else reader(value)
+
+
+def callback(value: Any) -> Any:
+    """Something that can be called."""
+    if not callable(value):
+        raise UsageError(f"{shown(value)} cannot be called", remedy="give a function that takes a text")
+    return value
+
+
+def folder(value: Any) -> Path:
+    """A folder that is there."""
+    if not isinstance(value, str | os.PathLike):
+        raise UsageError(f"{shown(value)} is no path", remedy="give a folder's")
+    path = Path(value)
+    if not path.is_dir():
+        raise UsageError(f"{path}: there is no such folder", remedy="give the project's")
+    return path
 
 
 def text(value: Any) -> str:

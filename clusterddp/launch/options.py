@@ -6,17 +6,18 @@ it all (launch/prepare.py).
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from clusterddp.errors import UsageError
 from clusterddp.launch import option_values as values
+from clusterddp.project import Project, find
 from clusterddp.remote.shared.node_env import GRACE
 from clusterddp.text.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,14 +88,11 @@ class RunOptions:
     again: str | None = None
 
     def __post_init__(self) -> None:
-        for name, read in _READERS.items():
+        for name, reader in _READERS.items():
             value = getattr(self, name)
             if value is None and name in _OPTIONAL:
                 continue
-            try:
-                object.__setattr__(self, name, read(value))
-            except UsageError as error:
-                raise UsageError(f"{name}: {error.message}", remedy=error.remedy) from None
+            object.__setattr__(self, name, values.read(name, reader, value))
         if self.rdzv_backend == "static":
             self._check_static()
 
@@ -188,14 +186,63 @@ class RunKeywords(TypedDict, total=False):
     workdir: str | None
 
 
+class ClusterKeywords(TypedDict, total=False):
+    """What the constructors of ``Cluster`` take.
+
+    Attributes:
+        project: Whose code: the project, or a folder of it; the current folder's by default.
+        accept_new_host_keys: Record unknown host keys instead of refusing them; a changed one is always refused.
+        notify: Takes notices, a line each.
+        progress: Takes what is being done right now, a few words each.
+        ask: Asks the user for a passphrase or a second factor, one prompt at a time; None: nobody is there to ask.
+    """
+
+    project: Project | str | Path | None
+    accept_new_host_keys: bool
+    notify: Callable[[str], None]
+    progress: Callable[[str], None]
+    ask: Callable[[str], str] | None
+
+
+class ExecKeywords(TypedDict, total=False):
+    """What ``Cluster.exec`` takes: the command line's options by their names.
+
+    Attributes:
+        shell: A text for ``bash -c`` in place of a program.
+        bare: In the login's environment and home; else as a worker has it: setup lines, interpreter, workdir.
+        timeout: Seconds, or a duration such as ``5m``, after which it is ended; None: no limit.
+        grace: Seconds, or a duration, between SIGTERM and SIGKILL when it is ended.
+        sync: First sync the project's code to the hosts that answer.
+    """
+
+    sync: bool
+    shell: str | None
+    bare: bool
+    timeout: float | str | None
+    grace: float | str
+
+
+CLUSTER_READERS: Mapping[str, Callable[[Any], object]] = {
+    "project": values.optional(lambda given: given if isinstance(given, Project) else find(values.folder(given))),
+    "accept_new_host_keys": values.flag,
+    "notify": values.callback,
+    "progress": values.callback,
+    "ask": values.optional(values.callback),
+}
+EXEC_READERS: Mapping[str, Callable[[Any], object]] = {
+    "shell": values.optional(values.text),
+    "bare": values.flag,
+    "timeout": values.optional(values.limit),
+    "grace": duration,
+    "sync": values.flag,
+}
+
+
 def run_options(script: str, args: Sequence[str], options: Mapping[str, Any]) -> RunOptions:
     """A run's options from keywords.
 
     Raises:
         UsageError: one is none, or has a value that cannot be meant; names it.
     """
-    for name in options.keys() - RunKeywords.__annotations__.keys():
-        near = difflib.get_close_matches(name, RunKeywords.__annotations__, 1)
-        remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(RunKeywords.__annotations__)}"
-        raise UsageError(f"{name} is no option of a run", remedy=remedy)
+    values.known(options, RunKeywords.__annotations__, "a run")
     return RunOptions(script=script, args=values.arguments(args), **options)

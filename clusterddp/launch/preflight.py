@@ -18,6 +18,7 @@ from clusterddp.checks.needs import ASKED, DIALLED, FACTS, HEALTH, NETWORK
 from clusterddp.crash import write_crash
 from clusterddp.errors import HostsError, PlanError
 from clusterddp.facts import assign_gpus
+from clusterddp.hosts.fanout import values
 from clusterddp.probe.evidence import ask_hosts, survey_network
 from clusterddp.text.folding import folded_names
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 GATHERED = frozenset({ASKED, FACTS, NETWORK, DIALLED})
 ESSENTIAL = ("setup", "python")  # without what they look for there is nothing to start: no option skips them
-TRAINING = (*ESSENTIAL, "torch", "gpus")  # what makes hosts such that can train
 NOTED = frozenset({"busy-gpus", "gpus-equal", "same-machine", "speed-equal"})  # their warnings are told
 _ELSEWHERE = frozenset({"clock"})  # the plan refuses what its rendezvous cannot bear, and ours bears any clock
 _GPUS = "busy-gpus"
@@ -80,15 +80,56 @@ def admit(results: Iterable[CheckResult], notify: Callable[[str], None]) -> None
         notify(line)
 
 
-def surveyed(network: NetworkSeen) -> NetworkSeen:
-    """The network, if there is one that can serve all.
+def admit_hosts(
+    hosts: Sequence[Host],
+    told: Mapping[str, Outcome[Facts]],
+    options: RunOptions,
+    checks: Sequence[Check],
+    notify: Callable[[str], None],
+    *,
+    taking: Sequence[Host] | None = None,
+    busy: bool = True,
+) -> tuple[dict[str, Facts], dict[str, tuple[str, ...] | None]]:
+    """The first half of the gate of `run`, `up` and `run --join`: each host alone; facts, and the GPUs it would use.
+
+    Args:
+        hosts: All of the run.
+        told: Their facts.
+        options: The run's.
+        checks: Of its preflight.
+        notify: Takes warnings.
+        taking: Those that would begin; None: all.
+        busy: Refuse them for others' work on their GPUs too.
 
     Raises:
-        PlanError: there is none.
+        HostsError, PlanError: hosts cannot be asked, or cannot train; names each.
+    """
+    facts = {host.name: facts for host, facts in zip(hosts, values([told[host.name] for host in hosts]), strict=True)}
+    admit(results_of(checks, hosts, told, options), notify)
+    taking = hosts if taking is None else taking
+    devices = assign_gpus([(h.entry, facts[h.name]) for h in taking], options.gpus, share=options.share_gpus)
+    if busy:
+        admit(others_on_gpus(taking, facts, devices, options, checks), notify)
+    return facts, devices
+
+
+def admit_network(
+    hosts: Sequence[Host],
+    told: Mapping[str, Outcome[Facts]],
+    options: RunOptions,
+    checks: Sequence[Check],
+    notify: Callable[[str], None],
+    network: NetworkSeen,
+) -> dict[str, tuple[str, str]]:
+    """The second half: the ways between them; the interface and address of each.
+
+    Raises:
+        HostsError, PlanError: no network serves all.
     """
     if network.error:
         raise PlanError(network.error, remedy="set clusterddp_address or clusterddp_interface")
-    return network
+    admit(results_of(checks, hosts, told, options, network), notify)
+    return {name: (one.name, one.address) for name, one in network.where.items()}
 
 
 def remedy(result: CheckResult) -> str:
@@ -217,5 +258,5 @@ def fitting(
     for name, (words, _) in why.items():
         notify(f"left out: {name}: {words}")
     if fit[most:]:
-        notify(f"not used: {', '.join(host.name for host in fit[most:])}")
+        notify(f"not used: {folded_names([host.name for host in fit[most:]])}")
     return fit[:most]

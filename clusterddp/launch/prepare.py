@@ -13,11 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.checks.catalog import TABLE
-from clusterddp.checks.engine import judge
 from clusterddp.crash import hide
 from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanError, UsageError
-from clusterddp.facts import assign_gpus, workers
+from clusterddp.facts import workers
 from clusterddp.hosts.fanout import values
 from clusterddp.launch import preflight
 from clusterddp.launch.code import code_of, kept_code
@@ -149,15 +147,14 @@ def prepare(
         workdirs, code = code_of(hosts, project, tree, options, name, notify, progress, dry=dry)
         if not dry:
             notify(kept_code(project, tree, code))
-        network = networking.result()
-    preflight.surveyed(network)
-    preflight.admit(preflight.results_of(checks, hosts, told, options, network), notify)
+        seen = networking.result()
+    network = preflight.admit_network(hosts, told, options, checks, notify, seen)
     nodes = []
     for host in hosts:
         count = options.nproc_per_node or workers(host.entry, facts[host.name], devices[host.name])
         workdir = workdirs[host.name]
         cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
-        place = (network.where[host.name].name, network.where[host.name].address)
+        place = network[host.name]
         _log.debug("%s: workers: %d; between the hosts: %s (%s); workdir %s", host.name, count, *place, workdir)
         nodes.append(node_of(host, facts[host.name], place, count, devices[host.name], workdir, cwd, run))
     wanted = replace(wanted, rdzv_backend=backend_for(options.rdzv_backend, hosts, facts, options.max_restarts))
@@ -205,11 +202,7 @@ def _take_part(
     if options.nnodes is not None:
         hosts = preflight.fitting(hosts, told, options, checks, notify)
     hosts = [*hosts, *spares]
-    facts = {host.name: facts for host, facts in zip(hosts, values([told[h.name] for h in hosts]), strict=True)}
-    preflight.admit(preflight.results_of(checks, hosts, told, options), notify)
-    devices = assign_gpus([(h.entry, facts[h.name]) for h in hosts], options.gpus, share=options.share_gpus)
-    preflight.admit(preflight.others_on_gpus(hosts, facts, devices, options, checks), notify)
-    return hosts, facts, devices
+    return hosts, *preflight.admit_hosts(hosts, told, options, checks, notify)
 
 
 def new_run_id() -> str:
@@ -229,19 +222,6 @@ def secret_values(plan: LaunchPlan) -> dict[str, str]:
             raise UsageError(f"--secret {name}: it is not set in this environment", remedy=f"export {name} first")
     found = {name: os.environ[name] for name in names}
     hide(found.values())
-    return found
-
-
-def facts_of(hosts: Sequence[Host], *, fresh: bool, nproc: int | None = None) -> dict[str, Facts]:
-    """What the hosts are, by name.
-
-    Raises:
-        PlanError, HostsError: hosts cannot train, or not together.
-    """
-    told = probe(hosts, fresh=fresh)
-    found = {host.name: facts for host, facts in zip(hosts, values(told), strict=True)}
-    seen = preflight.evidence([(host.entry, outcome) for host, outcome in zip(hosts, told, strict=True)], nproc=nproc)
-    preflight.refuse(judge(seen, [check for check in TABLE if check.name in preflight.TRAINING]))
     return found
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp.facts import assign_gpus, workers
-from clusterddp.hosts.fanout import values
+from clusterddp.facts import workers
 from clusterddp.launch import preflight
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.plan import predicted_ranks
@@ -44,12 +43,9 @@ def report(
     options = RunOptions(script="", skip=skip)
     checks = preflight.chosen(options)
     told = {outcome.name: outcome for outcome in probe(hosts, fresh=fresh)}
-    facts = {host.name: facts for host, facts in zip(hosts, values([told[host.name] for host in hosts]), strict=True)}
-    preflight.admit(preflight.results_of(checks, hosts, told, options), notify)
-    seen = preflight.surveyed(survey_network(hosts, facts, measured=False))
-    preflight.admit(preflight.results_of(checks, hosts, told, options, seen), notify)
-    network = {name: (one.name, one.address) for name, one in seen.where.items()}
-    devices = assign_gpus([(host.entry, facts[host.name]) for host in hosts])
+    facts, devices = preflight.admit_hosts(hosts, told, options, checks, notify, busy=False)
+    seen = survey_network(hosts, facts, measured=False)
+    network = preflight.admit_network(hosts, told, options, checks, notify, seen)
     counts = {host.name: workers(host.entry, facts[host.name], devices[host.name]) for host in hosts}
     nodes = [node_of(host, facts[host.name], network[host.name], counts[host.name], None, "", "", "") for host in hosts]
     taking = [node for host, node in zip(hosts, nodes, strict=True) if host.entry.role == "node"]

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RunSeen, Seen
 from clusterddp.checks.model import Asked, internal_error
 from clusterddp.checks.needs import DIALLED, NETWORK, RUNS, SHARED
-from clusterddp.errors import ClusterddpError, HelperError, HostsError, PlanError
-from clusterddp.facts import candidates, loopback, matrix, nearest, not_connected
+from clusterddp.errors import ClusterddpError, HelperError, PlanError
+from clusterddp.facts import candidates, loopback, matrix, nearest
 from clusterddp.hosts.fanout import each
 from clusterddp.probe.network import facts_of_host, shared_folders, try_all
 from clusterddp.project import WORKDIRS
@@ -156,27 +156,6 @@ def _shared(hosts: Sequence[Host]) -> list[Outcome[dict[str, tuple[str, ...]]]]:
         for host in hosts
     }
     return shared_folders(hosts, folders)
-
-
-def prove_network(hosts: Sequence[Host], facts: Mapping[str, Facts]) -> dict[str, tuple[str, str]]:
-    """The data plane: interface and address of each host, proved by dials between all pairs, both ways.
-
-    Args:
-        hosts: The nodes of a run, open.
-        facts: Theirs, by host name.
-
-    Raises:
-        PlanError: no network serves all; names the pairs that fail and why.
-        HostsError: hosts failed while listening or dialling.
-    """
-    seen = survey_network(hosts, facts, measured=False)
-    if seen.error:
-        raise PlanError(seen.error, remedy="set clusterddp_address or clusterddp_interface")
-    if seen.deaf:
-        raise HostsError([HelperError(host, why) for host, why in seen.deaf.items()])
-    if seen.failures:
-        raise not_connected(seen.label, seen.failures)
-    return {name: (one.name, one.address) for name, one in seen.where.items()}
 
 
 def survey_network(

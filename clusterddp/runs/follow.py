@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HostError, UnreachableError
 from clusterddp.logs.merge import FrameArrived, Merge, backoff, brief_backoff
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -71,7 +72,7 @@ class Follower:
                 return self.run.watched(view)
             self.selection = replace(self.selection, start={}, tail=None)
             self.run = self.run.at(view)
-            self.notify(f"attempt {view.attempt} on {', '.join(view.record.hosts)}")
+            self.notify(f"attempt {view.attempt} on {folded_names(view.record.hosts)}")
 
     def _show(self, merge: Merge) -> None:
         """All that comes, until all hosts have ended or are given up."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.text.folding import folded_names
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -41,7 +43,7 @@ def copy_notices(kept: VerdictRecord, nodes: Iterable[Mapping[str, Any]], silent
     ]
     unheard = [name for name in kept.missing if name in silent]
     if unheard and not kept.by_majority:
-        told.append(f"so says {kept.writer}, which had not heard {', '.join(unheard)}")
+        told.append(f"so says {kept.writer}, which had not heard {folded_names(unheard)}")
     return told
 
 

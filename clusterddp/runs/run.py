@@ -287,14 +287,14 @@ class Run:
         return wait_for(self, self.cluster.notify, None if timeout is None else _duration("timeout", timeout))
 
     def stop(
-        self, *, grace: float | str = GRACE, reason: str = "by another command", hosts: Iterable[str] = ()
+        self, *, grace: float | str = GRACE, reason: str = "by another command", hosts: str | Iterable[str] = ()
     ) -> list[Proof]:
         """End the run on every host (or on ``hosts``), and prove that nothing of it is left.
 
         Args:
             grace: Seconds, or a duration, between SIGTERM and SIGKILL.
             reason: What the run's record will say.
-            hosts: Only these.
+            hosts: Only these, as ``"gpu00,gpu01"`` or several names.
 
         Raises:
             UsageError: the grace is no duration.
@@ -302,7 +302,7 @@ class Run:
         seconds = _duration("grace", grace)
         earlier = (name for one in self.attempts.values() for name in one)
         left = (*self.record.spares, *self.record.lost)
-        names = set(hosts) or {*self.spools, *earlier, *left}
+        names = set(hosts.split(",") if isinstance(hosts, str) and hosts else hosts) or {*self.spools, *earlier, *left}
         entries = [entry for entry in self.cluster.inventory.hosts if entry.name in names]
         proofs = self.cluster.carrier(self.record).stop(self.cluster, self.id, entries, grace=seconds, reason=reason)
         missing = [Proof(host=name, error="not in the inventory") for name in names]

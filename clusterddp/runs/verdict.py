@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT
 from clusterddp.remote.shared import verdict as shared
 from clusterddp.remote.shared.failures import ENDED, OWN, recovered_failures, worker_failures
+from clusterddp.remote.shared.host_names import folded_names, in_order
 from clusterddp.remote.shared.node_end import end_of
 from clusterddp.remote.shared.verdict_record import UNKNOWN, made
 from clusterddp.runs import known_messages
@@ -57,11 +58,11 @@ def judge(nodes: Sequence[Mapping[str, Any]], unreachable: Iterable[str] = (), *
         unreachable: Hosts of the plan that did not answer.
         watched: They were waited for as the run ended, and are lost; else it may be unknown how it ended.
     """
-    silent = sorted(unreachable)
+    silent = in_order(unreachable)
     ends, record = [_end(node) for node in nodes], nodes[0]["record"]
     found = shared.judge(ends, silent, record.min_nodes, record.max_restarts)
     if found.by_loss and silent and not watched and not any(end.state == "lost" for end in ends):
-        line = f"unknown: {', '.join(silent)} {'do' if silent[1:] else 'does'} not answer now"
+        line = f"unknown: {folded_names(silent)} {'do' if silent[1:] else 'does'} not answer now"
         return Verdict(state=UNKNOWN, exit_code=EXIT_NOT_THE_SCRIPT, line=line, failures=found.failures)
     return Verdict(
         state=found.state,

@@ -67,6 +67,23 @@ def test_a_check_that_fails_refuses_and_a_skipped_one_does_not(three: Lab, user:
     one_line(user.run("run", "--skip", "sshm", "hosts.py"), 125, "'sshm' is no check", "doctor --list")
 
 
+def test_a_host_that_run_would_refuse_does_not_join_either_until_its_check_is_skipped(three: Lab, user: User) -> None:
+    user.write("waits.py", "import os, time; print(os.environ['WORLD_SIZE'], flush=True); time.sleep(600)\n")
+    both = ("run", "--limit", f"gpu00,{SICK}")
+    with (
+        nothing_left(three),
+        small_shm(three.host(SICK)),
+        user.start("run", "--limit", "gpu00", "--nnodes", "1:2", "--max-restarts", "1", "waits.py") as live,
+    ):
+        live.wait_for("1")
+        why = one_line(user.run(*both, "hosts.py"), 125, f"{SICK}: only 64 MiB are free in /dev/shm", "--skip shm")
+        assert one_line(user.run(*both, "--join", live.run), 125) == why
+        assert user.run(*both, "--join", live.run, "--skip", "shm").code == 0
+        live.wait_for("[0 gpu00:0] 2")
+        user.run("stop", live.run, "--grace", "0")
+        live.end()
+
+
 def test_a_smaller_run_takes_the_first_hosts_that_pass(three: Lab, user: User) -> None:
     done = user.run("run", "--dry-run", "--nnodes", "2", "hosts.py")
     assert (planned(done), done.notes[-1]) == (["gpu00", "gpu01"], "not used: gpu02")

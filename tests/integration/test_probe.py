@@ -14,11 +14,11 @@ from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import each, values
 from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry, load
-from clusterddp.probe.evidence import prove_network
+from clusterddp.probe.evidence import survey_network
 from clusterddp.probe.network import clock_offset, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from clusterddp.facts import Facts
@@ -44,6 +44,15 @@ def local(state: Path, name: str = "here", **variables: object) -> HostEntry:
 
 def facts_of(hosts: list[Host]) -> dict[str, Facts]:
     return {outcome.name: outcome.get() for outcome in probe(hosts)}
+
+
+def prove_network(hosts: Sequence[Host], facts: Mapping[str, Facts]) -> dict[str, tuple[str, str]]:
+    """Interface and address of each host; dials that fail are an error."""
+    seen = survey_network(hosts, facts, measured=False)
+    assert (seen.error, seen.deaf) == ("", {})
+    if seen.failures:
+        raise PlanError("; ".join(map(str, seen.failures)))
+    return {name: (one.name, one.address) for name, one in seen.where.items()}
 
 
 def test_the_facts_of_this_machine_come_through_the_helper(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
 
     if given["join"]:
         with open_cluster(inventory, limit) as cluster:
-            return _join(cluster, given["join"])
+            return _join(cluster, given["join"], given["skip"] or ())
     if given["script"] is None and not given["again"]:
         raise click.MissingParameter(param_type="argument", param_hint="'SCRIPT'")
     _refuse_beside_again(given)
@@ -194,8 +194,8 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
     return RunOptions(**{**own, "skip": own["skip"] or (), "limit": limit})
 
 
-def _join(cluster: Cluster, reference: str) -> int:
+def _join(cluster: Cluster, reference: str, skip: tuple[str, ...]) -> int:
     run = cluster.find(reference)
-    for name in cluster.join(run):
+    for name in cluster.join(run, skip=skip):
         say(f"{name} joins run {run.id}; `clusterddp logs --follow {run.id}` shows its lines")
     return 0

@@ -14,6 +14,7 @@ from clusterddp.cli.options import Checked, setting
 from clusterddp.cli.output import say
 from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
 from clusterddp.launch import option_values
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,7 +167,7 @@ def _ask_for_keys(cluster: Cluster) -> list[ClusterddpError]:
             for error in errors:
                 if error not in unknown:
                     say(str(error))
-            message = f"unknown host keys: {', '.join(error.host for error in unknown)}"
+            message = f"unknown host keys: {folded_names([error.host for error in unknown])}"
             raise ClusterddpError(message, remedy="compare the fingerprints, then add --accept-new-host-keys")
         if click.confirm("clusterddp: are these the keys of your hosts?", err=True):
             cluster.trust(unknown)

@@ -10,6 +10,7 @@ import re
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .failures import ENDED, LEASE, LOST_PEER, OWN, TIME_LIMIT, FailedWorker, signal_name
+from .host_names import folded_names, in_order
 from .node_end import CONSEQUENCES, NodeEnd
 
 STOPPED, INTERRUPTED, TIMED_OUT, NOT_THE_SCRIPT = 143, 130, 124, 125  # exit codes
@@ -137,7 +138,7 @@ def _continued_without(ends: Sequence[NodeEnd], silent: Sequence[str], least: Op
     missed = [*(end.host for end in ends if end not in good), *silent]
     if not missed or least is None or len(took_part) < least:
         return ""
-    return "the run ended without %s" % ", ".join(missed)
+    return "the run ended without %s" % folded_names(in_order(missed))
 
 
 def _lost(ends: Sequence[NodeEnd], missing: Sequence[str]) -> str:
@@ -146,9 +147,9 @@ def _lost(ends: Sequence[NodeEnd], missing: Sequence[str]) -> str:
     for end in ends:
         if end.state == "lost":
             hosts[_REBOOTED if end.rebooted else _DEAD].append(end.host)
-    parts = [(sorted(names), _WHY_LOST[why]) for why, names in hosts.items() if names]
+    parts = [(in_order(names), _WHY_LOST[why]) for why, names in hosts.items() if names]
     return "; ".join(
-        "%s %s lost: %s" % (", ".join(names), "were" if names[1:] else "was", why[len(names) > 1])
+        "%s %s lost: %s" % (folded_names(names), "were" if names[1:] else "was", why[len(names) > 1])
         for names, why in parts
     )
 

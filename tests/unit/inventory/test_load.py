@@ -281,12 +281,21 @@ def test_the_four_promised_examples_are_there() -> None:
     assert names >= {"local.yaml", "two-node.yaml", "heterogeneous.yaml", "with-jump-host.yaml"}
 
 
+def test_a_range_that_would_mean_places_in_a_group_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "i.yaml").write_text("all: {children: {gpu: {hosts: {'gpu[1:5]': }}}}\n", encoding="utf-8")
+    assert load(tmp_path / "i.yaml").pattern_without(["gpu2", "gpu3", "gpu4"]) == "all:!gpu2:!gpu3:!gpu4"
+
+
 @pytest.mark.parametrize(
     ("limit", "gone", "pattern"),
     [
         ("", ["gpu01"], "all:!gpu01"),
         ("gpu0*", ["gpu01", "gpu03"], "gpu0*:!gpu01:!gpu03"),
         ("gpu00,gpu01", ["gpu01"], "gpu00,gpu01,!gpu01"),
+        ("", ["gpu00", "gpu01", "gpu02"], "all:!gpu[00:02]"),
+        ("gpu*", ["gpu01", "gpu02", "gpu03"], "gpu*:!gpu[01:03]"),
+        ("gpu00,gpu[01:03]", ["gpu00", "gpu01", "gpu02"], "gpu00,gpu[01:03],!gpu[00:02]"),
+        ("", ["gpu00", "gpu01", "gpu02", "::1"], "all,!gpu[00:02],!::1"),
         ("", ["::1"], "all,!::1"),
         ("gpu01:gpu02", ["gpu01"], "gpu01:gpu02:!gpu01"),
         ("gpu*:all", ["::1"], "gpu00,gpu01,gpu02,gpu03,login"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
@@ -13,6 +13,11 @@ from clusterddp.cli.commands.run import command
 from clusterddp.errors import UsageError
 from clusterddp.inventory import built_in
 from clusterddp.launch.options import RunKeywords, RunOptions, run_options
+from clusterddp.project import find
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 OF_A_TERMINAL = {"inventory", "detach", "show", "show_agents", "silence", "result", "dry_run", "join", "env_file"}
 
@@ -90,6 +95,42 @@ def test_a_wrong_value_is_refused_at_the_call_by_name(name: str, given: Any, sai
     with pytest.raises(UsageError) as caught:
         RunOptions(**{"script": "train.py", name: given})
     assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda api: api("i.yaml"), "inventory: 'i.yaml' is no Inventory; Cluster.from_inventory reads a file"),
+        (lambda api: api.local(notfy=print), "notfy is no option of a cluster; did you mean notify?"),
+        (lambda api: api.local(notify="loud"), "notify: 'loud' cannot be called"),
+        (lambda api: api.local(accept_new_host_keys="yes"), "accept_new_host_keys: 'yes' is neither True nor False"),
+        (lambda api: api.local(project="/no/such"), "project: /no/such: there is no such folder"),
+        (lambda api: api.local(project=7), "project: 7 is no path"),
+        (lambda api: api.from_inventory("i.yaml", limit=3), "limit: 3 is no text"),
+        (lambda api: api.local().doctor(only=3), "only: 3 is no list of texts"),
+        (lambda api: api.local().doctor(only="gpus, shmm"), "'shmm' is no check"),
+        (lambda api: api.local().doctor(bench="yes"), "bench: 'yes' is neither True nor False"),
+        (lambda api: api.local().up(skip="shmm"), "skip: 'shmm' is no check"),
+        (lambda api: api.local().up(fresh=1), "fresh: 1 is neither True nor False"),
+        (lambda api: api.local().exec("id", timeout="soon"), "timeout: 'soon' is no duration"),
+        (lambda api: api.local().exec("id", timeot=1), "timeot is no option of exec; did you mean timeout?"),
+        (lambda api: api.local().exec("id", 3), "3 is no text"),
+        (lambda api: api.local().down(grace="soon"), "grace: 'soon' is no duration"),
+    ],
+)
+def test_a_wrong_option_of_any_call_is_refused_by_name_before_a_host_is_reached(
+    call: Callable[[Any], object], said: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        call(Cluster)
+    assert str(caught.value).startswith(said)
+
+
+def test_a_project_may_be_named_by_a_folder_of_it(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "deep").mkdir()
+    found = [Cluster.local(project=given).project for given in (tmp_path / "deep", str(tmp_path), find(tmp_path))]
+    assert [one.root for one in found] == [tmp_path.resolve()] * 3
 
 
 def test_a_wrong_name_is_refused_before_any_host_is_reached() -> None:

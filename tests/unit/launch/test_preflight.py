@@ -169,5 +169,5 @@ def test_the_preflight_is_quick_for_many_hosts() -> None:
 
 def test_the_checks_it_always_makes_are_in_the_table() -> None:
     known = {check.name for check in TABLE}
-    assert {*preflight.TRAINING, *preflight.NOTED} <= known
+    assert {*preflight.ESSENTIAL, *preflight.NOTED} <= known
     assert judge(preflight.evidence([]), preflight.chosen(RunOptions(script="t.py"))) == []

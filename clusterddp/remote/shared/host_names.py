@@ -1,0 +1,49 @@
+"""Host names in order, and folded into the ranges that an inventory spells: ``gpu[00:31]``. Pure."""
+
+import re
+from typing import Iterable, List, Sequence, Union
+
+_NUMBERED = re.compile(r"(.*?)(\d{1,9})(\D*)")
+
+
+def in_order(names: Iterable[str]) -> List[str]:
+    """The names as people count: ``gpu9`` before ``gpu10``."""
+    return sorted(names, key=_pieces)
+
+
+def folded_names(names: Sequence[str], separator: str = ", ") -> str:
+    """The names in order, consecutive ones folded: ``gpu[00:31]``, which ``--limit`` takes; mere numbers ``0-7``."""
+    return separator.join(folded_words(names))
+
+
+def folded_words(names: Sequence[str]) -> List[str]:
+    """The same, a word for each range and each name outside of one."""
+    runs: List[List[str]] = []
+    for name in names:
+        if runs and _follows(runs[-1][-1], name):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return [word for run in runs for word in _words(run)]
+
+
+def _follows(before: str, name: str) -> bool:
+    one, other = _NUMBERED.fullmatch(before), _NUMBERED.fullmatch(name)
+    if not one or not other or (one[1], one[3]) != (other[1], other[3]) or int(other[2]) != int(one[2]) + 1:
+        return False
+    padded = one[2].startswith("0") or other[2].startswith("0")
+    return len(one[2]) == len(other[2]) or not padded
+
+
+def _words(run: Sequence[str]) -> Sequence[str]:
+    first, last = _NUMBERED.fullmatch(run[0]), _NUMBERED.fullmatch(run[-1])
+    if len(run) < 3 or not first or not last:
+        return run
+    if not first[1] + first[3]:
+        return [f"{first[2]}-{last[2]}"]
+    return [f"{first[1]}[{first[2]}:{last[2]}]{first[3]}"]
+
+
+def _pieces(name: str) -> List[Union[int, str]]:
+    pieces = re.split("([0-9]+)", name)  # every second one is a number
+    return [int(piece) if place % 2 else piece for place, piece in enumerate(pieces)]
