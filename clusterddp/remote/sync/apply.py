@@ -178,8 +178,9 @@ def _finish(args: Dict[str, Any], folder: Folder) -> None:
         main = SyncRecord(args["state"], folder.primary)
         taken = {entry.path for entry in record.entries} | {entry.path for entry in main.unchanged_entries()}
         links = sibling.link_back(folder.primary, record.root, taken, folders, record.links)
-        if links != record.links:
-            record.links = links
+        linked = sibling.seen_files(folder.primary, record.root, links, record.linked)
+        if (links, linked) != (record.links, record.linked):
+            record.links, record.linked = links, linked
             record.save()
 
 

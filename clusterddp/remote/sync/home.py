@@ -1,8 +1,10 @@
 """What runs have left in a workdir's siblings is brought home, once no run is live in either.
 
 A new file is linked into the workdir and then unlinked in the sibling: it never takes the place of another, and after
-an interruption both names are there, with which the next start goes on. What finds another file in its place stays, and
-is named. A sibling in which nothing is left but what syncs have put there, unchanged, is removed.
+an interruption both names are there, with which the next start goes on. A file that the run has put in the place of one
+of the workdir's, by a rename, takes that place there too, if it is still as the sibling saw it; the old one keeps a
+numbered name. What finds any other file in its place stays, and is named. A sibling in which nothing is left but what
+syncs have put there, unchanged, is removed.
 """
 
 import contextlib
@@ -20,7 +22,7 @@ from ..shared.workdirs import is_sibling
 from .live import live_runs
 from .lock import PLACE, FolderLock
 from .record import SyncRecord, memory_path
-from .sibling import sibling_path
+from .sibling import file_stats, sibling_path
 from .workdir import folders_beside
 
 NOT_HOME = b"not-home"  # beside the lock: the paths that stay, each with a NUL behind it
@@ -29,10 +31,14 @@ _NAMED = 5  # files that a line names
 
 
 class Brought(NamedTuple):
-    """What became of a sibling's own files: paths brought home, paths that stay, whether time ran out."""
+    """What became of a sibling's own files: paths brought home, paths that stay, whether time ran out.
+
+    ``kept``: the new paths of what some of them have replaced.
+    """
 
     home: List[str]
     staying: List[str]
+    kept: List[str]
     cut: bool
 
 
@@ -72,6 +78,7 @@ class _Mover:
         self._record, self._primary, self._holds = record, primary, holds
         self._put = {entry.path: entry for entry in record.entries}
         self._disk = record.disk()
+        self._kept: List[str] = []
 
     def own_files(self, folder: str = "") -> Iterator[str]:
         """The paths that no sync has put, or that were changed since."""
@@ -110,13 +117,13 @@ class _Mover:
         staying: List[str] = []
         for path in list(self.own_files()):
             if time.monotonic() > deadline:
-                return Brought(home, staying, cut=True)
+                return Brought(home, staying, self._kept, cut=True)
             self._hold()
             (home if self._move_file(path) else staying).append(path)
         if staying:
             with open(os.path.join(self._record.root, PLACE, NOT_HOME), "wb") as stream:
                 stream.write(b"".join(on_disk(path) + b"\0" for path in staying))
-        return Brought(home, staying, cut=False)
+        return Brought(home, staying, self._kept, cut=False)
 
     def _move_file(self, path: str) -> bool:
         source, target = self._disk.full(path), self._home(path)
@@ -125,6 +132,10 @@ class _Mover:
         same = (os.path.islink(target) and os.readlink(target) == self._leads(source)) or _same(source, target)
         if same:
             os.unlink(source)
+        elif file_stats(source) and file_stats(target) and file_stats(target) == self._record.linked.get(path):
+            self._kept.append(path + as_text(_keep(target)))
+            os.rename(source, target)
+            return True
         return same
 
     def _make_parents(self, path: str) -> bool:
@@ -185,6 +196,25 @@ class _Mover:
                 os.unlink(memory_path(state, self._record.root))
 
 
+def _keep(target: bytes) -> bytes:
+    """Give a file that is about to be replaced one more name, as ``cp --backup=numbered`` does; its end: ``.~1~``."""
+    number = 0
+    while True:
+        number += 1
+        end = b".~%d~" % number
+        name = target + end
+        if not os.path.lexists(name):
+            try:
+                os.link(target, name)
+            except FileExistsError:
+                continue
+            except OSError:  # a filesystem without hard links
+                os.rename(target, name)
+            return end
+        if os.path.samestat(os.lstat(name), os.lstat(target)):  # by a start that was cut
+            return end
+
+
 def _same(source: bytes, target: bytes) -> bool:
     """Whether both names are one file, or two with the same content."""
     here, there = os.lstat(source), os.lstat(target)
@@ -205,7 +235,8 @@ def _moved(mover: _Mover, state: str, path: bytes, primary: bytes, deadline: flo
 def _told(brought: Brought, path: bytes, primary: bytes) -> List[str]:
     lines = []
     if brought.home:
-        lines.append("brought home from %s: %s" % (as_text(path), _listed(brought.home)))
+        kept = "; what that replaced is kept: %s" % _listed(brought.kept) if brought.kept else ""
+        lines.append("brought home from %s: %s%s" % (as_text(path), _listed(brought.home), kept))
     if brought.cut:
         lines.append("%s holds more, which comes home at the next start" % as_text(path))
     if brought.staying:

@@ -29,6 +29,7 @@ class SyncRecord:
         self.digest = ""
         self.entries: List[Entry] = []
         self.links: List[str] = []
+        self.linked: Dict[str, List[int]] = {}  # of a sibling: what the workdir's files were when it last saw them
         self._take(_read(os.fsdecode(self.path)) or known)
         self.stats: Hashes = known.get("chunks", {})
         self.scanned_ns: int = known.get("at", 0)
@@ -43,10 +44,12 @@ class SyncRecord:
             fields = Fields(data, most=_MOST)
             entries = [checked_entry(values) for values in data.get("entries", [])]
             links = [checked_path(link) for link in data.get("links", [])]
+            linked = fields.mapping("linked", Fields.numbers) if fields.given("linked") else {}
             digest = fields.text("digest") if fields.given("digest") else ""
         except (ValueError, AttributeError, TypeError):
             return
         self.digest, self.entries, self.links = digest, entries, links
+        self.linked = {checked_path(path): list(stats) for path, stats in linked.items()}
 
     def disk(self) -> Disk:
         """The folder as it is; hashes are reused within one boot only: a power cut can undo what stats promise."""
@@ -75,7 +78,7 @@ class SyncRecord:
 
     def save(self) -> None:
         """Write the record."""
-        value = {"digest": self.digest, "entries": self.entries, "links": self.links}
+        value = {"digest": self.digest, "entries": self.entries, "links": self.links, "linked": self.linked}
         write_private(os.fsdecode(self.path), json.dumps(value, separators=(",", ":")).encode())
 
     def remember(self, disk: Disk, looked: int) -> None:

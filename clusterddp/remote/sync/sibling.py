@@ -1,13 +1,14 @@
 """The sibling of a workdir: other code beside a live run, with links back to everything that is not code.
 
 A file that the new run opens by its old name is the workdir's own, through the link, so data and checkpoints
-are found and written where they were. A name that is new, or replaced by a rename, is in the sibling alone until it
-comes home (sync/home.py).
+are found and written where they were. A name that is new, or replaced by a rename as checkpoints are, is in the sibling
+alone until it comes home (sync/home.py).
 """
 
 import os
 import posixpath
-from typing import List, Set, Tuple
+import stat
+from typing import Dict, List, Set, Tuple
 
 from ..shared.manifest import as_text, on_disk, parents
 from ..shared.workdirs import sibling_of
@@ -59,6 +60,25 @@ def link_back(primary: bytes, target: bytes, taken: Set[str], folders: List[str]
         if os.path.islink(full):
             os.unlink(full)
     return sorted(links)
+
+
+def seen_files(primary: bytes, target: bytes, links: List[str], earlier: Dict[str, List[int]]) -> Dict[str, List[int]]:
+    """What the workdir's files are that the sibling sees by its links; of one it has replaced, what that was (earlier).
+
+    Such a file may be brought home in the place of what it has replaced (sync/home.py).
+    """
+    replaced = {path: told for path, told in earlier.items() if os.path.isfile(os.path.join(target, on_disk(path)))}
+    found = {path: file_stats(os.path.join(primary, on_disk(path))) for path in links}
+    return dict(replaced, **{path: told for path, told in found.items() if told})
+
+
+def file_stats(path: bytes) -> List[int]:
+    """What tells that a file is still the same; empty for anything else."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return []
+    return [info.st_ino, info.st_size, info.st_mtime_ns] if stat.S_ISREG(info.st_mode) else []
 
 
 def _link_folder(primary: bytes, target: bytes, folder: str, where: Tuple[Set[str], Set[str], List[str]]) -> None:
