@@ -45,7 +45,7 @@ class RunOptions:
         pass_local_rank: The script gets ``--local-rank=N`` too, as from ``torch.distributed.launch``.
         debug_comm: Let NCCL and torch tell what they do.
         grace: Seconds, or a duration, between SIGTERM and SIGKILL for the workers, when the run is stopped or a round
-            starts again.
+            starts again; 1 s where a host of theirs was lost.
         no_doctor: Refuse no host by the doctor's quick checks.
         skip: Names of those checks, or of categories, that are left out.
         no_sync: Use what is on the hosts.

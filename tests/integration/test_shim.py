@@ -191,6 +191,13 @@ def test_a_worker_that_goes_on_after_its_term_is_killed_when_the_grace_is_over(s
     )
 
 
+def test_a_worker_whose_peers_host_is_lost_hangs_no_longer_than_a_moment(spool: ShimSpool) -> None:
+    process = started(spool, env=environment(PET_SHUTDOWN_TIMEOUT="600"))
+    (spool.folder / "peers.json").write_text('{"gone": ["gpu07"]}')
+    process.terminate()
+    assert process.wait(20) == -signal.SIGKILL
+
+
 def test_dispositions_are_those_of_a_login_whatever_the_agent_ignores(spool: ShimSpool) -> None:
     text = "print([l.split()[1] for l in open('/proc/self/status') if l.startswith(('SigIgn', 'SigBlk'))])"
     plain = run_plain(spool, sys.executable, "-u", script(spool, text))

@@ -9,7 +9,7 @@ Not here: connections (control/leader.py), what follows from what is known (supe
 """
 
 import time
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from ..system.clock import boot_clock
 from .leader import Control, Ended, Event, Joined, Lost
@@ -55,9 +55,15 @@ class Membership:
         self._told_at = 0.0
         self._begun = boot_clock()
 
-    def begin(self, attempt: int, *, limit: float) -> None:
-        """Turn to an attempt; ``limit``: seconds out of reach after which a node is lost."""
-        self.attempt, self.order = attempt, None
+    def begin(self, attempt: int, places: Sequence[int], *, limit: float) -> None:
+        """Turn to an attempt.
+
+        Args:
+            attempt: Its number.
+            places: Who takes part.
+            limit: Seconds out of reach after which a node is lost.
+        """
+        self.attempt, self.places, self.order = attempt, places, None
         self.limit, self.gone = limit, ()
         self._begun = boot_clock()
 
@@ -249,7 +255,7 @@ class Membership:
     def _gone(self, now: float) -> Tuple[int, ...]:
         """Whom the agents of this attempt need not wait for: the rendezvous plugin reads it in ``peers.json``."""
         failed = {place for place, word in self.over(self.attempt).items() if word.code}
-        return tuple(sorted(failed.union(self.lost(now, self.limit))))
+        return tuple(sorted(failed.union(self.lost(now, self.limit)).intersection(self.places)))
 
     def _look(self, now: float) -> None:
         """Keep account of who is missing, where nobody else does (on a lead, or without one)."""

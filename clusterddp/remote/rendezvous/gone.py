@@ -8,7 +8,16 @@ Not here: how a lead comes to know it (control/), what the agents do then (rende
 
 import json
 import os
-from typing import Sequence, Set, Tuple
+from typing import FrozenSet, Optional, Sequence, Set, Tuple
+
+
+def gone_hosts(path: str) -> Optional[FrozenSet[str]]:
+    """The names in the ``peers.json`` at ``path``; None where it is not there, or damaged."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return frozenset(json.load(stream)["gone"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 class Gone:
@@ -28,11 +37,11 @@ class Gone:
         """The nodes that are gone, as of now."""
         try:
             info = os.stat(self.path)
-            if self._seen != (info.st_ino, info.st_mtime_ns):
-                with open(self.path, encoding="utf-8") as stream:
-                    names = json.load(stream)["gone"]
-                self.nodes = {self.numbers[name] for name in names if name in self.numbers}
+        except OSError:  # not there yet
+            return self.nodes
+        if self._seen != (info.st_ino, info.st_mtime_ns):
+            names = gone_hosts(self.path)
+            if names is not None:
+                self.nodes = {number for name, number in self.numbers.items() if name in names}
                 self._seen = (info.st_ino, info.st_mtime_ns)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            pass  # not there yet, or damaged
         return self.nodes

@@ -100,7 +100,7 @@ class Supervisor:
         """Turn to an attempt."""
         self.spool, self.plan, self.children, self.inbox = attempt.spool, attempt.plan, attempt.children, attempt.inbox
         self.index, self.limits = attempt.index, attempt.limits
-        self.membership.begin(self.plan.attempt, limit=self.conditions.limits.lost)
+        self.membership.begin(self.plan.attempt, self.plan.places, limit=self.conditions.limits.lost)
         self.conditions.begin(self.plan, self.children)
         self.shutdown = Shutdown()
         self.clearing: Optional[Clearing] = None
@@ -359,7 +359,7 @@ class Supervisor:
 
     def _plan(self, plan: NodePlan) -> None:
         self.plan = plan
-        self.membership.attempt = plan.attempt
+        self.membership.attempt, self.membership.places = plan.attempt, plan.places
         self.conditions.begin(plan, self.children)
 
     def tell(self, state: NodeState, *, curable: bool = True, reason: str = "") -> None:

@@ -14,12 +14,13 @@ import signal
 import sys
 import time
 from types import FrameType
-from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from ..shared.plan import read_plan
 from ..spool.events import agent_bytes, append_event
 from ..system import disk_space, prctl
 from .environment import original_environment, recorded_variables, worker_environment, wrong_size
+from .grace import grace
 from .oom import OomKills
 
 # torchrun ends a worker by killpg on the shim. The worker has a group of its own, so its whole group gets the
@@ -168,7 +169,8 @@ def run(worker: Worker, out: int, err: int) -> int:
         _child(worker, parent, released, out, err)
     os.setpgid(pid, pid)
     received: List[Tuple[int, int]] = []
-    _forward_to(pid, received, float(os.environ.get("PET_SHUTDOWN_TIMEOUT", DEFAULT_GRACE)))
+    patience = grace(worker.spool, float(os.environ.get("PET_SHUTDOWN_TIMEOUT", DEFAULT_GRACE)))
+    _forward_to(pid, received, patience)
     worker.event("worker_started", pid=pid, **worker.record)
     for fd in (released, release, out, err):
         os.close(fd)
@@ -208,11 +210,11 @@ def _default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _forward_to(pid: int, received: List[Tuple[int, int]], grace: float) -> None:
+def _forward_to(pid: int, received: List[Tuple[int, int]], patience: Callable[[], float]) -> None:
     """Forward signals to the worker; ignore the terminal's stop signals.
 
-    ``grace`` seconds after a SIGTERM the worker's group is killed: torchrun gives it the run's own only when it ends
-    itself, and a fixed 30 s before a restart.
+    ``patience()`` seconds after a SIGTERM the worker's group is killed: torchrun gives it the run's own grace only when
+    it ends itself, and a fixed 30 s before a restart.
     Signals that tell it to end while it lives are appended to ``received`` as (signal, ns): evidence for the verdict.
     """
 
@@ -222,7 +224,7 @@ def _forward_to(pid: int, received: List[Tuple[int, int]], grace: float) -> None
             received.append((int(deadly), time.time_ns()))
         _quietly(os.killpg, pid, deadly)
         if number == signal.SIGTERM and not any(signal.getitimer(signal.ITIMER_REAL)):
-            signal.setitimer(signal.ITIMER_REAL, max(grace, 0.001))
+            signal.setitimer(signal.ITIMER_REAL, max(patience(), 0.001))
 
     def to_worker(number: int, _frame: Optional[FrameType]) -> None:
         _quietly(os.kill, pid, number)

@@ -43,7 +43,7 @@ class Run(Star):
         control = Control(secret, self.selector, take, self.listeners[place])
         control.begin(self.addresses)
         made.append(Membership(control, list(self.names), lambda _: None, self.keeper(place)))
-        made[0].begin(1, limit=1e9)
+        made[0].begin(1, range(len(self.names)), limit=1e9)
         self.nodes[place], self.known[place], self.heard[place] = control, made[0], []
         return made[0]
 
@@ -143,7 +143,7 @@ def test_who_is_connected_and_speaks_of_an_older_attempt_is_behind(run: Run) -> 
     run.until(lambda: 1 in lead.words)
     now = time.monotonic()
     assert lead.behind(now + 60, 30) == []
-    lead.begin(2, limit=1e9)
+    lead.begin(2, lead.places, limit=1e9)
     assert (lead.behind(now, 30), lead.behind(now + 60, 30)) == ([], [1])
     other.tell(RUNNING._replace(attempt=2))
     run.until(lambda: lead.words[1].attempt == 2)
