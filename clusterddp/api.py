@@ -7,7 +7,8 @@
             print(line.rank, line.text)
         print(run.status()["verdict"])
 
-A Cluster keeps one connection and one helper a host, opened in parallel when first needed.
+A Cluster keeps one connection and one helper a host, opened in parallel when first needed. What only some methods need
+they import themselves: looking at a run waits neither for the doctor nor for what launches one.
 """
 
 from __future__ import annotations
@@ -16,33 +17,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.checks import engine
-from clusterddp.checks.model import Diagnosis
-from clusterddp.checks.needs import REHEARSAL, RUNS
-from clusterddp.crash import write_crash
-from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.errors import RunError, UnreachableError, UsageError
 from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.fanout import Outcome, values
 from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load, with_own_python
-from clusterddp.launch import again, base, join, option_values, prepare, report
+from clusterddp.launch import base, option_values
 from clusterddp.launch.beside_runs import BesideRuns
 from clusterddp.launch.option_values import read
 from clusterddp.launch.options import CLUSTER_READERS, RunOptions, run_options
 from clusterddp.launch.record import operator
-from clusterddp.launch.script import check_script
-from clusterddp.probe.evidence import gather_evidence, with_runs
 from clusterddp.project import Project, find
 from clusterddp.remote.shared.node_env import GRACE
 from clusterddp.runs import beside, cleanup, local_record
 from clusterddp.runs.choose import Requester, choose_run, meant_run
-from clusterddp.runs.difference import Difference, differences
 from clusterddp.runs.nodes import ALL, BRIEF, Wanted
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, current_spools
 from clusterddp.runs.view import Nodes, RunView, run_views
-from clusterddp.sync.code_diff import FileDiff, code_diff
 from clusterddp.text.units import duration, shown
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
@@ -52,6 +44,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from clusterddp.checks.model import Diagnosis
     from clusterddp.errors import HostKeyError
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
@@ -59,6 +52,8 @@ if TYPE_CHECKING:
     from clusterddp.launch.plan import LaunchPlan
     from clusterddp.launch.report import HostReport
     from clusterddp.remote.shared.run_record import RunRecord
+    from clusterddp.runs.difference import Difference
+    from clusterddp.sync.code_diff import FileDiff
 
 
 class Cluster(BesideRuns):
@@ -145,6 +140,8 @@ class Cluster(BesideRuns):
             UsageError: a name is no check.
             HostsError: hosts cannot be reached or cannot train; names each.
         """
+        from clusterddp.launch import prepare, report  # noqa: PLC0415 - start-up
+
         fresh, left_out = read("fresh", option_values.flag, fresh), read("skip", option_values.checks, skip)
         prepare.nodes(self.inventory)
         return report.report(self.reached(), fresh=fresh, skip=left_out, notify=self.notify)
@@ -155,6 +152,8 @@ class Cluster(BesideRuns):
         Raises:
             HostError, HostsError: hosts do not answer; the remedy tells how to go on without them.
         """
+        from clusterddp.launch import prepare  # noqa: PLC0415 - start-up
+
         return prepare.answering(self.connect(), self.inventory)
 
     def doctor(
@@ -177,32 +176,16 @@ class Cluster(BesideRuns):
             UsageError: a name is no check, or an option has a value that cannot be meant; names it.
             InventoryError: there is no node.
         """
-        bench, share_gpus = read("bench", option_values.flag, bench), read("share_gpus", option_values.flag, share_gpus)
-        only = set(engine.named(read("only", option_values.names, only)))
-        chosen = engine.select(only, read("skip", option_values.names, skip), bench=bench)
-        needs = {need for check in chosen for need in check.needs}
-        prepare.nodes(self.inventory)
-        outcomes = self.connect(self._reached)
-        # Who names torch wants it imported now; among all checks the rehearsal's workers import it.
-        fresh = any(check.name == "torch" and only & {check.name, check.category} for check in chosen)
-        workdir = self.project.workdir if self.project.known_id else ""
-        evidence = gather_evidence(self._reached, outcomes, needs, workdir=workdir, fresh=fresh, crashed=self._crashed)
-        if RUNS in needs:
-            reached = [outcome.value.entry for outcome in outcomes if outcome.value]
-            evidence = with_runs(evidence, self._runs("", reached, BRIEF), cleanup.orphans(reached, self._open))
-        evidence = replace(evidence, share_gpus=share_gpus)
-        if REHEARSAL in needs:
-            parts = rehearsal.parts(evidence, outcomes, chosen)
-            self.progress(f"rehearsing on {len(parts)} hosts")
-            evidence = replace(evidence, rehearsal=rehearsal.rehearse(self, parts) if parts else None)
-        if bench:
-            evidence = replace(evidence, bench=bench_pairs.measure(self, outcomes, evidence, chosen, self.progress))
-        return Diagnosis(evidence=evidence, results=tuple(engine.judge(evidence, chosen, self._crashed)))
+        from clusterddp.doctor.diagnose import diagnose  # noqa: PLC0415 - start-up
 
-    def _crashed(self, error: Exception, during: str) -> None:
-        """Write down and tell a bug of a part of ours, without which the rest goes on."""
-        path = write_crash(error, during=during, project=self.project)
-        self.notify(f"internal error in {during}" + (f"; please report it with {path}" if path else f": {error!r}"))
+        return diagnose(
+            self,
+            lambda reached: self._runs("", reached, BRIEF),
+            only=read("only", option_values.names, only),
+            skip=read("skip", option_values.names, skip),
+            bench=read("bench", option_values.flag, bench),
+            share_gpus=read("share_gpus", option_values.flag, share_gpus),
+        )
 
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
         """All that ``run`` does before it starts anything: connect, facts, sync, plan.
@@ -210,6 +193,9 @@ class Cluster(BesideRuns):
         Raises:
             ClusterddpError: a host cannot take part, or the code cannot be synced.
         """
+        from clusterddp.launch import again, prepare  # noqa: PLC0415 - start-up
+        from clusterddp.launch.script import check_script  # noqa: PLC0415
+
         with again.asked(self.inventory, self.project, options) as (inventory, project, repeat):
             entries = prepare.nodes(inventory)
             check_script(options, project)
@@ -244,6 +230,8 @@ class Cluster(BesideRuns):
 
     def options_again(self, reference: str) -> RunOptions:
         """What ``again`` starts, as a value."""
+        from clusterddp.launch import again  # noqa: PLC0415 - start-up
+
         return again.options_of(again.recorded(self.project, reference))
 
     def start(self, options: RunOptions) -> Run:
@@ -267,6 +255,8 @@ class Cluster(BesideRuns):
             RunError: no host is left that could.
             ClusterddpError: the run takes no more hosts, or a host cannot take part, or one of ``names`` be reached.
         """
+        from clusterddp.launch import join  # noqa: PLC0415 - start-up
+
         if names is None:
             outcomes = self.connect([entry for entry in self.inventory.nodes if entry.name not in run.spools])
             for outcome in outcomes:
@@ -287,6 +277,9 @@ class Cluster(BesideRuns):
 
     def diff(self, a: str, b: str) -> tuple[list[Difference], tuple[FileDiff, ...] | None]:
         """What tells two runs (ids or names) apart; file by file too where their code is kept in this project."""
+        from clusterddp.runs.difference import differences  # noqa: PLC0415 - start-up
+        from clusterddp.sync.code_diff import code_diff  # noqa: PLC0415
+
         found = self.list_runs()
         one, other = (choose_run(found, reference).record for reference in (a, b))
         return differences(one, other), code_diff(self.project, one.code, other.code)

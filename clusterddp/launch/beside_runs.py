@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
-from clusterddp.launch import code, option_values, prepare
+from clusterddp.launch import option_values
 from clusterddp.launch.options import EXEC_READERS
-from clusterddp.shell import Command, Executed, Execution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.options import ExecKeywords
     from clusterddp.project import Project
+    from clusterddp.shell import Command, Executed, Execution
     from clusterddp.sync.result import SyncResult
 
 
@@ -57,6 +57,8 @@ class BesideRuns:
             UsageError: an option has a value that cannot be meant; names it.
             ClusterddpError: a live run uses a workdir with other code, or the code cannot be synced.
         """
+        from clusterddp.launch import code, prepare  # noqa: PLC0415 - start-up
+
         most = option_values.read("limit", option_values.optional(option_values.size), limit)
         dry = option_values.read("dry", option_values.flag, dry)
         prepare.nodes(self.inventory)
@@ -68,6 +70,8 @@ class BesideRuns:
         Raises:
             UsageError: an option is none, or has a value that cannot be meant; names it.
         """
+        from clusterddp.shell import Command  # noqa: PLC0415 - start-up
+
         given = option_values.read_all(options, EXEC_READERS, "exec")
         sync = given.pop("sync", False)
         with self.execution(Command(argv=option_values.arguments(argv), **given), sync=sync) as running:
@@ -81,6 +85,9 @@ class BesideRuns:
             given: Its input, the same for every host.
             sync: First sync the project's code to the hosts that answer.
         """
+        from clusterddp.launch import code, prepare  # noqa: PLC0415 - start-up
+        from clusterddp.shell import Execution  # noqa: PLC0415
+
         prepare.nodes(self.inventory)
         folders = code.workdirs(self._reached, self.project)
         if sync:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError
 from clusterddp.hosts.fanout import Outcome, each, reading_answer, values
-from clusterddp.launch.prepare import secret_values
 from clusterddp.remote.shared.records import written
 from clusterddp.runs import proof
 from clusterddp.runs.nodes import ALL, Wanted, nodes_of
@@ -47,6 +46,8 @@ class Ssh:
 
     def start(self, site: Site, options: RunOptions) -> Run:
         """See ``Launcher``."""
+        from clusterddp.launch.prepare import secret_values  # noqa: PLC0415 - start-up
+
         plan, hosts = site.plan(options)
         secrets = secret_values(plan)
         left = [entry.name for entry in site.inventory.nodes if entry.name not in {host.name for host in hosts}]

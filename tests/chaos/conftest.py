@@ -14,6 +14,7 @@ from tests.chaos import beside
 from tests.chaos.rounds import ROUNDS, SEED, dice
 from tests.chaos.scene import Row, Scene, played, table
 from tests.own_lab import own_lab
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,7 +69,7 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
 @contextlib.contextmanager
 def open_lab(hosts: int) -> Iterator[Lab]:
     """A lab, or the reason why not as a skip."""
-    pytest.importorskip("torch", reason="torchrun is part of torch")
+    need_torch()
     with own_lab(hosts) as lab:
         yield lab
 

@@ -16,13 +16,14 @@ from tests.chaos.rounds import ROUNDS, dice
 from tests.integration.cli import WAIT, Done, User
 from tests.integration.memory_group import little_memory
 from tests.lean import training_python
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import MakeLab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 LONG = pytest.mark.skipif(ROUNDS == 1, reason="half a minute a round; `make chaos` does it")

@@ -20,6 +20,7 @@ from clusterddp.remote.probes import gpu_health, nvidia_smi_xml
 from clusterddp.remote.system import nvidia_smi
 from tests.integration.cli import User
 from tests.unit.operation import run_operation
+from tests.with_torch import need_torch
 
 RECORD = Path(__file__).with_name("record.sh")
 TRAIN = """
@@ -60,7 +61,7 @@ def user(tmp_path: Path) -> User:
 
 
 def test_the_machine_tells_of_every_gpu_and_tries_it() -> None:
-    pytest.importorskip("torch")
+    need_torch()
     args = {"devices": 1, "python": sys.executable}
     told = GpuHealth.from_json("here", run_operation(gpu_health.gpu_health, args))
     assert told.error is None

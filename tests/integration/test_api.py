@@ -15,6 +15,7 @@ from clusterddp.facts import Facts
 from clusterddp.logs import Selection
 from clusterddp.project import find
 from tests.integration.cli import WAIT, User, assert_nothing_left, nothing_left, wait_until_nothing_is_left
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from clusterddp.checks.model import Finding
     from tests.lab import Lab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 TELLS = f"""{WAIT}

@@ -15,6 +15,7 @@ import pytest
 from tests.integration.cli import CLUSTERDDP, Done, User, nothing_left
 from tests.integration.complaint import one_line, shell, under
 from tests.integration.throwaway_sshd import make_key
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -84,7 +85,7 @@ def test_an_operator_without_network_is_told(two: Lab, user: User) -> None:
 @pytest.fixture(scope="module")
 def ready(lab: Lab, user: User) -> User:
     """Torch's answer is known on the hosts, so that the commands of this file are quick."""
-    pytest.importorskip("torch", reason="torchrun is part of torch")
+    need_torch()
     lab.write_inventory(user.folder / "good.yaml", hosts=["gpu00", "gpu01"])
     user.up(user.folder / "good.yaml")
     lab.host("gpu01").run([sys.executable, "-m", "venv", "--without-pip", "bare"])

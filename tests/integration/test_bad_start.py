@@ -20,6 +20,7 @@ from tests.integration.cli import Live, User, nothing_left
 from tests.integration.complaint import one_line
 from tests.lab.faults import connections
 from tests.lab.system import wait_until
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeLab
     from tests.lab import Lab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 # The workdir holds the script only once it was synced: facts, asked before, pass this line at once.

@@ -19,6 +19,7 @@ import pytest
 from clusterddp.discover import DiscoverOptions, Found, discover
 from tests.integration.cli import CLUSTERDDP, Done, Live
 from tests.lab.system import command, inside_network, wait_until
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -164,7 +165,7 @@ def test_a_command_runs_in_its_place_and_the_key_is_not_handed_on(lab: Lab, rank
 
 @pytest.mark.torch
 def test_torchrun_needs_no_further_word(lab: Lab, ranks: Ranks, tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="torchrun is part of torch")
+    need_torch()
     script = tmp_path / "tells.py"
     names = "('RANK', 'WORLD_SIZE', 'MASTER_ADDR')"
     line = f"' '.join(os.environ[name] for name in {names}) + chr(10)"

@@ -10,13 +10,14 @@ import pytest
 
 from tests.integration.cli import User, assert_nothing_left
 from tests.lab.system import ProcessId, kill_and_wait, wait_until
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import MakeLab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 LEAVES = """

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import User, wait_until_nothing_is_left
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import MakeLab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 # No worker notices: as in a collective whose peer is gone, and nobody says so.

@@ -11,13 +11,14 @@ import pytest
 
 from tests.integration.cli import WAIT, User, assert_nothing_left, helpers, nothing_left
 from tests.lab.system import kill_and_wait, wait_until
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.lab import Lab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 ONE, TWO = ("--limit", "gpu03"), ("--limit", "gpu01,gpu02")

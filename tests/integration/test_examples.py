@@ -18,6 +18,7 @@ import pytest
 
 from tests.integration.cli import EXAMPLES, Done, User, nothing_left
 from tests.lean import training_python
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from tests.lab import Lab
     from tests.lab.host import LabHost
 
-pytest.importorskip("torch", reason="the examples train")
+need_torch("the examples train")
 pytestmark = pytest.mark.torch
 
 Losses = dict[int, float]  # by samples or steps done

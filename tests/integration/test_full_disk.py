@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import WAIT, User, assert_nothing_left, nothing_left, wait_until_nothing_is_left
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeLab
     from tests.lab import Lab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 DISK = "/small"

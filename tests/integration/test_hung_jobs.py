@@ -11,13 +11,14 @@ import pytest
 from tests.integration.cli import User, nothing_left
 from tests.lab.system import wait_until
 from tests.lean import training_python
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.lab import Lab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 # A real collective that one rank never joins.

@@ -19,12 +19,13 @@ from tests.integration.shim_spool import PROBES, ShimSpool, make_spool, without_
 from tests.integration.test_plugin import DIES_ONCE, hosts, launched, plan_for
 from tests.integration.test_shim_torchrun import VARYING, torchrun
 from tests.lean import lean_python, training_python
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
 
 __all__ = ["hosts"]  # fixture
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 BOTH = ("whole", "lean")

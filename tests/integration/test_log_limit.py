@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.cli import WAIT, User, nothing_left
 from tests.lab.system import wait_until
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tests.lab import Lab
     from tests.lab.host import LabHost
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 LINES, SIZE, KEPT = 100_000, 100, 2 << 20  # of rank 0: 10 MB, of which 2 are to stay

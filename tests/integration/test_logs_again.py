@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.cli import WAIT, User, nothing_left
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.lab import Lab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 GO = "/tmp/the second half of all"

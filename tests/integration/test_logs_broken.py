@@ -10,6 +10,7 @@ import pytest
 from tests.integration.cli import WAIT, User, helpers, nothing_left
 from tests.lab.faults import connections
 from tests.lab.system import ProcessId, kill_and_wait
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tests.lab import Lab
     from tests.lab.host import LabHost
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 BATCH, BATCHES = 2000, 3

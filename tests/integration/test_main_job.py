@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import EXAMPLES, Done, User, nothing_left
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.lab import Lab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 TWO_WORKERS: dict[str, dict[str, object]] = {"gpu00": {"clusterddp_nproc": 2}}

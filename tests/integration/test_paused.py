@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.cli import WAIT, User, assert_nothing_left, helpers, nothing_left
 from tests.lab.system import wait_until
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tests.integration.cli import Live
     from tests.lab import Lab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 HOSTS = ("gpu01", "gpu02", "gpu03")

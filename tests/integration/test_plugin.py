@@ -24,6 +24,7 @@ from clusterddp.runs.view import run_views
 from tests.integration.real_helper import entry, wait_for
 from tests.integration.runs_started import Started, node, plan_of
 from tests.lean import training_python
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from clusterddp.launch.plan import LaunchPlan
 
-pytest.importorskip("torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 PORTS = (29340, 29359)

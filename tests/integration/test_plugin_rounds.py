@@ -5,6 +5,7 @@ Not covered: torchrun itself (test_plugin.py).
 
 from __future__ import annotations
 
+import importlib
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -13,15 +14,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.remote.rendezvous.rounds import LEFT, Job, NoRound, Rounds, World
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-distributed = pytest.importorskip("torch.distributed")
+need_torch()
 pytestmark = pytest.mark.torch
 
 NAMES = ("gpu00", "gpu01", "gpu02", "gpu03")
 PATIENCE = 60.0
+
+
+def distributed() -> Any:
+    """torch's package of that name; not imported while tests are collected, which many processes do."""
+    return importlib.import_module("torch.distributed")
 
 
 class Quick(Job):
@@ -36,8 +43,10 @@ class Node:
 
     def __init__(self, server: Any, job: Job, port: int = 0) -> None:
         def connect() -> Any:
-            store = distributed.TCPStore("127.0.0.1", server.port, is_master=False, timeout=timedelta(seconds=PATIENCE))
-            return distributed.PrefixStore("job", store)
+            store = distributed().TCPStore(
+                "127.0.0.1", server.port, is_master=False, timeout=timedelta(seconds=PATIENCE)
+            )
+            return distributed().PrefixStore("job", store)
 
         self.job, self.store = job, connect()
         self.told: list[str] = []
@@ -70,7 +79,7 @@ class Cluster:
     """A store and the nodes at it."""
 
     def __init__(self) -> None:
-        self.server = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.server = distributed().TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.pool = ThreadPoolExecutor(8)
         self.nodes: list[Node] = []
 

@@ -13,6 +13,7 @@ from tests.integration.cli import Done, User, nothing_left
 from tests.integration.complaint import one_line
 from tests.integration.test_doctor import dropped_in, no_new_ephemeral, small_shm
 from tests.own_lab import own_lab
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,7 @@ SICK = "gpu01"
 @pytest.fixture(scope="module")
 def three() -> Iterator[Lab]:
     """Three hosts of our own."""
-    pytest.importorskip("torch")
+    need_torch()
     with own_lab(3) as lab:
         yield lab
 

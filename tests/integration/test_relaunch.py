@@ -11,6 +11,7 @@ import pytest
 
 from tests.integration.cli import User, wait_until_nothing_is_left
 from tests.lab.system import wait_until
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeLab
     from tests.lab import Lab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 # Waits in the first attempt, ends in a later one.

@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.cli import WAIT, User, helpers, nothing_left
 from tests.lab.system import kill_and_wait, wait_until
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.lab import Lab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 LONG = f"""{WAIT}

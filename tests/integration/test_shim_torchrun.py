@@ -11,11 +11,12 @@ import pytest
 
 from tests.integration.shim_spool import PROBES, Ended, ShimSpool, environment, make_spool, without_addresses
 from tests.lean import training_python
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 VARYING = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE")

@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.cli import User, assert_nothing_left, wait_until_nothing_is_left
 from tests.lab.system import ProcessId, kill_and_wait, wait_until
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tests.lab import Lab
     from tests.lab.host import LabHost
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 NEVER = """

@@ -24,13 +24,14 @@ from clusterddp.runs.view import RunView, run_views
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import Started, agent_plan, gone, modes, node, plan_of, start, with_constant
 from tests.lean import lean_python
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterddp.launch.plan import LaunchPlan
 
-pytest.importorskip("torch")
+need_torch()
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux"),

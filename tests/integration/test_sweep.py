@@ -21,6 +21,7 @@ from tests.integration.escapees import EVERY_WAY, HEADLESS, LOADER, OF_ANOTHER, 
 from tests.integration.freezer import freeze, freezing, thaw
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for
 from tests.integration.runs_started import Started, gone, kill_supervisor, on_the_roll, running, with_constant
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +110,7 @@ class TestEscapees:
 
     @pytest.mark.torch
     def test_data_loader_workers(self, host: Host, folder: Path) -> None:
-        pytest.importorskip("torch")
+        need_torch()
         with running(host, folder, LOADER) as node:
             pids = node.pids("loader0", "loader1")
             assert set(pids) <= set(node.status()["pids"])

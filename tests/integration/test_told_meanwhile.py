@@ -8,6 +8,7 @@ import pytest
 
 from tests.integration.cli import WAIT, User, nothing_left
 from tests.lab.system import wait_until
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.lab import Lab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 BROKEN, FOLLOWED, FIRST, SECOND = ("/tmp/it has failed once", "/tmp/followed", "/tmp/first go", "/tmp/second go")

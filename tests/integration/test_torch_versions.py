@@ -11,12 +11,13 @@ import pytest
 from clusterddp.launch.plan import choose_backend
 from tests.integration.test_plugin import DIES_ONCE, hosts, launched, plan_for
 from tests.integration.torch_sources import overlay
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
 
 __all__ = ["hosts"]  # fixture
-pytest.importorskip("torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 SOURCES = Path(os.environ.get("CLUSTERDDP_TORCH_SOURCES", "nowhere"))

@@ -10,13 +10,14 @@ import pytest
 from tests.integration.cli import Done, User, local_processes, nothing_left
 from tests.lab import HostOptions
 from tests.lab.system import wait_until
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import MakeLab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 TELLS = """

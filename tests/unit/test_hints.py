@@ -6,19 +6,21 @@ Texts are all string literals that are no docstrings; what is filled in at run t
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import pytest
 
 import clusterddp
 from clusterddp.cli.main import COMMANDS, cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pytest
 
 SOURCE = Path(clusterddp.__file__).parent
 _QUOTED = re.compile(r"`([^`]+)`")
@@ -73,6 +75,7 @@ def texts(path: Path) -> Iterator[str]:
             yield node.value
 
 
+@functools.cache
 def said() -> list[tuple[str, str]]:
     """Every text of ours, with its file."""
     files = sorted(
@@ -89,30 +92,26 @@ def command(name: str) -> click.Command:
 
 def parse(line: str) -> None:
     """Parse a line as the program would; it is not run."""
-    name, *words = shlex.split(line.removeprefix("clusterddp ").replace("…", "0"))
+    name, *words = shlex.split(line.replace("…", "0"))
     assert name in COMMANDS
     command(name).make_context(name, words).close()
 
 
-LINES = sorted({
-    quoted
-    for _, text in said()
-    for quoted in _QUOTED.findall(text)
-    if quoted.removeprefix("clusterddp ").partition(" ")[0] in COMMANDS and " " in quoted.removeprefix("clusterddp ")
-})  # fmt: skip
+def lines() -> list[str]:
+    """Every whole command line in the texts."""
+    quoted = {line.removeprefix("clusterddp ") for _, text in said() for line in _QUOTED.findall(text)}
+    return sorted(line for line in quoted if line.partition(" ")[0] in COMMANDS and " " in line)
 
 
 def test_there_are_lines_to_try() -> None:
-    assert len(LINES) > 15
+    assert len(lines()) > 15
     assert any("--skip" in text for _, text in said())
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_a_line_that_a_message_tells_can_be_given(line: str) -> None:
-    try:
-        parse(line)
-    except click.ClickException as error:
-        pytest.fail(f"{line}: {error.format_message()}")
+def test_every_line_that_a_message_tells_can_be_given(subtests: pytest.Subtests) -> None:
+    for line in lines():
+        with subtests.test(line):
+            parse(line)
 
 
 def test_an_option_that_a_message_tells_is_one_of_the_command_that_says_it() -> None:

@@ -17,6 +17,7 @@ from clusterddp.facts import GpuHealth
 from clusterddp.remote.probes import gpu_trial
 from tests.unit.facts_made import gpu_health_json
 from tests.unit.torch_made import TORCH
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,7 +106,7 @@ def test_an_interpreter_that_is_not_there_is_told() -> None:
 
 
 def test_a_torch_without_cuda_says_so() -> None:
-    pytest.importorskip("torch")
+    need_torch()
     found = gpu_trial.try_gpus({"devices": 1, "python": sys.executable}, dict(os.environ))
     assert found is not None
     assert "CUDA" in found["starts"][0]["error"] or found["starts"][0]["capability"]

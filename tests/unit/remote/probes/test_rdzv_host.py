@@ -10,6 +10,7 @@ import pytest
 
 from clusterddp.remote.probes.rdzv_host import election
 from tests.unit.operation import run_operation
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,7 @@ def ask(*endpoints: str, **more: Any) -> Any:
 
 
 def test_torchs_own_function_answers() -> None:
-    pytest.importorskip("torch")
+    need_torch()
     told = ask(socket.gethostname(), "localhost", "198.51.100.7")
     assert told == {"matches": {socket.gethostname(): True, "localhost": True, "198.51.100.7": False}, "error": None}
 

@@ -1,0 +1,85 @@
+"""The doctor's whole look at a cluster: ask its hosts, rehearse and measure where checks need that, judge.
+
+Not here: asking (probe/evidence.py), the judgement (checks/engine.py), the rehearsal and the bench (beside this file).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from clusterddp.checks import engine
+from clusterddp.checks.model import Diagnosis
+from clusterddp.checks.needs import REHEARSAL, RUNS
+from clusterddp.crash import write_crash
+from clusterddp.doctor import bench_pairs, rehearsal
+from clusterddp.launch import prepare
+from clusterddp.probe.evidence import gather_evidence, with_runs
+from clusterddp.runs import cleanup
+from clusterddp.runs.run import RunHosts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.inventory import HostEntry
+
+
+class Patient(RunHosts, Protocol):
+    """What the doctor needs of a Cluster."""
+
+    progress: Callable[[str], None]
+
+    def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
+        """Open the hosts."""
+
+
+def diagnose(
+    cluster: Patient,
+    told_runs: Callable[[Sequence[HostEntry]], list[Outcome[list[dict[str, Any]]]]],
+    *,
+    only: Iterable[str] = (),
+    skip: Iterable[str] = (),
+    bench: bool = False,
+    share_gpus: bool = False,
+) -> Diagnosis:
+    """See ``Cluster.doctor``.
+
+    Args:
+        cluster: Whose hosts.
+        told_runs: What each host knows of runs, in brief.
+        only: Names of checks or categories.
+        skip: Those left out.
+        bench: Measure too.
+        share_gpus: As there.
+    """
+    only = set(engine.named(only))
+    chosen = engine.select(only, skip, bench=bench)
+    needs = {need for check in chosen for need in check.needs}
+    prepare.nodes(cluster.inventory)
+    entries = cluster.inventory.nodes + cluster.inventory.spares
+    outcomes = cluster.connect(entries)
+
+    def crashed(error: Exception, during: str) -> None:
+        """Write down and tell a bug of a part of ours, without which the rest goes on."""
+        path = write_crash(error, during=during, project=cluster.project)
+        told = f"; please report it with {path}" if path else f": {error!r}"
+        cluster.notify(f"internal error in {during}{told}")
+
+    # Who names torch wants it imported now; among all checks the rehearsal's workers import it.
+    fresh = any(check.name == "torch" and only & {check.name, check.category} for check in chosen)
+    workdir = cluster.project.workdir if cluster.project.known_id else ""
+    evidence = gather_evidence(entries, outcomes, needs, workdir=workdir, fresh=fresh, crashed=crashed)
+    if RUNS in needs:
+        reached = [outcome.value.entry for outcome in outcomes if outcome.value]
+        left = cleanup.orphans(reached, lambda entry: cluster.host(entry.name))
+        evidence = with_runs(evidence, told_runs(reached), left)
+    evidence = replace(evidence, share_gpus=share_gpus)
+    if REHEARSAL in needs:
+        parts = rehearsal.parts(evidence, outcomes, chosen)
+        cluster.progress(f"rehearsing on {len(parts)} hosts")
+        evidence = replace(evidence, rehearsal=rehearsal.rehearse(cluster, parts) if parts else None)
+    if bench:
+        evidence = replace(evidence, bench=bench_pairs.measure(cluster, outcomes, evidence, chosen, cluster.progress))
+    return Diagnosis(evidence=evidence, results=tuple(engine.judge(evidence, chosen, crashed)))
