@@ -30,7 +30,7 @@ from clusterddp.errors import (
 )
 
 COMMANDS = (
-    "up", "run", "logs", "status", "runs", "stop", "signal", "wait", "down", "sync", "exec", "doctor", "hosts",
+    "up", "run", "logs", "status", "runs", "stop", "signal", "wait", "down", "sync", "push", "exec", "doctor", "hosts",
     "discover",
 )  # fmt: skip
 ALIASES = {"ps": "runs", "ls": "runs", "kill": "stop"}

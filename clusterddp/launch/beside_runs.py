@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.options import ExecKeywords
     from clusterddp.project import Project
     from clusterddp.shell import Command, Executed, Execution
+    from clusterddp.sync.deliver import Delivered
     from clusterddp.sync.result import SyncResult
 
 
@@ -63,6 +64,30 @@ class BesideRuns:
         dry = option_values.read("dry", option_values.flag, dry)
         prepare.nodes(self.inventory)
         return code.synced_alone(self.reached(), self.project, self.notify, self.progress, most, dry=dry)
+
+    def push(
+        self, *sources: str, to: str | None = None, overwrite: bool = False, rate: int | str | None = None
+    ) -> tuple[Delivered, ...]:
+        """Bring files of this machine to every node and spare, each content once: data, weights. Deletes nothing.
+
+        Args:
+            sources: Files and folders; with a slash at the end a folder's contents.
+            to: On the hosts: below the workdir, from ``~/``, or absolute; with a slash at the end sources go below it
+                by name. By default a single source's own place in the project, or its name.
+            overwrite: Replace files that differ, whoever has put them there.
+            rate: Bytes a second, or a size such as ``100MB``, to all hosts together.
+
+        Raises:
+            UsageError: a source is not there, or an option has a value that cannot be meant.
+            ClusterddpError: a host refuses it or has no room, or a file changes meanwhile.
+        """
+        from clusterddp.launch import moves, prepare  # noqa: PLC0415 - start-up
+
+        most = option_values.read("rate", option_values.optional(option_values.size), rate)
+        overwrite = option_values.read("overwrite", option_values.flag, overwrite)
+        prepare.nodes(self.inventory)
+        wanted = moves.Push(sources=sources, dest=to, overwrite=overwrite, rate=most)
+        return moves.push(wanted, self.project, self.reached, self.notify, self.progress)
 
     def exec(self, *argv: str, **options: Unpack[ExecKeywords]) -> list[Executed]:
         """Run a command on every node and spare at once, and return how it ended on each, in the inventory's order.

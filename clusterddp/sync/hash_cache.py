@@ -24,13 +24,13 @@ _FRESH = 2 * 10**9  # ns: a file this young may change again without its times t
 
 
 class HashCache:
-    """The hashes kept in a project's folder, and those of this scan."""
+    """The hashes kept in a project's folder, in the file ``name``, and those of this scan."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = FILE_NAME) -> None:
         self._started = time.time_ns()
         self._kept: Hashes = {}
         self.read = 0  # files hashed anew
-        self._old = _load(folder / FILE_NAME)
+        self._old = _load(folder / name)
 
     @property
     def changed(self) -> bool:

@@ -63,7 +63,7 @@ def notice(found: Sequence[IgnoredData]) -> str:
     """One line about them, with what to do; empty for none."""
     if not found:
         return ""
-    remedy = "copy what the job needs of it to the workdir on every host (rsync), or take it out of .gitignore"
+    remedy = "bring what the job needs of it with `clusterddp push PATH`, or take it out of .gitignore"
     return f"not synced, ignored by git: {few([str(one) for one in found], 5)}; {remedy}"
 
 

@@ -9,7 +9,7 @@ Not here: which files (sync/files.py); what a host replaces, keeps and refuses (
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from clusterddp.errors import HostError, SyncError
 from clusterddp.hosts import fanout
@@ -76,8 +76,8 @@ def sync(
         waiting = [job for job in waiting if job.result is None]
         if not waiting:
             break
-        uploads = Uploads(tree.entries, tree.chunks, Files(tree.root, tree.entries, tree.chunks))
-        for turn in _turns(waiting):
+        uploads = Uploads(tree.entries, tree.chunks, Files.below(tree.root, tree.entries, tree.chunks))
+        for turn in turns(waiting):
             _send(turn, uploads, progress)
         waiting = [job for job in waiting if job.result is None]
     for job in waiting:
@@ -127,6 +127,15 @@ def workdirs_as_they_are(
         return HostSync(name=host.name, workdir=answer["workdir"], digest=answer["digest"], told=told)
 
     return tuple(fanout.values(fanout.each(hosts, ask)))
+
+
+class Sharing(Protocol):
+    """One host's part, and a name for its folder, the same on all hosts that may share it."""
+
+    shared: str | None
+
+
+S = TypeVar("S", bound=Sharing)
 
 
 class _Job:
@@ -232,9 +241,9 @@ def _at_odds(jobs: Sequence[_Job]) -> list[_Job]:
     return [job for job in jobs if job.shared and set(job.live) != set.intersection(*map(set, live[job.shared]))]
 
 
-def _turns(jobs: list[_Job]) -> Iterator[list[_Job]]:
+def turns(jobs: Sequence[S]) -> Iterator[list[S]]:
     """All at once, but one host first where several share a folder: the others then find its files in place."""
-    leaders: dict[object, _Job] = {}
+    leaders: dict[object, S] = {}
     for job in jobs:
         leaders.setdefault(job.shared or job, job)
     first = set(leaders.values())

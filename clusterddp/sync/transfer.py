@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 2.0  # seconds after which anything is told
 _PAUSE = 0.2  # seconds between two words
+_STEP = 1 << 15  # bytes that go at once where there is a rate
 
 
 class Transfer:
@@ -21,11 +22,20 @@ class Transfer:
     Args:
         what: What is done with them.
         tell: Takes how far it has come, a few words each time.
+        rate: Bytes a second, of all together, on the way; None for no limit.
         clock: Seconds.
     """
 
-    def __init__(self, what: str, tell: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        what: str,
+        tell: Callable[[str], None],
+        *,
+        rate: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.total = self.done = 0
+        self._rate, self._free = rate, clock()
         self._what, self._tell, self._clock = what, tell, clock
         self._began = self._told = clock()
         self._lock = threading.Lock()
@@ -38,8 +48,22 @@ class Transfer:
     def counted(self, pieces: Iterable[tuple[bytes, int]]) -> Iterator[bytes]:
         """The pieces, each counted as so many bytes when the next one is asked for."""
         for piece, size in pieces:
-            yield piece
+            if self._rate:
+                for start in range(0, len(piece), _STEP):
+                    self.wait(len(piece[start : start + _STEP]))
+                    yield piece[start : start + _STEP]
+            else:
+                yield piece
             self.add(size)
+
+    def wait(self, size: int) -> None:
+        """Wait until so many bytes may go, where there is a rate."""
+        if not self._rate:
+            return
+        with self._lock:
+            begin = max(self._clock(), self._free)
+            self._free = begin + size / self._rate
+        time.sleep(max(0.0, begin - self._clock()))
 
     def add(self, size: int) -> None:
         """So many bytes are done."""

@@ -43,25 +43,39 @@ class Source(Protocol):
 
 
 class Files:
-    """The files of a folder on this machine, as they were when their chunks were hashed."""
+    """Files on this machine, as they were when their chunks were hashed.
 
-    def __init__(self, root: Path, entries: Iterable[Entry], lists: Mapping[str, Sequence[str]]) -> None:
-        self._root = os.fsencode(root)
-        self._places: dict[str, tuple[str, int]] = {}  # digest → a path, and where in it
+    Args:
+        entries: What they are to be elsewhere.
+        lists: The digests of the chunks of each content that has several.
+        place: Where an entry's file lies here.
+    """
+
+    def __init__(
+        self, entries: Iterable[Entry], lists: Mapping[str, Sequence[str]], place: Callable[[Entry], bytes]
+    ) -> None:
+        self._places: dict[str, tuple[Entry, int]] = {}  # digest → an entry, and where in it
+        self._place = place
         for entry in entries:
             if entry.kind == FILE:
                 digests = lists.get(entry.content) or (entry.content,)
                 for digest, (offset, _) in zip(digests, spans(entry.size), strict=True):
-                    self._places.setdefault(digest, (entry.path, offset))
+                    self._places.setdefault(digest, (entry, offset))
+
+    @classmethod
+    def below(cls, root: Path, entries: Iterable[Entry], lists: Mapping[str, Sequence[str]]) -> Files:
+        """Those of a folder, at their own paths."""
+        return cls(entries, lists, lambda entry: os.path.join(os.fsencode(root), on_disk(entry.path)))  # noqa: PTH118
 
     def read(self, chunks: Sequence[Chunk]) -> list[tuple[str, bytes]]:
         """Digest and bytes of each; what was appended since is the next sync's."""
         return [(chunk.digest, self._chunk(chunk)) for chunk in chunks]
 
     def _chunk(self, chunk: Chunk) -> bytes:
-        path, offset = self._places[chunk.digest]
+        entry, offset = self._places[chunk.digest]
+        path = entry.path
         try:
-            handle = os.open(os.path.join(self._root, on_disk(path)), os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH118 - bytes
+            handle = os.open(self._place(entry), os.O_RDONLY | os.O_CLOEXEC)
             try:
                 data = read_at(handle, offset, chunk.size)
             finally:

@@ -102,3 +102,126 @@ def test_sync_refuses_while_a_live_run_has_other_code_there(user: User) -> None:
     assert [content(user.work(name))["train.py"] for name in HOSTS] == ["print(1)"] * 3
     os.unlink(marker)  # noqa: PTH108 - bytes
     assert user("sync")[0] == 0
+
+
+def data(user: User, host: str, name: str = "") -> dict[str, str]:
+    return content(user.work(host) / name)
+
+
+def test_pushed_files_go_where_they_are_named(user: User) -> None:
+    write(user.place / "in", **{"data/s1.bin": "1", "data/sub/s2.bin": "2", "one.txt": "one"})
+    source = str(user.place / "in")
+    whole = {"s1.bin": "1", "sub/s2.bin": "2"}
+    cases: dict[tuple[str, ...], dict[str, str]] = {
+        (f"{source}/data", "a"): {f"a/{name}": text for name, text in whole.items()},
+        (f"{source}/data/", "b/"): {f"b/{name}": text for name, text in whole.items()},
+        (f"{source}/data", "c/"): {f"c/data/{name}": text for name, text in whole.items()},
+        (f"{source}/data", f"{source}/one.txt", "d"): {
+            **{f"d/data/{name}": text for name, text in whole.items()},
+            "d/one.txt": "one",
+        },
+        (f"{source}/one.txt", "e/two.txt"): {"e/two.txt": "one"},
+        (f"{source}/one.txt",): {"one.txt": "one"},
+        (f"{source}/one.txt", str(user.place / "gpu01/abs/x")): {},
+    }
+    expected: dict[str, str] = {}
+    for words, there in cases.items():
+        code, out, notes = user("push", "--limit", "gpu01", *words)
+        assert (code, notes) == (0, []), words
+        assert "put there" in out[0]
+        expected |= there
+        assert data(user, "gpu01") == expected, words
+        assert "all is there" in user("push", "--limit", "gpu01", *words)[1][0], words
+    assert (user.place / "gpu01/abs/x").read_text() == "one"
+    assert list((user.place / "gpu01/abs").iterdir()) == [user.place / "gpu01/abs/x"]
+
+
+def test_a_push_sends_what_is_lacking_and_replaces_only_what_a_push_has_put(user: User) -> None:
+    write(user.place, **{"data/a": "x" * 5000, "data/b": "b", "data/link": ""})
+    (user.place / "data/link").unlink()
+    (user.place / "data/link").symlink_to("a")
+    source = str(user.place / "data")
+    write(user.work("gpu01"), **{"data/own": "own", "data/b": "b"})
+    code, out, _ = user("push", source)
+    assert (code, out) == (
+        0,
+        [
+            f"gpu00: {user.work('gpu00')}/data: 2 files put there, 5 kB sent",
+            f"gpu01: {user.work('gpu01')}/data: 1 file put there, 5 kB sent",
+            f"gpu02: {user.work('gpu02')}/data: 2 files put there, 5 kB sent",
+        ],
+    )
+    write(user.place, **{"data/a": "new"})
+    assert user("push", source)[0] == 0
+    assert data(user, "gpu01", "data") == {"a": "new", "b": "b", "link": "-> a", "own": "own"}
+    write(user.place, **{"data/a": "newer"})
+    write(user.work("gpu02"), **{"data/a": "edited there"})
+    code, out, notes = user("push", source)
+    assert (code, out) == (1, [])
+    assert notes == [
+        f"gpu02: a in {user.work('gpu02')}/data differs, and no push has put it there as it is; --overwrite replaces it"
+    ]
+    assert data(user, "gpu01", "data")["a"] == "new"
+    assert user("push", "--overwrite", source)[0] == 0
+    assert [data(user, host, "data")["a"] for host in HOSTS] == ["newer"] * 3
+
+
+REFUSED = (
+    (("nowhere", "x"), 2, "nowhere: no such file or folder"),
+    (("train.py", "pkg", "../up/"), 1, "leads out of the workdir; give a path below it, or an absolute one"),
+    (("train.py", "train.py"), 1, "sync manages train.py in "),
+    (("train.py", "pkg/model.py/x"), 1, "is not a folder"),
+    (("train.py", "pkg"), 1, "pkg in {work} is a folder"),
+    (("train.py", ".clusterddp-live/x"), 1, "leads out of the workdir"),
+    (("train.py", "own"), 1, "own in {work} is a folder; end the destination with / to go below it"),
+    (("train.py", "pkg", "own/deep/x/"), 1, "is not a folder"),
+    (("train.py", "file"), 1, "file in {work} differs"),
+    (("pkg/", "file"), 1, "file is not a folder"),
+    ((".", "whole"), 2, ". has no name of its own"),
+)
+
+
+def test_what_a_push_may_not_do_is_one_line_and_changes_nothing(user: User) -> None:
+    assert user("sync", "--limit", "gpu01")[0] == 0
+    write(user.work("gpu01"), **{"own/deep/x": "own", "file": "own"})
+    before = data(user, "gpu01")
+    for words, code, said in REFUSED:
+        found, out, notes = user("push", "--limit", "gpu01", *words)
+        assert (found, out, len(notes)) == (code, [], 1), (words, notes)
+        assert said.format(work=user.work("gpu01")) in notes[0], words
+        assert data(user, "gpu01") == before, words
+
+
+def test_a_push_says_what_it_leaves_out_and_keeps_odd_names(user: User) -> None:
+    folder = user.place / "odd"
+    write(folder, **{"new\nline": "1", "quo'te": "2", "sub/x": "3", ".clusterddp-x/y": "4"})
+    (folder / os.fsdecode(b"\xff")).write_text("5")
+    (folder / "out").symlink_to("/etc/passwd")
+    (folder / "sub/up").symlink_to("../sub/x")
+    os.mkfifo(folder / "fifo")
+    code, _, notes = user("push", f"{folder}/", "odd")
+    assert code == 0
+    assert sorted(notes) == [
+        "left out, clusterddp's own: .clusterddp-x",
+        "left out, links that lead out of it: out",
+        "left out, neither files nor links: fifo",
+    ]
+    names = {"new\nline", "quo'te", "sub/x", os.fsdecode(b"\xff"), "sub/up"}
+    assert set(data(user, "gpu00", "odd")) == names
+    assert data(user, "gpu00", "odd")["sub/up"] == "-> ../sub/x"
+
+
+def test_a_push_goes_through_the_hosts_own_link_to_a_large_disk(user: User) -> None:
+    disk = user.place / "disk"
+    disk.mkdir()
+    user.work("gpu00").mkdir(parents=True)
+    (user.work("gpu00") / "data").symlink_to(disk)
+    assert user("push", "--limit", "gpu00", "pkg", "data")[0] == 0
+    assert content(disk) == {"model.py": "A = 1"}
+    (disk / "deep").symlink_to(user.place / "elsewhere")
+    code, _, notes = user("push", "--limit", "gpu00", "pkg", "train.py", "data/deep/x/")
+    assert (code, notes) == (0, [])  # the destination is the user's word, links on the way to it too
+    write(user.place, **{"more/deep/file": "x"})
+    code, _, notes = user("push", "--limit", "gpu00", str(user.place / "more"), "data")
+    assert code == 1
+    assert "deep is a link on this host" in notes[0]

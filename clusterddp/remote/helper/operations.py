@@ -19,6 +19,8 @@ TABLE = {
     "pour": "probes.bandwidth:pour",
     "workdir_state": "sync.apply:workdir_state",
     "sync_apply": "sync.apply:sync_apply",
+    "push_check": "sync.pushed:push_check",
+    "push_apply": "sync.pushed:push_apply",
     "workdirs_beside": "sync.beside:workdirs_beside",
     "remove_workdirs": "sync.beside:remove_workdirs",
     "start": "supervisor.start:start",

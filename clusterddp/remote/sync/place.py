@@ -9,7 +9,7 @@ Not here: which folder it is, its lock and its record (sync/apply.py).
 
 import os
 import stat
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Set
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Protocol, Set, Tuple
 
 from ..shared.manifest import FILE, LINK, Disk, Entry, as_text, on_disk, parents
 from ..shared.sync_stream import Incoming
@@ -18,30 +18,40 @@ from .sibling import KEPT
 
 if TYPE_CHECKING:
     from .assembly import Assembly
-    from .record import SyncRecord
+
+
+class Record(Protocol):
+    """What was put into a folder before."""
+
+    root: bytes
+    entries: List[Entry]
+    links: List[str]
+
+    def disk(self) -> Disk:
+        """The folder as it is."""
 
 
 class WorkdirUpdate:
     """The change of one folder to a manifest: ``check``, ``stage``, ``place``, in this order.
 
     Args:
-        record: The folder's.
+        record: The folder's; what stands in it there and is not in the plan is removed.
         plan: The manifest.
         hold: Called before each change and while contents come; raises where the folder's lock was lost.
     """
 
-    def __init__(self, record: "SyncRecord", plan: List[Entry], hold: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, record: Record, plan: List[Entry], hold: Callable[[], None] = lambda: None) -> None:
         self.sent = 0
         self.removed = 0
         self.kept: List[List[str]] = []
         self._hold = hold
         self._record = record
         self._plan = {entry.path: entry for entry in plan}
-        self._disk = record.disk()
+        self.disk = record.disk()
         self._put: Dict[str, List[Entry]] = {}
         for entry in record.entries:
             self._put.setdefault(entry.path, []).append(entry)
-        self._now = {path: self._disk.entry(path) for path in (*self._plan, *self._put)}
+        self._now = {path: self.disk.entry(path) for path in (*self._plan, *self._put)}
         self._todo = [entry for entry in plan if self._now[entry.path] != entry]
         self._obsolete = [path for path in self._put if path not in self._plan and self._now[path]]
         self._staged: Set[str] = set()
@@ -51,6 +61,19 @@ class WorkdirUpdate:
     def changes(self) -> bool:
         """Whether anything in the folder would change."""
         return bool(self._todo) or any(self._is_ours(path) for path in self._obsolete)
+
+    def lacking(self) -> List[Entry]:
+        """The files whose content does not stand at their path."""
+        return [entry for entry in self._todo if self._needs_content(entry)]
+
+    def strangers(self) -> List[Tuple[str, Entry]]:
+        """Paths where something else stands than is planned, which nobody here has put as it is; and that."""
+        found = [(entry.path, self._now[entry.path], entry) for entry in self._todo]
+        return [
+            (path, now)
+            for path, now, entry in found
+            if now and not self._is_ours(path) and (now.kind, now.content) != (entry.kind, entry.content)
+        ]
 
     def old_and_new_entries(self) -> List[Entry]:
         """The entries put by earlier syncs and those of this one: all that is ours while the sync is under way."""
@@ -63,19 +86,19 @@ class WorkdirUpdate:
             Refused: names the link.
         """
         for folder in sorted({above for entry in self._todo for above in parents(entry.path)}):
-            info = self._disk.info(folder)
+            info = self.disk.info(folder)
             if info and stat.S_ISLNK(info.st_mode) and not self._is_ours(folder) and folder not in self._record.links:
                 raise Refused(
-                    "%s is a link on this host, but a folder in the project" % as_text(self._disk.full(folder)),
+                    "%s is a link on this host, but a folder in the project" % as_text(self.disk.full(folder)),
                     "remove the link, or keep that folder out of the sync (.gitignore)",
                 )
 
     def stage(self, parts: "Assembly", incoming: Incoming) -> List[str]:
         """Have the contents that are needed put together; returns the paths whose content was not sent."""
-        needed = [entry for entry in self._todo if self._needs_content(entry)]
+        needed = self.lacking()
         self._parts = parts
         parts.want(needed)
-        parts.take_from(self._disk)
+        parts.take_from(self.disk)
         parts.receive(incoming, self._hold)
         missing = sorted(entry.path for entry in needed if not parts.whole(entry.content))
         self._staged = {entry.path for entry in needed} - set(missing)
@@ -107,7 +130,7 @@ class WorkdirUpdate:
 
     def _is_our_link(self, path: str) -> bool:
         """Whether a link that a sibling's sync made stands at ``path``."""
-        info = self._disk.info(path)
+        info = self.disk.info(path)
         return path in self._record.links and info is not None and stat.S_ISLNK(info.st_mode)
 
     def _look_again(self, path: str) -> Optional[Entry]:
@@ -119,7 +142,7 @@ class WorkdirUpdate:
         """Delete one file an earlier sync put; a version changed on the host stays, and is no longer ours."""
         now = self._look_again(path)
         if now and self._is_ours(path):
-            os.unlink(self._disk.full(path))
+            os.unlink(self.disk.full(path))
             self._remove_bytecode(path)
             self.removed += 1
             self._prune(path)
@@ -130,14 +153,14 @@ class WorkdirUpdate:
         """Remove the folders above ``path`` that are empty now."""
         for folder in reversed(parents(path)):
             try:
-                os.rmdir(self._disk.full(folder))
+                os.rmdir(self.disk.full(folder))
             except OSError:  # not empty: something of the host's own is left in it
                 return
 
     def _make_parents(self, path: str) -> None:
         for folder in parents(path):
-            full = self._disk.full(folder)
-            info = self._disk.info(folder)
+            full = self.disk.full(folder)
+            info = self.disk.info(folder)
             if info and not stat.S_ISDIR(info.st_mode):
                 if self._is_our_link(folder):
                     os.unlink(full)
@@ -148,9 +171,9 @@ class WorkdirUpdate:
                 os.mkdir(full)
 
     def _put_in_place(self, entry: Entry) -> None:
-        full = self._disk.full(entry.path)
+        full = self.disk.full(entry.path)
         self._look_again(entry.path)
-        info = self._disk.info(entry.path)
+        info = self.disk.info(entry.path)
         if info and stat.S_ISDIR(info.st_mode):
             self._clear_folder(entry.path)
         elif info and not self._is_ours(entry.path) and not self._is_our_link(entry.path):
@@ -164,18 +187,18 @@ class WorkdirUpdate:
 
     def _clear_folder(self, path: str) -> None:
         try:
-            os.rmdir(self._disk.full(path))
+            os.rmdir(self.disk.full(path))
         except OSError:  # not empty
             self._keep_aside(path)
 
     def _set_executable(self, entry: Entry) -> None:
-        full = self._disk.full(entry.path)
+        full = self.disk.full(entry.path)
         mode = stat.S_IMODE(os.lstat(full).st_mode)
         os.chmod(full, mode | (mode & 0o444) >> 2 | 0o100 if entry.executable else mode & ~0o111)
 
     def _keep_aside(self, path: str) -> None:
         """Give the host's own version another name; the old name stays too where it can, until it is renamed over."""
-        full, number = self._disk.full(path), 1
+        full, number = self.disk.full(path), 1
         while os.path.lexists(full + KEPT + b"%d" % number):
             if self._same(path, full + KEPT + b"%d" % number):
                 break
@@ -200,7 +223,7 @@ class WorkdirUpdate:
         """Remove the bytecode of a module: Python trusts its whole-second mtime, and a lone cache keeps a folder."""
         if not path.endswith(".py"):
             return
-        folder, name = os.path.split(self._disk.full(path))
+        folder, name = os.path.split(self.disk.full(path))
         cache, stem = os.path.join(folder, b"__pycache__"), name[:-2]
         try:
             names = [] if os.path.islink(cache) else os.listdir(cache)

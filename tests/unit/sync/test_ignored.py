@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DATA = "x" * 1_500_000
-REMEDY = "; copy what the job needs of it to the workdir on every host (rsync), or take it out of .gitignore"
+REMEDY = "; bring what the job needs of it with `clusterddp push PATH`, or take it out of .gitignore"
 
 
 @pytest.fixture

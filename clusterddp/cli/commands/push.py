@@ -1,0 +1,44 @@
+"""``clusterddp push``: data and weights on every host, beside the project's code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from clusterddp.cli.options import SIZE, cluster_options
+from clusterddp.cli.output import put
+from clusterddp.cli.progress import Progress
+from clusterddp.text.folding import folded_names
+from clusterddp.text.units import human_size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusterddp.sync.deliver import Delivered
+
+
+@click.command("push")
+@cluster_options
+@click.option("--overwrite", is_flag=True, help="Replace files that differ there, whoever has put them.")
+@click.option("--rate", type=SIZE, metavar="SIZE", help="Send at most so much a second, to all hosts together (100MB).")
+@click.argument("paths", nargs=-1, required=True, metavar="SRC... [DEST]", type=click.Path())
+def command(
+    inventory: Path | None, limit: str | None, *, overwrite: bool, rate: int | None, paths: tuple[str, ...]
+) -> int:
+    """Bring files to DEST on every host, below the workdir; each content goes over once, and nothing is deleted."""
+    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+
+    sources, dest = (paths[:-1], paths[-1]) if len(paths) > 1 else (paths, None)
+    with open_cluster(inventory, limit) as cluster, Progress() as progress:
+        cluster.progress = progress.show
+        done = cluster.push(*sources, to=dest, overwrite=overwrite, rate=rate)
+    groups: dict[tuple[str, int, int], list[Delivered]] = {}
+    for host in done:
+        groups.setdefault((host.folder, host.files, host.sent_bytes), []).append(host)
+    for (folder, files, size), hosts in groups.items():
+        told = (
+            f"{files} file{'' if files == 1 else 's'} put there, {human_size(size)} sent" if files else "all is there"
+        )
+        put(f"{folded_names([host.name for host in hosts])}: {folder}: {told}")
+    return 0

@@ -1,0 +1,200 @@
+"""The files that a user has named for a push, and where each goes below the destination.
+
+One source becomes the destination; several, or any with a destination that ends in ``/``, go below it by name; of a
+source that ends in ``/`` its contents go. Nothing is left out by rules; links inside a source stay links.
+
+Not here: the project's own code (files.py).
+"""
+
+# Names are bytes here, because a file name may be no text; pathlib has none such.
+# ruff: noqa: PTH110, PTH112, PTH115, PTH118, PTH119, PTH120, PTH208
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import posixpath
+import stat
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import SyncError, UsageError
+from clusterddp.remote.shared import manifest
+from clusterddp.remote.shared.chunks import content_of
+from clusterddp.remote.shared.manifest import FILE, Entry, as_text
+from clusterddp.sync.files import Skipped
+from clusterddp.sync.hash_cache import HashCache
+from clusterddp.text.folding import few
+from clusterddp.text.paths import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from clusterddp.project import Project
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Destination:
+    """Where named files go: the folder on the hosts, and what stands before each source's paths there."""
+
+    folder: str
+    prefixes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chosen:
+    """Files for a folder on hosts.
+
+    Attributes:
+        entries: Their manifest, in order.
+        chunks: The digests of the chunks of each content that has several.
+        places: Where each path's file lies here.
+        skipped: What is left out.
+    """
+
+    entries: tuple[Entry, ...]
+    chunks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    places: Mapping[str, bytes] = field(default_factory=dict)
+    skipped: tuple[Skipped, ...] = ()
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """One line for each reason why something is left out."""
+        reasons: dict[str, list[str]] = {}
+        for item in self.skipped:
+            reasons.setdefault(item.reason, []).append(shown(item.path))
+        return tuple(f"left out, {reason}: {few(paths, 5)}" for reason, paths in reasons.items())
+
+
+def destination(sources: Sequence[tuple[str, bool]], dest: str) -> Destination:
+    """Where sources go, each with whether it is a folder.
+
+    Raises:
+        UsageError: two of them have one name.
+    """
+    names = ["" if source.endswith("/") else posixpath.basename(posixpath.normpath(source)) for source, _ in sources]
+    if any(name in (".", "..") for name in names):
+        raise UsageError(f"{sources[0][0]} has no name of its own", remedy="end it with / for its contents")
+    if len(sources) == 1 and not dest.endswith("/"):
+        if sources[0][1]:
+            return Destination(folder=dest, prefixes=("",))
+        folder, name = posixpath.split(dest)
+        return Destination(folder=folder or ("/" if dest.startswith("/") else "."), prefixes=(name,))
+    doubled = {name for name in names if name and names.count(name) > 1}
+    if doubled:
+        raise UsageError(f"two sources are called {min(doubled)}", remedy="push them one by one")
+    return Destination(folder=dest, prefixes=tuple(names))
+
+
+def named(project: Project, sources: Sequence[str], dest: str | None) -> str:
+    """The destination of a push, by default a single source's own place in the project, or its name.
+
+    Raises:
+        UsageError: a source is not there, or several have no destination.
+    """
+    for source in sources:
+        if not os.path.exists(source):
+            raise UsageError(f"{source}: no such file or folder")
+    if dest:
+        return f"{dest}/" if dest == "." or dest.endswith("/.") else dest
+    if len(sources) != 1:
+        raise UsageError("several sources need a destination", remedy="write it last")
+    full = os.path.realpath(sources[0])
+    return os.path.relpath(full, project.root) if full.startswith(f"{project.root}/") else os.path.basename(full)
+
+
+def choose(project: Project, sources: Sequence[str], dest: str, progress: Callable[[str], None]) -> tuple[str, Chosen]:
+    """The folder on the hosts, and the files for it, hashed.
+
+    Args:
+        project: Keeps the hashes.
+        sources: Paths on this machine; links among them are followed.
+        dest: The destination as written.
+        progress: Takes what is being done.
+
+    Raises:
+        UsageError: two have one name.
+        SyncError: a file cannot be read.
+    """
+    place = destination([(source, os.path.isdir(source)) for source in sources], dest)
+    word = hashlib.sha256(repr([os.path.abspath(source) for source in sources]).encode()).hexdigest()[:16]  # noqa: PTH100
+    known = HashCache(project.folder, f"pushed-{word}.json")
+    progress("reading the files")
+    entries: list[Entry] = []
+    chunks: dict[str, tuple[str, ...]] = {}
+    places: dict[str, bytes] = {}
+    skipped: list[Skipped] = []
+    for source, prefix in zip(sources, place.prefixes, strict=True):
+        root = os.path.realpath(os.fsencode(source))
+        for path, full, info in _files(root, prefix, skipped):
+            entry, digests = _entry(root, path, full, info, known) or (None, ())
+            if entry is None:
+                skipped.append(Skipped(path=path, reason=_reason(info)))
+                continue
+            entries.append(entry)
+            places[path] = full
+            if len(digests) > 1:
+                chunks[entry.content] = tuple(digests)
+    if project.folder.is_dir() and known.changed:
+        with contextlib.suppress(UsageError):  # a project that cannot be written is hashed anew each time
+            project.write(f"pushed-{word}.json", known.encoded())
+    _refuse_doubled(entries)
+    chosen = Chosen(entries=tuple(manifest.ordered(entries)), chunks=chunks, places=places, skipped=tuple(skipped))
+    return place.folder, chosen
+
+
+def _files(root: bytes, prefix: str, skipped: list[Skipped]) -> Iterator[tuple[str, bytes, os.stat_result]]:
+    """Path there, path here and lstat of all that a source holds; a file holds itself."""
+    waiting = [(root, prefix)]
+    while waiting:
+        full, path = waiting.pop()
+        try:
+            info = os.lstat(full)
+            names = sorted(os.listdir(full), reverse=True) if stat.S_ISDIR(info.st_mode) else []
+        except OSError as error:
+            raise _unreadable(full, error) from error
+        if not stat.S_ISDIR(info.st_mode):
+            yield path, full, info
+        for name in names:
+            inside = posixpath.join(path, as_text(name))
+            if inside.split("/")[0].startswith(".clusterddp"):
+                skipped.append(Skipped(path=inside, reason="clusterddp's own"))
+            else:
+                waiting.append((os.path.join(full, name), inside))
+
+
+def _entry(
+    root: bytes, path: str, full: bytes, info: os.stat_result, known: HashCache
+) -> tuple[Entry, Sequence[str]] | None:
+    """What a path is to be there; None for what cannot go."""
+    if stat.S_ISLNK(info.st_mode):
+        target = os.readlink(full)
+        inside = os.path.normpath(os.path.join(os.path.dirname(full), target))
+        if target.startswith(b"/") or not inside.startswith(root + b"/"):
+            return None
+        return manifest.link_entry(path, as_text(target)), ()
+    if not stat.S_ISREG(info.st_mode):
+        return None
+    try:
+        size, digests = known.get(b"", full, info)
+    except OSError as error:
+        raise _unreadable(full, error) from error
+    return Entry(path, FILE, bool(info.st_mode & stat.S_IXUSR), size, content_of(digests)), digests
+
+
+def _reason(info: os.stat_result) -> str:
+    return "links that lead out of it" if stat.S_ISLNK(info.st_mode) else "neither files nor links"
+
+
+def _refuse_doubled(entries: Sequence[Entry]) -> None:
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.path in seen:
+            raise UsageError(f"{shown(entry.path)} comes from two sources", remedy="push them one by one")
+        seen.add(entry.path)
+
+
+def _unreadable(full: bytes, error: OSError) -> SyncError:
+    return SyncError(
+        f"{shown(as_text(full))}: cannot be read ({error.strerror})", remedy="make it readable, or leave it out"
+    )

@@ -1,0 +1,132 @@
+"""Bringing files to a folder on hosts, beside the project's code: data, weights, whatever a user or we put there.
+
+As a sync, by chunks; but nothing there is removed, and what differs and was not pushed is refused by the host.
+
+Not here: which files (chosen_files.py); what a host refuses (remote/sync/pushed.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import HostError, SyncError
+from clusterddp.hosts import fanout
+from clusterddp.hosts.fanout import reading_answer
+from clusterddp.remote.shared import manifest
+from clusterddp.sync.push import turns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.remote.shared.chunks import Chunk
+    from clusterddp.remote.shared.manifest import Entry
+    from clusterddp.sync.transfer import Transfer
+    from clusterddp.sync.upload import Uploads
+
+_TRIES = 3  # a host may change between being asked and being sent
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Delivered:
+    """What a push did on one host: the folder there, absolute; files put in place; bytes of files that were sent."""
+
+    name: str
+    folder: str
+    files: int = 0
+    sent_bytes: int = 0
+
+
+def deliver(
+    hosts: Sequence[Host],
+    uploads: Uploads,
+    entries: Sequence[Entry],
+    *,
+    folder: str,
+    workdir: str,
+    transfer: Transfer,
+    overwrite: bool = False,
+) -> tuple[Delivered, ...]:
+    """Make every host hold the files of ``entries`` in a folder; each chunk goes to a host once, if it lacks it.
+
+    Args:
+        hosts: The hosts.
+        uploads: The files on their way.
+        entries: Their manifest.
+        folder: On the hosts: absolute, from ``~/``, or below the workdir.
+        workdir: For hosts without ``clusterddp_workdir``: ``project.workdir``.
+        transfer: Counts what goes.
+        overwrite: Replace what differs, whoever has put it there.
+
+    Raises:
+        HostError: one host failed or refused; HostsError: several did. Nothing was sent where one refused at once.
+        SyncError: a file changed while it was sent.
+    """
+    digest = manifest.digest(entries)
+    args = {"dest": folder, "digest": digest, "overwrite": overwrite, **uploads.sizes}
+    jobs = [_Job(host, uploads, entries, {"workdir": host.entry.workdir or workdir, **args}) for host in hosts]
+    for _ in range(_TRIES):
+        waiting = [job for job in jobs if not job.done]
+        fanout.values(fanout.each(waiting, _Job.ask))
+        waiting = [job for job in jobs if not job.done]
+        if not waiting:
+            break
+        for number, turn in enumerate(turns(waiting)):
+            if number:  # who shares a folder with one before finds all there
+                fanout.values(fanout.each(turn, _Job.ask))
+            _send([job for job in turn if not job.done], transfer)
+    for job in jobs:
+        if not job.done:
+            raise HostError(job.name, f"{job.folder} changes while it is sent", remedy="see what writes there")
+    return tuple(
+        Delivered(name=job.name, folder=job.folder, files=job.files, sent_bytes=job.sent_bytes) for job in jobs
+    )
+
+
+def _send(jobs: Sequence[_Job], transfer: Transfer) -> None:
+    for job in jobs:
+        transfer.expect(job.lacking_bytes)
+    outcomes = fanout.each(jobs, lambda job: job.send(transfer))
+    for outcome in outcomes:
+        if isinstance(outcome.error, SyncError):  # of this machine: the same for every host
+            raise outcome.error
+    fanout.values(outcomes)
+
+
+class _Job:
+    """The push to one host."""
+
+    def __init__(self, host: Host, uploads: Uploads, entries: Sequence[Entry], args: dict[str, Any]) -> None:
+        self.name, self.folder = host.name, ""
+        self.shared: str | None = None
+        self.done = False
+        self.files = self.sent_bytes = 0
+        self._host, self._uploads, self._entries, self._args = host, uploads, entries, args
+        self._lacking: tuple[Chunk, ...] = ()
+        self._compress = host.entry.connection != "local"
+
+    @property
+    def lacking_bytes(self) -> int:
+        """Bytes of files that are to be sent."""
+        return sum(chunk.size for chunk in self._lacking)
+
+    def ask(self) -> None:
+        """Ask what the host lacks; sets ``done`` if it has all."""
+        pieces = (piece for piece, _ in self._uploads.pieces((), compress=self._compress))
+        answer = self._host.upload("push_check", self._args, pieces)
+        with reading_answer(self.name):
+            self.folder, self.shared = str(answer["root"]), answer["shared"] and str(answer["shared"])
+            self.done = bool(answer["ready"])
+            lacking = set(map(str, answer["lacking"]))
+        every = (chunk for one in self._entries if one.kind == manifest.FILE for chunk in self._uploads.chunks(one))
+        self._lacking = tuple(dict.fromkeys(chunk for chunk in every if chunk.digest in lacking))
+
+    def send(self, transfer: Transfer) -> None:
+        """Send it."""
+        pieces = self._uploads.pieces(self._lacking, compress=self._compress)
+        answer = self._host.upload("push_apply", self._args, transfer.counted(pieces))
+        with reading_answer(self.name):
+            self.done = "missing" not in answer
+            self.files = int(answer.get("sent", 0))
+            self.sent_bytes = self.lacking_bytes
