@@ -69,7 +69,7 @@ test-slurm: $(VENV)/.stamp system-packages  ## all that is tried on real Slurm; 
 	CLUSTERDDP_SLURM=1 $(PYTEST) tests/slurm
 
 test-playbooks: $(VENV)/.stamp system-packages  ## all tests of the playbooks; `make test` has the short ones
-	CLUSTERDDP_PLAYBOOKS=1 $(PYTEST) tests/integration/test_playbooks.py
+	CLUSTERDDP_PLAYBOOKS=1 $(PYTEST) tests/integration/test_playbooks.py tests/integration/test_playbooks_systemd.py
 
 MINUTES ?= 30
 soak: $(VENV)/.stamp system-packages  ## a run with --relaunch in bad weather: no host is taken for lost

@@ -150,17 +150,22 @@ def silence_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
-def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``-i`` and ``--limit``: which hosts, for this command only."""
-    inventory = setting(
+def inventory_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``-i``, of a command that names its hosts by itself."""
+    decorated: Callable[..., Any] = setting(
         "-i",
         "--inventory",
         type=click.Path(path_type=Path, readable=False),
         metavar="FILE",
         help="The inventory, for this command only.",
-    )
+    )(function)
+    return decorated
+
+
+def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``-i`` and ``--limit``: which hosts, for this command only."""
     limit = setting(
         "--limit", metavar="PATTERN", shell_complete=hosts, help="Only hosts that match this Ansible pattern."
     )
-    decorated: Callable[..., Any] = inventory(limit(function))
+    decorated: Callable[..., Any] = inventory_option(limit(function))
     return decorated

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import secrets
 import socket
 import subprocess
 import sys
@@ -39,7 +40,9 @@ def user(tmp_path: Path) -> User:
     made = User(tmp_path)
     made.env["ANSIBLE_PIPELINING"] = "1"
     made.env["ANSIBLE_NOCOLOR"] = "1"
-    made.env["ANSIBLE_SSH_CONTROL_PATH_DIR"] = f"/tmp/cddp-cp-{os.getpid()}"
+    made.env["ANSIBLE_SSH_CONTROL_PATH_DIR"] = (
+        f"/tmp/cp-{secrets.token_hex(4)}"  # labs of other tests had the same addresses
+    )
     return made
 
 

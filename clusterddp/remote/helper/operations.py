@@ -38,6 +38,8 @@ TABLE = {
     "tail": "logs.tail:tail",
     "last_words": "logs.last_words:last_words",
     "exec": "shell.execute:execute",
+    "shell": "shell.terminal:shell",
+    "forward": "shell.forward:forward",
 }
 
 

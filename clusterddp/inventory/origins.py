@@ -1,0 +1,114 @@
+"""Hosts from what people have beside inventories: ssh_config, and host files of Slurm, DeepSpeed and MPI. Pure.
+
+Out comes the commented inventory that ``init`` writes. Not here: which file is meant (cli/commands/init.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from clusterddp.errors import InventoryError
+from clusterddp.inventory.hostlist import from_host_list
+
+_SLOTS = re.compile(
+    r"(?P<host>[^\s:=#]+)(?:[\s:]+(?:slots\s*=\s*)?(?P<slots>[0-9]+))?(?:\s+max[-_]slots\s*=\s*[0-9]+)?"
+)
+_NODE_NAME = re.compile(r"^NodeName=(?P<hosts>\S+)", re.MULTILINE | re.IGNORECASE)
+_SSH_HOST = re.compile(r"^\s*Host(?:\s+|\s*=\s*)(?P<names>.+)$", re.MULTILINE | re.IGNORECASE)
+_BRACKETS = re.compile(r"([^,\[\]]*)\[([0-9,-]+)\]([^,\[\]]*)")
+_MOST = 10_000  # hosts
+
+_HEAD = """\
+# The machines to train on, in Ansible's format; made by `clusterddp init` from {origin}.
+# Its order is that of the ranks. `clusterddp up {name}` reaches them and says what is missing.
+"""
+_TAIL = """\
+  # vars:                                       # for all hosts; `vars` of a group or of one host win
+  #   ansible_user: alice                       # else what ~/.ssh/config says
+  #   clusterddp_python: /opt/train/bin/python  # the Python that has torch (python)
+  #   clusterddp_setup: module load cuda        # shell lines before anything of a job
+  #   clusterddp_env: {OMP_NUM_THREADS: 8}      # for all workers
+"""
+
+
+def hosts_of(text: str, *, ssh_config: bool) -> dict[str, dict[str, Any]]:
+    """Each host's name, or range of names, with its variables.
+
+    Args:
+        text: The content of an ssh_config file; or of a host file: ``gpu01``, ``gpu01 slots=8`` (DeepSpeed, Open MPI),
+            ``gpu01:8`` (MPICH), ``gpu[01-04,07]`` (Slurm), one a line, or the ``NodeName=`` lines of a slurm.conf.
+        ssh_config: Which of both.
+
+    Raises:
+        InventoryError: a line is none, or there is no host.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    if ssh_config:
+        names = [name for line in _SSH_HOST.findall(text) for name in line.partition("#")[0].split()]
+        found = {name: {} for name in names if not re.search(r"[*?!\"]", name)}
+    elif slurm := _NODE_NAME.findall(text):
+        found = {name: {} for words in slurm if words.upper() != "DEFAULT" for name in _ranges(words)}
+    else:
+        for number, line in enumerate(text.splitlines(), 1):
+            found.update(_line(line.partition("#")[0].strip(), number))
+    if not found:
+        raise InventoryError("names no host", remedy="give host names: `clusterddp init gpu01,gpu02`")
+    return found
+
+
+def _line(line: str, number: int) -> dict[str, dict[str, Any]]:
+    if not line:
+        return {}
+    if "[" in line and not line.startswith("["):
+        return {name: {} for name in _ranges(line)}
+    match = _SLOTS.fullmatch(line)
+    if match is None:
+        raise InventoryError(f"line {number}: {line[:60]!r} names no host", remedy="write gpu01, or gpu01 slots=8")
+    return {match["host"]: {"clusterddp_nproc": int(match["slots"])} if match["slots"] else {}}
+
+
+def _ranges(text: str) -> list[str]:
+    """Slurm's ``gpu[01-04,07],login`` as inventories spell it: ``gpu[01:04]``, ``gpu07``, ``login``."""
+    names = []
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        match = _BRACKETS.fullmatch(part.strip())
+        for one in match[2].split(",") if match else ():
+            first, dash, last = one.partition("-")
+            names.append(f"{match[1]}[{first}:{last}]{match[3]}" if match and dash else f"{match and match[1]}{one}")
+        names += [] if match else [part.strip()]
+    return [name for name in names if name]
+
+
+def inventory_text(hosts: dict[str, dict[str, Any]], *, origin: str, name: str) -> str:
+    """The commented inventory.
+
+    Args:
+        hosts: Of ``hosts_of``, or the names of a host list.
+        origin: Where they come from, for people.
+        name: The file it will be.
+
+    Raises:
+        InventoryError: there are too many, or a name is none.
+    """
+    if len(hosts) > _MOST:
+        raise InventoryError(f"{len(hosts)} hosts are more than {_MOST}", remedy="give a part of them")
+    for host in hosts:
+        from_host_list(host)  # raises for what is none
+    slots = {host.get("clusterddp_nproc") for host in hosts.values()}
+    body = yaml.safe_dump({"all": {"hosts": hosts}}, sort_keys=False, allow_unicode=True)
+    body = body.replace(": {}\n", ":\n").replace(": null\n", ":\n")
+    note = "# clusterddp_nproc is what the file calls slots: processes on that host.\n" if slots - {None} else ""
+    return _HEAD.format(origin=origin, name=name) + note + body + _TAIL
+
+
+def hosts_of_list(text: str) -> dict[str, dict[str, Any]]:
+    """The hosts of ``alice@gpu01,gpu02:2222``, with their variables.
+
+    Raises:
+        InventoryError: it is no host list.
+    """
+    found: dict[str, dict[str, Any]] = yaml.safe_load(from_host_list(text))["all"]["hosts"]
+    return found

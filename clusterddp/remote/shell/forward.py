@@ -1,0 +1,70 @@
+"""The operation ``forward``: one TCP connection to a port of this host's own loopback, carried over a request.
+
+Bytes go both ways as data frames; the end of either direction is passed on.
+"""
+
+import selectors
+import socket
+from typing import Any, Dict
+
+from ..helper.request import Request
+from ..system.bootstrap import Refused
+
+PIECE = 1 << 15
+PATIENCE = 5.0  # seconds to connect
+
+
+def forward(request: Request) -> Dict[str, Any]:
+    """Connect to ``port`` here and pass bytes until both directions have ended.
+
+    Raises:
+        Refused: nothing listens there.
+    """
+    port = request.args["port"]
+    with _connected(port) as connection:
+        connection.setblocking(False)
+        try:
+            _pass_on(request, connection)
+        except (ConnectionError, BrokenPipeError):  # it was reset: the other end learns it by the end
+            pass
+    return {}
+
+
+def _connected(port: int) -> socket.socket:
+    for address in ("127.0.0.1", "::1"):
+        try:
+            return socket.create_connection((address, port), timeout=PATIENCE)
+        except OSError:
+            continue
+    raise Refused("nothing answers on its port %d" % port, "start it there, on 127.0.0.1 or all addresses")
+
+
+def _pass_on(request: Request, connection: socket.socket) -> None:
+    waiting = bytearray()
+    reading = sending = True  # from the connection; to it
+    ended = False  # the operator's data is complete
+    with selectors.DefaultSelector() as selector:
+        selector.register(request.handle, selectors.EVENT_READ)
+        selector.register(connection, selectors.EVENT_READ)
+        while reading:
+            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if waiting else 0)
+            selector.modify(connection, wanted)
+            for key, ready in selector.select():
+                if key.fd == request.handle:
+                    frames, ended = request.take()
+                    waiting += b"".join(frame.body for frame in frames)
+                    if ended:
+                        selector.unregister(request.handle)
+                    continue
+                if ready & selectors.EVENT_READ:
+                    data = connection.recv(PIECE)
+                    reading = bool(data)
+                    if data:
+                        request.send(data)
+                if ready & selectors.EVENT_WRITE and waiting:
+                    sent = connection.send(bytes(waiting[:PIECE]))
+                    request.grant(sent)
+                    del waiting[:sent]
+            if ended and sending and not waiting:
+                connection.shutdown(socket.SHUT_WR)
+                sending = False

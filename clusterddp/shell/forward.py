@@ -1,0 +1,129 @@
+"""Ports of hosts on this machine: every connection to a local port goes over the host's open connection.
+
+Only this machine can use them (127.0.0.1), and the host's end is its own loopback, so a TensorBoard or Jupyter that
+listens there alone is reached, and nothing new is opened to any network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import ClusterddpError, UsageError
+from clusterddp.hosts.outgoing import Outgoing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterddp.hosts.client import Host
+
+_PIECE = 1 << 15
+_HERE = "127.0.0.1"
+_MOST_PORT = 65535
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForwardSpec:
+    """What ``forward`` is given: a port, and whose: a rank's, a host's, or (neither) the first node's."""
+
+    port: int
+    rank: int | None = None
+    host: str = ""
+
+
+def forward_spec(text: str) -> ForwardSpec:
+    """``[RANK|HOST:]PORT``.
+
+    Raises:
+        UsageError: it is none.
+    """
+    whose, _, number = text.rpartition(":")
+    if not (number.isascii() and number.isdecimal()) or not 1 <= int(number) <= _MOST_PORT:
+        raise UsageError(f"{text!r} is no port", remedy="write 6006, 0:6006 (rank 0's) or gpu01:6006")
+    if whose.isascii() and whose.isdecimal():
+        return ForwardSpec(port=int(number), rank=int(whose))
+    return ForwardSpec(port=int(number), host=whose.strip("[]"))
+
+
+class Forward:
+    """One host's port, listened for here until it is closed.
+
+    Args:
+        open_host: Gives the host, connected anew if need be.
+        port: The port there.
+        notify: Takes what went wrong with a connection, once for each kind.
+
+    Attributes:
+        local_port: The port here: the same number where it is free.
+    """
+
+    def __init__(self, open_host: Callable[[], Host], port: int, notify: Callable[[str], None]) -> None:
+        self._open_host, self._port, self._notify = open_host, port, notify
+        self._told: set[str] = set()
+        self._listener = _listen(port)
+        self.local_port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, name=f"forward {port}", daemon=True).start()
+
+    def close(self) -> None:
+        """Listen no more; connections that are open end with their host's."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def _carry(self, client: socket.socket) -> None:
+        outgoing = Outgoing()
+        with client:
+            try:
+                frames = self._open_host().stream("forward", {"port": self._port}, outgoing)
+                threading.Thread(target=_send, args=(client, outgoing), daemon=True).start()
+                with contextlib.closing(frames):
+                    for frame in frames:
+                        if frame.header["kind"] == "data":
+                            client.sendall(frame.body)
+            except ClusterddpError as error:
+                self._tell(str(error))
+            except OSError:  # the client has gone
+                pass
+            finally:
+                with contextlib.suppress(OSError):
+                    client.shutdown(socket.SHUT_RDWR)
+
+    def _tell(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            self._notify(line)
+
+
+def _send(client: socket.socket, outgoing: Outgoing) -> None:
+    with contextlib.suppress(OSError, ClusterddpError):
+        while data := client.recv(_PIECE):
+            if not outgoing.send(data):
+                return
+    with contextlib.suppress(ClusterddpError):
+        outgoing.end()
+
+
+def _listen(port: int) -> socket.socket:
+    """A listener on this port, or where it is taken or not ours on a free one."""
+    for wanted in (port, 0):
+        listener = socket.socket()
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((_HERE, wanted))
+            listener.listen()
+        except OSError:
+            listener.close()
+            if not wanted:
+                raise
+        else:
+            return listener
+    raise AssertionError

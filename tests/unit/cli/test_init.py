@@ -1,0 +1,83 @@
+"""`init`: an inventory from what is there, which loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clusterddp.cli.main import main
+from clusterddp.inventory import load
+from tests.unit.cli_help import folder, said
+
+__all__ = ["folder"]
+
+
+def made(*argv: str) -> list[tuple[str, str | None, int | None, int | None]]:
+    """Name, user, port and processes of each host of the inventory that was written."""
+    with pytest.raises(SystemExit) as ended:
+        main(["init", *argv])
+    assert ended.value.code == 0
+    return [(host.name, host.user, host.port, host.nproc) for host in load("inventory.yaml").hosts]
+
+
+def plain(*names: str) -> list[tuple[str, None, None, None]]:
+    return [(name, None, None, None) for name in names]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("gpu01\n# the second\ngpu02  # here\n\n", ("gpu01", "gpu02")),
+        ("gpu[01-03,07],login\n", ("gpu01", "gpu02", "gpu03", "gpu07", "login")),
+        ("a[1-2]-ib\nb\n", ("a1-ib", "a2-ib", "b")),
+        (
+            "ClusterName=x\nNodeName=DEFAULT CPUs=2\nNodeName=gpu[00-01] CPUs=64\nNodeName=h Gres=gpu:8\n",
+            ("gpu00", "gpu01", "h"),
+        ),
+    ],
+)
+def test_a_host_file_becomes_an_inventory_that_loads(text: str, names: tuple[str, ...]) -> None:
+    Path("hosts").write_text(text)
+    assert made("hosts") == plain(*names)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("text", ["a slots=8\nb slots=4 max-slots=8\nc\n", "a:8\nb:4\nc\n", "a 8\nb 4\nc"])
+def test_slots_are_processes(text: str) -> None:
+    Path("hostfile").write_text(text)
+    assert made("hostfile") == [("a", None, None, 8), ("b", None, None, 4), ("c", None, None, None)]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_host_list_and_an_ssh_config_become_inventories() -> None:
+    assert made("alice@gpu01,gpu02:2222") == [("gpu01", "alice", None, None), ("gpu02", None, 2222, None)]
+    Path("inventory.yaml").unlink()
+    config = Path("home/.ssh/config")
+    config.parent.mkdir(parents=True)
+    config.write_text("Host gpu01 gpu02\n  User alice\nHost *.org !x\nHost=gpu03 # third\nMatch all\n")
+    assert made() == plain("gpu01", "gpu02", "gpu03")
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_allocation_is_taken_before_the_ssh_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1-2]")
+    assert made() == plain("node1", "node2")
+    assert "from SLURM_JOB_NODELIST" in Path("inventory.yaml").read_text()
+
+
+@pytest.mark.usefixtures("folder")
+def test_nothing_is_overwritten_and_what_names_no_host_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    remedy = "give host names, a host file, or an ssh_config: `clusterddp init gpu01,gpu02`"
+    assert said(capsys, "init") == (2, [f"there is no ~/.ssh/config to take hosts from; {remedy}"])
+    Path("hosts").write_text("gpu01\ngpu02 gets eight\n")
+    wrong = "hosts: line 2: 'gpu02 gets eight' names no host; write gpu01, or gpu01 slots=8"
+    assert said(capsys, "init", "hosts") == (2, [wrong])
+    Path("hosts").write_bytes(b"\xff\xfe")
+    assert said(capsys, "init", "hosts") == (2, ["hosts: is no text; give a host file"])
+    Path("hosts").write_text("\n")
+    assert said(capsys, "init", "hosts")[0] == 2
+    Path("inventory.yaml").write_text("mine")
+    assert said(capsys, "init", "a") == (2, ["inventory.yaml is there already; name another: --output FILE"])
+    assert Path("inventory.yaml").read_text() == "mine"

@@ -1,0 +1,41 @@
+"""The keys that leave a shell, and how ports are written."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusterddp.errors import UsageError
+from clusterddp.shell.forward import ForwardSpec, forward_spec
+from clusterddp.shell.terminal import Escape
+
+
+@pytest.mark.parametrize(
+    ("pieces", "sent", "left"),
+    [
+        ([b"ls\r"], b"ls\r", False),
+        ([b"~."], b"", True),
+        ([b"a\r~", b".never"], b"a\r", True),
+        ([b"cd ~.\r"], b"cd ~.\r", False),
+        ([b"~~.\r"], b"~.\r", False),
+        ([b"~/x\r", b"~q"], b"~/x\r~q", False),
+    ],
+)
+def test_only_a_tilde_and_a_dot_at_the_beginning_of_a_line_hang_up(
+    pieces: list[bytes], sent: bytes, *, left: bool
+) -> None:
+    escape = Escape()
+    taken = [escape.take(piece) for piece in pieces]
+    assert (b"".join(keys for keys, _ in taken), taken[-1][1]) == (sent, left)
+
+
+def test_a_port_is_a_ranks_a_hosts_or_the_first_nodes() -> None:
+    assert forward_spec("6006") == ForwardSpec(port=6006)
+    assert forward_spec("3:6006") == ForwardSpec(port=6006, rank=3)
+    assert forward_spec("gpu01:6006") == ForwardSpec(port=6006, host="gpu01")
+    assert forward_spec("[::1]:80") == ForwardSpec(port=80, host="::1")
+
+
+@pytest.mark.parametrize("text", ["", "gpu01", "gpu01:", "0:0", "65536", "-1", "٣"])
+def test_what_is_no_port_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is no port; write 6006, 0:6006 \(rank 0's\) or gpu01:6006"):
+        forward_spec(text)
