@@ -34,7 +34,7 @@ from clusterddp.remote.shared.frames import (
 from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping
 
     from clusterddp.hosts.outgoing import Outgoing
     from clusterddp.hosts.ssh import BytePipe
@@ -63,6 +63,7 @@ class Host:
         self.name = entry.name
         self.hello = hello
         self.noise = noise  # what the login shell printed before the helper spoke
+        self.memory: dict[Hashable, Any] = {}  # what who asks keeps of answers, as long as the connection lasts
         self._pipe = pipe
         self._lock = threading.Lock()
         self._exchanges: dict[int, Exchange] = {}

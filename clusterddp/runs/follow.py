@@ -85,9 +85,16 @@ class Follower:
                 self.on_events(events)
                 last = time.monotonic()
             elif merge.ended and time.monotonic() - last > LATE:
-                for host in self._wanted - set(merge.ended):  # its connection may look alive for long
-                    if all(_missed_host(record, host) for record in merge.ended.values()):
+                behind = self._wanted - set(merge.ended)  # connections may look alive for long
+                gone_on = bool(behind) and self._has_gone_on(set(merge.ended))
+                for host in behind:
+                    if gone_on or all(_missed_host(record, host) for record in merge.ended.values()):
                         merge.give_up(host)
+
+    def _has_gone_on(self, hosts: set[str]) -> bool:
+        """Whether these hosts tell of a later attempt: who has not told its end is held up, and nobody waits for it."""
+        view = self._view(hosts, patient=True)
+        return view is not None and view.attempt > self.run.attempt
 
     def _retry(self, attempt: int, error: ClusterddpError) -> float | None:
         """Seconds until a broken stream is opened again, None for never: without end while any other host lives."""

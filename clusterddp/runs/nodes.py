@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.remote.shared.node_reply import read_nodes, split_damaged
+from clusterddp.remote.shared.node_reply import NONE, Answers, read_nodes, split_damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,9 +39,12 @@ def nodes_of(host: Host, run: str, notify: Callable[[str], None], wanted: Wanted
         HelperError: the answer is damaged, or speaks of another host or run.
         UnreachableError: the connection broke.
     """
-    answer = host.call("runs", {**asdict(wanted), "run": run, "hosts": [host.name]})
+    before: Answers = host.memory.get(("runs", run, wanted), NONE)
+    known = {"known": before.digests} if run else {}  # a list of all runs is asked for once
+    answer = host.call("runs", {**asdict(wanted), **known, "run": run, "hosts": [host.name]})
     try:
-        whole, damaged = split_damaged(answer)
+        filled, host.memory["runs", run, wanted] = before.whole(answer)
+        whole, damaged = split_damaged(filled)
         nodes = read_nodes(whole, host.name, run)
     except ValueError as error:
         raise HelperError(host.name, f"what it tells of runs is damaged: {error}") from error

@@ -1,9 +1,13 @@
 """What a host tells of one node of a run (``runs``), checked: it speaks of itself, and everything can be judged.
 
+Who asks again, as `wait` does twice a second, says which long fields it has; what is the same is left out then.
+
 Who a node is must be right, or the whole answer counts for nothing. An event or a worker's error that is not what it
 must be is left out, as one that was torn on the host's own disk. Who tells it: remote/supervisor/status.py.
 """
 
+import hashlib
+import json
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from .events import maybe_event
@@ -15,6 +19,7 @@ from .records import written
 from .run_record import READER as RUN_RECORD
 from .verdict_record import VerdictRecord, read_verdict
 
+LONG = 256  # characters of JSON from which a field has a digest, and is left out where it has not changed
 MOST = 1 << 20  # events of a node, characters of a text
 
 
@@ -47,6 +52,61 @@ def split_damaged(answer: Any) -> Tuple[Any, List[str]]:
         else:
             whole.append(answer[number])
     return whole, said
+
+
+def changes(node: Mapping[str, Any], known: Mapping[str, str]) -> Dict[str, Any]:
+    """What a host answers: a node without its long fields that have the ``known`` digests.
+
+    Their names are in ``same``, the digests of the other long fields in ``digests``.
+    """
+    told = dict(node, same=[], digests={})
+    for name, value in node.items():
+        text = json.dumps(value, sort_keys=True)
+        if len(text) < LONG:
+            continue
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        if known.get(name) == digest:
+            del told[name]
+            told["same"].append(name)
+        else:
+            told["digests"][name] = digest
+    return told
+
+
+class Answers:
+    """What a host has told of the nodes of one run, so that it need not tell it again. The operator's.
+
+    Attributes:
+        digests: Of each node's long fields, by spool: what is asked with.
+    """
+
+    def __init__(self, digests: Mapping[str, Mapping[str, str]], values: Mapping[Tuple[str, str], Any]) -> None:
+        self.digests = digests
+        self._values = values  # by spool and name
+
+    def whole(self, answer: Any) -> "Tuple[List[Dict[str, Any]], Answers]":
+        """An answer to ``digests`` with what it has left out, and what to ask with the next time.
+
+        Raises:
+            ValueError: it leaves out what it was not asked to.
+        """
+        nodes, digests, values = [], {}, {}
+        for number, fields in enumerate(Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: fields)):
+            node = dict(answer[number])
+            if fields.given("digests") and fields.given("same"):
+                spool, new = fields.text("spool"), fields.mapping("digests", _text)
+                known = self.digests.get(spool, {})
+                for name in fields.texts("same"):
+                    if name not in known:
+                        raise ValueError("it leaves out %s" % name)
+                    new[name], node[name] = known[name], self._values[spool, name]
+                digests[spool] = new
+                values.update({(spool, name): node.get(name) for name in new})
+            nodes.append({name: value for name, value in node.items() if name not in ("same", "digests")})
+        return nodes, Answers(digests, values)
+
+
+NONE = Answers({}, {})
 
 
 def _identity(fields: Fields, host: str, run: str) -> Dict[str, Any]:

@@ -10,6 +10,7 @@ from ..processes import terminate
 from ..rendezvous.store import clients
 from ..shared.events import Event
 from ..shared.node_end import end_of, fitted
+from ..shared.node_reply import changes
 from ..shared.plan import AGENT_LOG, NodePlan
 from ..shared.records import written
 from ..spool.layout import Spool, all_spools, node_state, rebooted
@@ -24,6 +25,7 @@ ERROR_FIELDS = ("exc_type", "exc_message", "file", "line", "time_ns")
 def runs(request: Request) -> List[Dict[str, Any]]:
     """Every node of every run whose spool is here and belongs to ``hosts``; ``run`` narrows to ids that begin so.
 
+    ``known``: digests of fields that the asker has, by spool: what is the same is left out (shared/node_reply.py).
     One whose files are damaged is ``{run, host, damaged}``: why it cannot be told of; the others are.
     """
     wanted = set(request.args["hosts"])
@@ -38,7 +40,8 @@ def runs(request: Request) -> List[Dict[str, Any]]:
                 found.append(describe(spool, plan, brief=brief))
         except Refused as damaged:
             found.append({"run": spool.run, "host": spool.host, "damaged": str(damaged)})
-    return found
+    known = request.args.get("known")
+    return found if known is None else [changes(node, known.get(node.get("spool")) or {}) for node in found]
 
 
 def _is_wanted(spool: Spool, plan: NodePlan, args: Mapping[str, Any]) -> bool:

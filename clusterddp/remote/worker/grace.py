@@ -7,24 +7,48 @@ Not here: who is gone (rendezvous/gone.py), the signals (worker/shim.py).
 """
 
 import os
-from typing import Callable, FrozenSet
+import signal
+import time
+from typing import FrozenSet
 
 from ..rendezvous.gone import gone_hosts
 
 LOST_GRACE = 1.0  # seconds
+LOOK = 0.25  # seconds between looks at who is gone: that may be known here only after the SIGTERM
+TIMER = signal.SIGALRM  # what comes at each look
 
 
-def grace(spool: str, seconds: float) -> Callable[[], float]:
-    """What gives the seconds between a SIGTERM of then and SIGKILL.
+class Grace:
+    """One worker's, from its start on: who is gone by then takes no part in its round.
 
     Args:
-        spool: Of the node. Who is gone by now takes no part in the worker's round.
+        spool: Of the node.
         seconds: The run's grace.
     """
-    path = os.path.join(spool, "peers.json")
-    before = _gone(path)
-    return lambda: min(seconds, LOST_GRACE) if _gone(path) - before else seconds
 
+    def __init__(self, spool: str, seconds: float) -> None:
+        self._path, self._seconds = os.path.join(spool, "peers.json"), seconds
+        self._before = self._gone()
+        self._end = 0.0  # when the first SIGTERM came and the run's own grace; 0: none came
 
-def _gone(path: str) -> FrozenSet[str]:
-    return gone_hosts(path) or frozenset()
+    def begin(self) -> None:
+        """SIGTERM was sent."""
+        if not self._end:
+            self._end = time.monotonic() + self._seconds
+            self._look_again()
+
+    def is_over(self) -> bool:
+        """To be asked at each ``TIMER``: whether SIGKILL is due; if not there is another one."""
+        end = self._end
+        if self._gone() - self._before:
+            end = min(end, end - self._seconds + LOST_GRACE)
+        over = time.monotonic() >= end
+        if not over:
+            self._look_again()
+        return over
+
+    def _look_again(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, max(0.001, min(LOOK, self._end - time.monotonic())))
+
+    def _gone(self) -> FrozenSet[str]:
+        return gone_hosts(self._path) or frozenset()

@@ -14,13 +14,13 @@ import signal
 import sys
 import time
 from types import FrameType
-from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from ..shared.plan import read_plan
 from ..spool.events import agent_bytes, append_event
 from ..system import disk_space, prctl
 from .environment import original_environment, recorded_variables, worker_environment, wrong_size
-from .grace import grace
+from .grace import TIMER, Grace
 from .oom import OomKills
 
 # torchrun ends a worker by killpg on the shim. The worker has a group of its own, so its whole group gets the
@@ -30,7 +30,7 @@ TO_GROUP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal
 TO_WORKER = (signal.SIGUSR1, signal.SIGUSR2)
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL)
 AGENT_DIED = signal.SIGRTMIN + 8  # from the kernel: the group is killed, and that is still recorded
-GRACE_OVER = signal.SIGALRM
+GRACE_OVER = TIMER
 OURS = (*TO_GROUP, *TO_WORKER, AGENT_DIED, GRACE_OVER)
 
 OOM_SCORE = 500  # the kernel takes a worker before the agent, the supervisor and sshd
@@ -169,8 +169,8 @@ def run(worker: Worker, out: int, err: int) -> int:
         _child(worker, parent, released, out, err)
     os.setpgid(pid, pid)
     received: List[Tuple[int, int]] = []
-    patience = grace(worker.spool, float(os.environ.get("PET_SHUTDOWN_TIMEOUT", DEFAULT_GRACE)))
-    _forward_to(pid, received, patience)
+    grace = Grace(worker.spool, float(os.environ.get("PET_SHUTDOWN_TIMEOUT", DEFAULT_GRACE)))
+    _forward_to(pid, received, grace)
     worker.event("worker_started", pid=pid, **worker.record)
     for fd in (released, release, out, err):
         os.close(fd)
@@ -210,21 +210,23 @@ def _default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _forward_to(pid: int, received: List[Tuple[int, int]], patience: Callable[[], float]) -> None:
+def _forward_to(pid: int, received: List[Tuple[int, int]], grace: Grace) -> None:
     """Forward signals to the worker; ignore the terminal's stop signals.
 
-    ``patience()`` seconds after a SIGTERM the worker's group is killed: torchrun gives it the run's own grace only when
+    When the ``grace`` after a SIGTERM is over the worker's group is killed: torchrun gives it the run's own only when
     it ends itself, and a fixed 30 s before a restart.
     Signals that tell it to end while it lives are appended to ``received`` as (signal, ns): evidence for the verdict.
     """
 
     def to_group(number: int, _frame: Optional[FrameType]) -> None:
+        if number == GRACE_OVER and not grace.is_over():
+            return
         deadly = signal.SIGKILL if number in (AGENT_DIED, GRACE_OVER) else number
         if deadly in ENDING and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
             received.append((int(deadly), time.time_ns()))
         _quietly(os.killpg, pid, deadly)
-        if number == signal.SIGTERM and not any(signal.getitimer(signal.ITIMER_REAL)):
-            signal.setitimer(signal.ITIMER_REAL, max(patience(), 0.001))
+        if number == signal.SIGTERM:
+            grace.begin()
 
     def to_worker(number: int, _frame: Optional[FrameType]) -> None:
         _quietly(os.kill, pid, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.verdict import Verdict
 
 END = Frame({"kind": "end"}, json.dumps({"ended": {"exit_code": 0}, "offsets": {}}).encode())
-Stream = list[Frame | Exception]
+Stream = list[Frame | Exception | threading.Event]
 
 
 def line(text: str, offset: int = 0) -> Frame:
@@ -53,6 +54,9 @@ class Scripted:
             for item in turns.pop(0) if len(turns) > 1 else turns[0]:
                 if isinstance(item, Exception):
                     raise item
+                if isinstance(item, threading.Event):  # the host says nothing more until then
+                    item.wait()
+                    return
                 yield item
 
         return stream
@@ -150,6 +154,22 @@ def test_another_attempt_is_shown_when_all_its_hosts_have_begun() -> None:
     verdict, shown = followed(run)
     assert (verdict.exit_code, sorted(shown)) == (0, ["a\n", "a\n", "b\n", "b\n"])
     assert sorted(asked["spool"] for asked in run.asked) == ["/spool", "/spool", "/spool/2/gpu00", "/spool/2/gpu01"]
+
+
+def test_a_host_that_is_held_up_is_not_waited_for_when_the_others_are_in_the_next_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "LATE", 0.1)
+    monkeypatch.setattr(following, "LOOK", 0.05)
+    second = succeeded(0)
+    second.nodes[0]["attempt"], second.nodes[0]["spool"] = 2, "/spool/2"  # type: ignore[index]
+    for_good = threading.Event()
+    streams: dict[str, list[Stream]] = {"gpu00": [[line("a\n"), END]], "gpu01": [[for_good]]}
+    try:
+        verdict, shown = followed(Scripted(streams, [second]))
+    finally:
+        for_good.set()
+    assert (verdict.exit_code, shown) == (0, ["a\n", "a\n"])
 
 
 @pytest.mark.parametrize("reason", ["gpu01 was lost", "gpu02, gpu01 were lost", "gpu00 lost contact with gpu01"])

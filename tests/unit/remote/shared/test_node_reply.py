@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.remote.shared.node_reply import read_nodes
+from clusterddp.remote.shared.node_reply import LONG, NONE, changes, read_nodes
 from clusterddp.remote.shared.run_record import read_run_record
 from clusterddp.runs.view import run_views
 from tests.unit.json_values import VALUES
@@ -127,3 +127,44 @@ def test_a_node_without_one_of_its_fields_is_refused_or_can_be_judged(name: str)
     del told[name]
     with contextlib.suppress(ValueError):
         judged([told])
+
+
+class TestAskedAgain:
+    def test_long_fields_come_only_when_they_have_changed(self) -> None:
+        first = node() | {"stderr": {"0.0": "x" * LONG}}
+        filled, answers = NONE.whole([changes(first, {})])
+        assert read_nodes(filled, "gpu00", "abc") == read_nodes([first], "gpu00", "abc")
+        second = first | {"state": "stopped"}
+        short = changes(second, answers.digests[first["spool"]])
+        assert {"events", "stderr"} <= set(short["same"])
+        assert not {"events", "stderr"} & set(short)
+        filled, answers = answers.whole([short])
+        assert read_nodes(filled, "gpu00", "abc") == read_nodes([second], "gpu00", "abc")
+        third = second | {"stderr": {"0.0": "y" * LONG}}
+        filled, _ = answers.whole([changes(third, answers.digests[first["spool"]])])
+        assert read_nodes(filled, "gpu00", "abc") == read_nodes([third], "gpu00", "abc")
+
+    def test_what_is_new_comes_whole_and_what_has_gone_is_forgotten(self) -> None:
+        first, other = node(), node() | {"spool": "/s/runs/abcdefghjk/2/0-gpu00", "attempt": 2}
+        _, answers = NONE.whole([changes(first, {})])
+        filled, answers = answers.whole([changes(other, answers.digests.get(other["spool"], {}))])
+        assert read_nodes(filled, "gpu00", "abc") == read_nodes([other], "gpu00", "abc")
+        assert set(answers.digests) == {other["spool"]}
+
+    def test_an_answer_of_an_older_host_is_taken_as_it_is(self) -> None:
+        filled, answers = NONE.whole([node()])
+        assert (filled, answers.digests) == ([node()], {})
+
+    @pytest.mark.parametrize(
+        "changed", [{"same": ["record"]}, {"same": [1]}, {"digests": []}, {"digests": {"record": 1}}, {"spool": None}]
+    )
+    def test_who_leaves_out_what_was_never_told_is_in_error(self, changed: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match=r"\w"):
+            NONE.whole([changes(node(), {}) | changed])
+
+    @given(VALUES)
+    def test_whatever_a_host_answers_it_is_its_error_at_most(self, answer: Any) -> None:
+        with contextlib.suppress(ValueError):
+            NONE.whole(answer)
+        with contextlib.suppress(ValueError):
+            NONE.whole([{"digests": answer, "same": answer, "spool": "/s"}])
