@@ -41,7 +41,9 @@ def runs(request: Request) -> List[Dict[str, Any]]:
         except Refused as damaged:
             found.append({"run": spool.run, "host": spool.host, "damaged": str(damaged)})
     known = request.args.get("known")
-    return found if known is None else [changes(node, known.get(node.get("spool")) or {}) for node in found]
+    if known is None:
+        return found
+    return [node if "damaged" in node else changes(node, known.get(node["spool"]) or {}) for node in found]
 
 
 def _is_wanted(spool: Spool, plan: NodePlan, args: Mapping[str, Any]) -> bool:
