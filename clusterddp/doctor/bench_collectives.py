@@ -19,14 +19,15 @@ from clusterddp.errors import ClusterddpError, HostError
 from clusterddp.facts import Measured, Together, always_bad, assign_gpus, at_once, neighbours, second_round, workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from clusterddp.checks.model import Check
     from clusterddp.doctor.rehearsal import Played
     from clusterddp.facts import Bench
     from clusterddp.runs.run import RunHosts
 
 PROGRAM = "bench.py"
-PARTS = ("gemm", "allreduce", "late")
+OF_CHECKS = {"gemm": "gemm", "allreduce": "allreduce", "stragglers": "late"}  # check → what is measured for it
 START = 60.0  # seconds until every host has told something
 LIMIT = 150.0  # seconds from then on
 STEP = 30.0  # seconds that a step may take
@@ -36,12 +37,28 @@ SLOW = 0.3  # of the best group's bus bandwidth: a group that reaches less is ba
 _Group = tuple[str, ...]
 
 
-def measure_together(cluster: RunHosts, taking: Sequence[Part], bench: Bench, progress: Callable[[str], None]) -> Bench:
-    """The bench with what these hosts have told together, and where that was bad with who is at fault."""
+def parts_for(checks: Iterable[Check]) -> tuple[str, ...]:
+    """What is measured for these checks. The product, which takes a moment, always is: its table shows all ranks."""
+    chosen = {check.name for check in checks} | {"gemm"}
+    return tuple(part for name, part in OF_CHECKS.items() if name in chosen)
+
+
+def measure_together(
+    cluster: RunHosts, taking: Sequence[Part], measured: Sequence[str], bench: Bench, progress: Callable[[str], None]
+) -> Bench:
+    """The bench with what these hosts have told together, and where that was bad with who is at fault.
+
+    Args:
+        cluster: Whose hosts they are.
+        taking: The hosts' parts.
+        measured: What is measured, as of ``parts_for``.
+        bench: What is known already.
+        progress: Takes what is being done.
+    """
     progress(f"measuring on {len(taking)} hosts")
     try:
         backend, ready = _ready(taking)
-        together = _together(cluster, ready, backend)
+        together = _together(cluster, ready, backend, measured)
     except ClusterddpError as error:
         names = tuple(part.host.name for part in taking)
         blamed = (error.host,) if isinstance(error, HostError) else ()
@@ -63,8 +80,8 @@ def _ready(taking: Sequence[Part]) -> tuple[str, list[Part]]:
     return "nccl" if nccl else "gloo", ready
 
 
-def _together(cluster: RunHosts, ready: Sequence[Part], backend: str) -> Together:
-    options = {"backend": backend, "timeout": STEP, "parts": PARTS, "most": MOST[backend]}
+def _together(cluster: RunHosts, ready: Sequence[Part], backend: str, measured: Sequence[str]) -> Together:
+    options = {"backend": backend, "timeout": STEP, "parts": measured, "most": MOST[backend]}
     played = play(cluster, ready, PROGRAM, options, limit=LIMIT, start=START)
     names = tuple(part.host.name for part in ready)
     error, blamed, remedy = _ended(played)

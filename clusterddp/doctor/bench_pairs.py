@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.performance import busy
 from clusterddp.checks.needs import PAIRS, WORKERS
-from clusterddp.doctor.bench_collectives import measure_together
+from clusterddp.doctor.bench_collectives import measure_together, parts_for
 from clusterddp.doctor.rehearsal import parts
 from clusterddp.errors import HelperError
 from clusterddp.facts import Bench, Speed, first_rounds, rows_of, slow_pairs
@@ -76,7 +76,7 @@ def measure(
         speeds = () if alone else pair_speeds(there, network.where, progress)
         bench = Bench(label=network.label, speeds=speeds, alone=alone)
     taking = parts(evidence, outcomes, checks, WORKERS) if WORKERS in needs else []
-    return measure_together(cluster, taking, bench, progress) if taking else bench
+    return measure_together(cluster, taking, parts_for(checks), bench, progress) if taking else bench
 
 
 def _alone(evidence: Evidence, hosts: Sequence[Host]) -> str:
