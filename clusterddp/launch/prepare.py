@@ -145,10 +145,10 @@ def prepare(
         run = new_run_id()
         name = run if options.workdir == FRESH else options.workdir or ""
         workdirs, code = code_of(hosts, project, tree, options, name, notify, progress, dry=dry)
-        if not dry:
-            notify(kept_code(project, tree, code))
         seen = networking.result()
     network = preflight.admit_network(hosts, told, options, checks, notify, seen)
+    if not dry:
+        notify(kept_code(project, tree, code))
     nodes = []
     for host in hosts:
         count = options.nproc_per_node or workers(host.entry, facts[host.name], devices[host.name])

@@ -60,7 +60,7 @@ def choose_run(found: Sequence[RunView], reference: str | None, *, to_end_by: Re
     mine = [view for view in found if to_end_by.owns(view)]
     theirs = [view for view in found if view not in mine]
     if not any(_matches(view, reference) for view in mine):
-        for view in theirs:
+        for view in reversed(theirs):  # a name means its newest
             if _matches(view, reference):
                 message = f"{view.run} is a run of {view.record.operator}"
                 raise RunError(message, remedy="its full id stops it all the same")

@@ -179,7 +179,7 @@ class RunView:
             "state": self.state(),
             "attempt": self.attempt,
             "round": _round(self.nodes),
-            "world_size": record.world_size,
+            "world_size": _world_size(self.nodes) or record.world_size,
             "started": _seconds(record.started),
             "ended": _seconds(self.ended_ns),
             "exit_code": verdict.exit_code if verdict else None,
@@ -293,6 +293,13 @@ def _round(nodes: Sequence[Mapping[str, Any]]) -> int:
     events = [event for node in nodes for event in node.get("events", ()) if event["event"] == "worker_started"]
     told = [event["round"] for event in events if event.get("round") is not None]
     return max(told or [event["start"] for event in events], default=0)
+
+
+def _world_size(nodes: Sequence[Mapping[str, Any]]) -> int | None:
+    """Of the newest round, which may be smaller or larger than the first; None where its workers are not told of."""
+    events = [event for node in nodes for event in node.get("events", ()) if event["event"] == "worker_started"]
+    newest = max(events, key=lambda event: (event.get("round") or 0, event["start"]), default=None)
+    return newest.get("world_size") if newest else None
 
 
 def _seconds(time_ns: int | None) -> float | None:

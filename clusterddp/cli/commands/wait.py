@@ -25,8 +25,8 @@ def command(inventory: Path | None, limit: str | None, runs: tuple[str, ...]) ->
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
 
     with open_cluster(inventory, limit) as cluster:
-        found = [cluster.find(reference) for reference in runs] or [cluster.find()]
         cluster.notify = notify = _Once().say
+        found = [cluster.find(reference) for reference in runs] or [cluster.find()]
         return max(_end_of(run, notify) for run in found)
 
 

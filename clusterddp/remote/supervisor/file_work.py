@@ -71,6 +71,13 @@ class FileWork:
         now = time.time_ns()
         self.do(lambda: spool.event(name, time=now, **fields))
 
+    def noted(self, spool: Spool, name: str, **fields: Any) -> Callable[[], bool]:
+        """Append an event of now; what is returned tells whether it is on record, of which the loop is woken."""
+        now = time.time_ns()
+        job = _Job(lambda: spool.event(name, time=now, **fields), asked=True)
+        self._jobs.put(job)
+        return lambda: job.done
+
     def ask(self, name: str, work: Callable[[], T]) -> Optional[Answer[T]]:
         """What the work has returned, once; None until it is done. It is begun by the first call of this name.
 

@@ -41,6 +41,7 @@ from .relaunch import Over, Relaunching
 from .shutdown import Shutdown
 from .stop_conditions import GRACE, Conditions, StopConditions, of_attempt
 
+NOTED_LIMIT = 0.25  # seconds that a signal waits for its event; a disk may stall
 TICK = 0.1  # seconds between looks at orders and log sizes
 CANNOT_START = 127  # what a shell says of a program that cannot be started
 FAIL_FAST_GRACE = 10.0  # seconds for the other nodes when one has failed
@@ -103,6 +104,8 @@ class Supervisor:
         self.membership.begin(self.plan.attempt, self.plan.places, limit=self.conditions.limits.lost)
         self.conditions.begin(self.plan, self.children)
         self.shutdown = Shutdown()
+        self.stop_noted: Optional[Callable[[], bool]] = None  # while the agent's SIGTERM waits for its event
+        self.signal_by = 0.0
         self.clearing: Optional[Clearing] = None
         self._record("supervisor_started", pid=os.getpid())
         self.loop.handlers = {
@@ -207,10 +210,14 @@ class Supervisor:
         told: Conditions = {"run control": lambda: self.shutdown.told}
         order = self._ordered({**told, **self.conditions.of_run, **self.conditions.of_attempt})
         if order and self.shutdown.take(order, now):
-            # Before the signal: whatever the agent says after it belongs to its end.
-            self._record("stopping", reason=order.reason, agent_bytes=self.children.agent_bytes())
-            os.kill(self.children.agent or os.getpid(), signal.SIGTERM)
+            size = self.children.agent_bytes()
+            self.stop_noted = self.work.noted(self.spool, "stopping", reason=order.reason, agent_bytes=size)
+            self.signal_by = now + NOTED_LIMIT
             self.membership.pass_on(order)
+        # On record before the signal: who reads the agent's output is to know that what follows belongs to its end.
+        if self.stop_noted and (self.stop_noted() or now >= self.signal_by):
+            self.stop_noted = None
+            os.kill(self.children.agent or os.getpid(), signal.SIGTERM)
         if now >= self.shutdown.kill_at:
             self._kill()
         return Phase.RUNNING

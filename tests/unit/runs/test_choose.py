@@ -81,6 +81,14 @@ class TestOwner:
         assert choose_run(found, "bob1", to_end_by=ME).run == "bob1"
         assert choose_run(found, "base", to_end_by=ME).run == "lap1"
 
+    def test_of_theirs_the_newest_of_that_name_is_the_one_told_of(self) -> None:
+        with pytest.raises(RunError, match="bob1 is a run of bob@desk"):
+            choose_run(
+                seen(*made("bob0", name="night", started=1, operator="bob@desk", project="p2"), *self.theirs),
+                "night",
+                to_end_by=ME,
+            )
+
     def test_a_name_that_both_have_is_mine(self) -> None:
         found = seen(*self.theirs, *made("mine2", name="night", started=0, project="p9"))
         assert choose_run(found, "night", to_end_by=ME).run == "mine2"

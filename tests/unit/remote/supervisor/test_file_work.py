@@ -99,6 +99,16 @@ def test_an_event_has_the_time_at_which_it_came_about(disk: Disk, tmp_path: Path
     assert times["first"] < times["second"]
 
 
+def test_whether_an_event_is_on_record_is_known_and_wakes_the_loop(disk: Disk, tmp_path: Path) -> None:
+    disk.stall()
+    spool = Spool(str(tmp_path))
+    on_record = disk.work.noted(spool, "stopping", agent_bytes=7)
+    assert (on_record(), spool.events()) == (False, [])
+    disk.go_on()
+    assert disk.woken.wait(PATIENCE)
+    assert (on_record(), [event["agent_bytes"] for event in spool.events()]) == (True, [7])
+
+
 def test_who_waits_too_long_is_told_and_may_wait_on(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     disk.stall()
     disk.work.ask("record", lambda: "kept")
