@@ -1,12 +1,15 @@
-"""Fabric tasks: the same operations over a ``fabric.Connection`` that the caller has.
+"""Fabric tasks: the same operations over ``fabric.Connection``s, or a ``Group`` of them, that the caller has.
 
-    from fabric import Connection
+    from fabric import Connection, ThreadingGroup
     from clusterddp import tasks
 
-    with Connection("gpu01") as connection:
-        print(tasks.facts(connection).torch.version)
+    with ThreadingGroup("gpu00", "gpu01") as hosts:
+        run = tasks.start(hosts, "train.py", ["--lr", "3e-4"], python="/opt/train/bin/python")
+        for line in tasks.logs(hosts, run, follow=True):
+            print(line.rank, line.text)
 
-Each opens a Host over the connection, calls one operation, and closes the Host; the connection stays the caller's.
+Each makes a ``Cluster`` over the connections, calls one of its methods, and ends what it has opened; the connections
+stay the caller's. ``clusterddp.fabfile`` has them as tasks of the program ``fab``.
 Not here: anything the operations themselves do.
 """
 
@@ -16,55 +19,135 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.api import Cluster
 from clusterddp.hosts.client import Host
+from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.ssh import Connector
-from clusterddp.inventory import HostEntry
+from clusterddp.inventory import HostEntry, Inventory
 from clusterddp.probe.network import probe
 from clusterddp.remote.shared.node_env import GRACE
 from clusterddp.runs.nodes import nodes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import TypeAlias
 
     from fabric import Connection
 
+    from clusterddp.api import Proof
+    from clusterddp.checks.model import Diagnosis
     from clusterddp.facts import Facts
     from clusterddp.hosts.ssh import BytePipe
+    from clusterddp.logs import LogLine
+    from clusterddp.shell import Executed
+    from clusterddp.sync.result import SyncResult
+
+    Hosts: TypeAlias = "Connection | Iterable[Connection]"
 
 _log = logging.getLogger("clusterddp")
 
 
-class _Over:
-    """A connector that has one connection already."""
+class _Over(Connector):
+    """A connector that has its connections already, by the hosts' names; they stay open."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._connector = Connector()
+    def __init__(self, connections: Iterable[Connection]) -> None:
+        super().__init__()
+        self._given = {one.original_host: one for one in connections}
 
-    def open(self, entry: HostEntry, command: str) -> BytePipe:  # noqa: ARG002 - the connection knows its host
-        """Run the command over it."""
-        return self._connector.over(self._connection, command)
+    def open(self, entry: HostEntry, command: str) -> BytePipe:
+        """Run the command over the host's connection."""
+        return self.over(self._given[entry.name], command)
+
+
+class _ClusterOver(Cluster):
+    """A Cluster whose hosts are reached over connections of the caller's."""
+
+    def __init__(self, connections: Sequence[Connection], **variables: Any) -> None:
+        entries = tuple(_entry(one, variables) for one in connections)
+        names = tuple(entry.name for entry in entries)
+        super().__init__(Inventory(path=None, hosts=entries, groups={"all": names}), notify=_log.warning)
+        self.inventory = Inventory(path=None, hosts=entries, groups={"all": names})  # none of them is this machine
+        self._connections = Connections(_Over(connections), self._tell)
+        self._open = self._connections.open
+
+
+def _entry(connection: Connection, variables: dict[str, Any]) -> HostEntry:
+    """A host with the name that its connection was made with, as an inventory has it: HostName is its address."""
+    return HostEntry(name=connection.original_host, address=connection.host, **variables)
+
+
+def cluster(hosts: Hosts, **variables: Any) -> Cluster:
+    """The Cluster of these hosts, to be closed by the caller: all that Python's API offers, over their connections.
+
+    ``variables`` are fields of HostEntry, such as ``python`` or ``state``, for all of them.
+    """
+    return _ClusterOver(list(hosts) if _are_several(hosts) else [hosts], **variables)
+
+
+def _are_several(hosts: Any) -> bool:
+    return not hasattr(hosts, "original_host")
 
 
 @contextlib.contextmanager
 def host(connection: Connection, **variables: Any) -> Iterator[Host]:
-    """A Host over the connection; ``variables`` are fields of HostEntry, such as ``python`` or ``state``.
-
-    It has the name that the connection was made with, as an inventory would: ssh_config's HostName is its address.
-    """
-    entry = HostEntry(name=connection.original_host, address=connection.host, **variables)
-    with Host.open(entry, _Over(connection)) as opened:
+    """A Host over the connection, for operations of one's own."""
+    with Host.open(_entry(connection, variables), _Over([connection])) as opened:
         yield opened
 
 
-def facts(connection: Connection, **variables: Any) -> Facts:
-    """What the host is.
+def facts(hosts: Hosts, **variables: Any) -> Any:
+    """What the host is: ``Facts``; of several hosts a mapping of them by name.
 
     Raises:
-        HostError: the helper cannot start there, or a setup line fails.
+        HostError, HostsError: the helper cannot start there, or a setup line fails.
     """
-    with host(connection, **variables) as opened:
-        return probe([opened])[0].get()
+    with cluster(hosts, **variables) as opened:
+        found: dict[str, Facts] = {outcome.name: outcome.get() for outcome in probe(opened.reached())}
+    return found if _are_several(hosts) else next(iter(found.values()))
+
+
+def doctor(hosts: Hosts, *, only: Iterable[str] = (), skip: Iterable[str] = (), **variables: Any) -> Diagnosis:
+    """Whether a job would run on them, as ``Cluster.doctor``."""
+    with cluster(hosts, **variables) as opened:
+        return opened.doctor(only=tuple(only), skip=tuple(skip))
+
+
+def sync(hosts: Hosts, **variables: Any) -> SyncResult:
+    """The project's code brought to them, as ``Cluster.sync``."""
+    with cluster(hosts, **variables) as opened:
+        return opened.sync()
+
+
+def exec(hosts: Hosts, *argv: str, shell: str | None = None, **variables: Any) -> list[Executed]:  # noqa: A001 - the command's name
+    """Run a command, or a text for the shell, as a worker would; how it ended on each, with its output."""
+    with cluster(hosts, **variables) as opened:
+        return opened.exec(*argv) if shell is None else opened.exec(*argv, shell=shell)
+
+
+def start(
+    hosts: Hosts, script: str, args: Sequence[str] = (), *, options: dict[str, Any] | None = None, **variables: Any
+) -> str:
+    """Start ``script`` by torchrun on all of them, as `clusterddp run --detach`; the run's id.
+
+    ``options`` are those of `clusterddp run`: ``{"time_limit": "5m"}``.
+
+    Raises:
+        ClusterddpError: it could not be started; nothing is left running on hosts that answer.
+    """
+    with cluster(hosts, **variables) as opened:
+        return opened.run(script, args, **(options or {})).id
+
+
+def logs(hosts: Hosts, run: str | None = None, *, follow: bool = False, **variables: Any) -> Iterator[LogLine]:
+    """The lines of a run, as ``Run.logs``; with ``follow`` until it has ended."""
+    with cluster(hosts, **variables) as opened:
+        yield from opened.find(run).logs(follow=follow)
+
+
+def status(hosts: Hosts, run: str | None = None, **variables: Any) -> dict[str, Any]:
+    """The status object of a run, by the contract."""
+    with cluster(hosts, **variables) as opened:
+        return opened.find(run).status()
 
 
 def runs(connection: Connection, **variables: Any) -> list[dict[str, Any]]:
@@ -73,9 +156,7 @@ def runs(connection: Connection, **variables: Any) -> list[dict[str, Any]]:
         return nodes_of(opened, "", _log.warning)
 
 
-def stop(connection: Connection, run: str, *, grace: float = GRACE, **variables: Any) -> dict[str, Any]:
-    """End the run's node on this host; the proof: ``{nodes, proved_empty}``."""
-    with host(connection, **variables) as opened:
-        order = {"run": run, "hosts": [opened.name], "grace": grace, "reason": "a Fabric task"}
-        proof: dict[str, Any] = opened.call("stop", order, timeout=grace + 60)
-        return proof
+def stop(hosts: Hosts, run: str, *, grace: float = GRACE, **variables: Any) -> list[Proof]:
+    """End a run on these hosts; each one's proof. Told to one, it reaches all of the run."""
+    with cluster(hosts, **variables) as opened:
+        return opened.find(run, reading=False).stop(grace=grace, reason="a Fabric task")

@@ -40,7 +40,15 @@ def booted_by_systemd(lab: Lab, host: LabHost) -> Iterator[None]:
     layers = f"index=off,lowerdir=/,upperdir={host.folder}/upper,workdir={host.folder}/work"
     subprocess.run(["mount", "-t", "overlay", "overlay", "-o", layers, str(root)], check=True)
     place = [f"--network-namespace-path=/run/netns/{host.namespace}", f"--directory={root}"]
-    own = ["--register=no", "--keep-unit", "--boot", "--quiet", "--console=pipe", f"--machine={host.name}"]
+    own = [
+        "--register=no",
+        "--keep-unit",
+        "--boot",
+        "--quiet",
+        "--capability=CAP_NET_ADMIN",
+        "--console=pipe",
+        f"--machine={host.name}",
+    ]
     nothing = subprocess.DEVNULL
     with subprocess.Popen(["systemd-nspawn", *own, *place], stdin=nothing, stdout=nothing, stderr=nothing) as machine:
         try:
@@ -72,7 +80,8 @@ def test_time_linger_and_the_firewall_are_kept_where_systemd_runs(make_lab: Make
             return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
 
         asked = ("up", str(inventory), "--playbook", "hosts.yml", "--playbook", "firewall.yml", "--", *AS_ROOT)
-        assert user.run(*asked).code == 0
+        done = user.run(*asked)
+        assert done.code == 0, done.out
         assert ask("loginctl", "show-user", "trainer", "--property=Linger") == "Linger=yes"
         assert ask("systemctl", "is-active", "chronyd") == "active"
         assert ask("systemctl", "is-enabled", "clusterddp-firewall") == "enabled"

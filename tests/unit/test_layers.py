@@ -29,7 +29,7 @@ REMOTE = SOURCE / "remote"
 # imports `remote.shared` alone.
 OPERATOR = (
     "errors", "remote.shared", "text", "inventory", "project", "crash", "discover", "logs", "hosts", "facts", "sync",
-    "runs", "shell", "checks", "probe", "launch", "doctor", "provision", "api", "tasks", "cli",
+    "runs", "shell", "checks", "probe", "launch", "doctor", "provision", "api", "tasks", "fabfile", "cli",
 )  # fmt: skip
 HOSTS = (
     "system", "shared", "spool", "rendezvous", "worker", "control", "helper", "logs", "processes", "sync", "cleanup",
@@ -40,8 +40,8 @@ FACES = {"__init__", "__main__"}  # of a package: they pass on what the rooms ho
 # A library → the only rooms, or files of one, that may import it. A type checker may know its names elsewhere.
 DOORS = {
     "rich": {"cli/tables"},
-    "fabric": {"hosts/ssh"},
-    "invoke": {"hosts/ssh"},
+    "fabric": {"hosts/ssh", "fabfile"},
+    "invoke": {"hosts/ssh", "fabfile"},
     "paramiko": {"hosts/ssh"},
     "yaml": {"inventory"},
     "click": {"cli"},
