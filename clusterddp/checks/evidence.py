@@ -106,6 +106,7 @@ class Evidence:
     rehearsal: RehearsalSeen | None = None
     bench: Bench | None = None
     share_gpus: bool = False  # whether it is meant that others compute on the GPUs too
+    broken: tuple[str, ...] = ()  # needs, by name, that could not be gathered for a bug of ours
 
     @property
     def facts(self) -> list[tuple[HostEntry, Facts]]:

@@ -130,6 +130,8 @@ class Need(Generic[T]):
 
     def missing(self, evidence: Evidence, seen: Seen, culprits: Culprits) -> Finding | None:
         """Why a host cannot be judged for want of this; None if it can."""
+        if self.name in evidence.broken:
+            return blind(seen.name, internal_error(self.name))
         if self.lack:
             return self.lack(evidence, seen, culprits)
         return None if self.of(seen) is not None else self.unanswered(seen)

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.checks import engine
 from clusterddp.checks.model import Diagnosis
-from clusterddp.checks.needs import REHEARSAL, RUNS
+from clusterddp.checks.needs import PAIRS, REHEARSAL, RUNS, WORKERS
 from clusterddp.crash import write_crash
 from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.launch import prepare
-from clusterddp.probe.evidence import gather_evidence, with_runs
+from clusterddp.probe.evidence import gather_evidence, spared, with_runs
 from clusterddp.runs import cleanup
 from clusterddp.runs.run import RunHosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from clusterddp.checks.evidence import Evidence
+    from clusterddp.checks.model import Need
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
@@ -71,15 +73,27 @@ def diagnose(
     fresh = any(check.name == "torch" and only & {check.name, check.category} for check in chosen)
     workdir = cluster.project.workdir if cluster.project.known_id else ""
     evidence = gather_evidence(entries, outcomes, needs, workdir=workdir, fresh=fresh, crashed=crashed)
-    if RUNS in needs:
+
+    def spare(step: Callable[[Evidence], Evidence], *told: Need[Any]) -> Evidence:
+        """The evidence after a step; as it was where that met a bug of ours, the needs among what is broken."""
+        broken = set(evidence.broken)
+        return replace(spared(told, lambda: step(evidence), evidence, broken, crashed), broken=tuple(sorted(broken)))
+
+    def runs(known: Evidence) -> Evidence:
         reached = [outcome.value.entry for outcome in outcomes if outcome.value]
         left = cleanup.orphans(reached, lambda entry: cluster.host(entry.name))
-        evidence = with_runs(evidence, told_runs(reached), left)
-    evidence = replace(evidence, share_gpus=share_gpus)
-    if REHEARSAL in needs:
-        parts = rehearsal.parts(evidence, outcomes, chosen)
+        return with_runs(known, told_runs(reached), left)
+
+    def rehearsed(known: Evidence) -> Evidence:
+        parts = rehearsal.parts(known, outcomes, chosen)
         cluster.progress(f"rehearsing on {len(parts)} hosts")
-        evidence = replace(evidence, rehearsal=rehearsal.rehearse(cluster, parts) if parts else None)
-    if bench:
-        evidence = replace(evidence, bench=bench_pairs.measure(cluster, outcomes, evidence, chosen, cluster.progress))
+        return replace(known, rehearsal=rehearsal.rehearse(cluster, parts) if parts else None)
+
+    def measured(known: Evidence) -> Evidence:
+        return replace(known, bench=bench_pairs.measure(cluster, outcomes, known, chosen, cluster.progress))
+
+    evidence = spare(runs, RUNS) if RUNS in needs else evidence
+    evidence = replace(evidence, share_gpus=share_gpus)
+    evidence = spare(rehearsed, REHEARSAL) if REHEARSAL in needs else evidence
+    evidence = spare(measured, PAIRS, WORKERS) if bench else evidence
     return Diagnosis(evidence=evidence, results=tuple(engine.judge(evidence, chosen, crashed)))

@@ -56,12 +56,14 @@ def gather_evidence(
         needs: What the checks need.
         workdir: Where the project's code lies unless the inventory says another; empty where none was ever synced.
         fresh: Ask torch anew instead of trusting what it said earlier.
-        crashed: Takes a bug met while an answer is read, and what was being done; the host is unknown there then.
+        crashed: Takes a bug met while an answer is read, or while hosts work together, and what was being done; the
+            hosts are unknown there then.
     """
     hosts = [outcome.value for outcome in outcomes if outcome.value]
     look = _spared(lambda host: facts_of_host(host, fresh=fresh, packages=True), "facts", crashed)
     told = {one.name: one for one in each(hosts, look)} if needs else {}
     facts = {name: one.value for name, one in told.items() if one.value}
+    broken: set[str] = set()
     beside = ThreadPoolExecutor(len(needs) + 1)
     try:
         asking = {
@@ -70,11 +72,11 @@ def gather_evidence(
             if need.operation
         }
         if SHARED in needs:
-            asking[SHARED.name] = beside.submit(_shared, hosts)
-        dialled = {NETWORK, DIALLED} & set(needs)
-        dialling = (
-            beside.submit(survey_network, [host for host in hosts if host.name in facts], facts) if dialled else None
-        )
+            asking[SHARED.name] = beside.submit(spared, (SHARED,), lambda: _shared(hosts), [], broken, crashed)
+        dialling = None
+        if {NETWORK, DIALLED} & set(needs):
+            known = [host for host in hosts if host.name in facts]
+            dialling = beside.submit(spared, (NETWORK,), lambda: survey_network(known, facts), None, broken, crashed)
         answers: dict[str, dict[str, Answer]] = {entry.name: {} for entry in entries}
         for name, asked in asking.items():
             for outcome in asked.result():
@@ -93,7 +95,20 @@ def gather_evidence(
         )
         for entry, outcome in zip(entries, outcomes, strict=True)
     ]
-    return Evidence(hosts=tuple(seen), network=dials)
+    return Evidence(hosts=tuple(seen), network=dials, broken=tuple(sorted(broken)))
+
+
+def spared(needs: Sequence[Need[Any]], work: Callable[[], T], without: T, broken: set[str], crashed: Crashed) -> T:
+    """What several hosts tell together; where a bug of ours is in the way ``without``, and the needs are ``broken``."""
+    try:
+        return work()
+    except ClusterddpError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a bug of one part, whatever it is
+        names = [need.name for need in needs]
+        crashed(error, f"what hosts tell of {' and '.join(names)}")
+        broken.update(names)
+        return without
 
 
 def ask_hosts(

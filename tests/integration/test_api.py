@@ -10,6 +10,7 @@ import pytest
 from clusterddp import Cluster, probe
 from clusterddp.checks import engine
 from clusterddp.checks.catalog import TABLE
+from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.errors import RunError, UsageError
 from clusterddp.facts import Facts
 from clusterddp.logs import Selection
@@ -91,6 +92,43 @@ def test_a_bug_while_an_answer_is_read_is_unknown_there_and_leaves_one_crash_fil
     assert found.verdict == "unknown"
     assert "could not look: internal error in facts" in {one.message for one in found.results}
     assert len(list(cluster.project.folder.glob("crashes/*.txt"))) == 2
+
+
+def test_a_bug_in_what_hosts_do_together_is_unknown_in_its_checks_alone(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> NoReturn:
+        raise ZeroDivisionError("a bug between hosts")
+
+    said: list[str] = []
+    cluster.notify = said.append
+    monkeypatch.setattr(probe.evidence, "try_all", broken)
+    monkeypatch.setattr(probe.evidence, "shared_folders", broken)
+    monkeypatch.setattr(probe.evidence, "runs_seen", broken)
+    found = cluster.doctor(only=["network", "shared", "leftovers", "mounts"])
+    told = {one.name: (one.verdict, one.hosts, one.message) for one in found.results}
+    both = ("gpu00", "gpu02")
+    for check, need in (("network", "network"), ("shared", "shared"), ("leftovers", "runs")):
+        assert told[check] == ("unknown", both, f"could not look: internal error in {need}")
+    assert (told["mounts"][0], told["setup"][0]) == ("pass", "pass")
+    crashes = [path.read_text() for path in cluster.project.folder.glob("crashes/*.txt")]
+    assert len(crashes) == len(said) == 3
+    assert all("ZeroDivisionError: a bug between hosts" in text for text in crashes)
+
+
+def test_a_bug_in_the_rehearsal_or_the_bench_is_unknown_in_its_checks_alone(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> NoReturn:
+        raise ZeroDivisionError("a bug in the rehearsal")
+
+    monkeypatch.setattr(rehearsal, "rehearse", broken)
+    monkeypatch.setattr(bench_pairs, "measure", broken)
+    found = cluster.doctor(only=["rehearsal", "bandwidth", "gemm", "idle"], bench=True)
+    told = {one.name: (one.verdict, one.message) for one in found.results}
+    for check, need in (("rehearsal", "rehearsal"), ("bandwidth", "pairs"), ("gemm", "workers")):
+        assert told[check] == ("unknown", f"could not look: internal error in {need}")
+    assert told["idle"][0] == "pass"
 
 
 def test_up_run_logs_and_status(cluster: Cluster, lab: Lab) -> None:
