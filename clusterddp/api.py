@@ -13,10 +13,12 @@ they import themselves: looking at a run waits neither for the doctor nor for wh
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.environments import removal
 from clusterddp.errors import RunError, UnreachableError, UsageError
 from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.fanout import Outcome, values
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from clusterddp.checks.model import Diagnosis
+    from clusterddp.environments.removal import EnvironmentFound
     from clusterddp.errors import HostKeyError
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
@@ -144,6 +147,7 @@ class Cluster(BesideRuns):
 
         fresh, left_out = read("fresh", option_values.flag, fresh), read("skip", option_values.checks, skip)
         prepare.nodes(self.inventory)
+        self._install(self.reached())
         return report.report(self.reached(), fresh=fresh, skip=left_out, notify=self.notify)
 
     def reached(self) -> list[Host]:
@@ -203,8 +207,8 @@ class Cluster(BesideRuns):
             outcomes = self.connect([*entries, *reserve])
             hosts = prepare.take(outcomes[: len(entries)], options, inventory, self.notify)
             spares = prepare.take_spares(outcomes[len(entries) :], self.notify)
-            site = (project, inventory, options, self.notify, self.progress)
-            return prepare.prepare(hosts, spares, *site, dry=dry, repeat=repeat)
+            more = (project, inventory, options, self.notify, self.progress, repeat)
+            return prepare.prepare(hosts, spares, *more, dry=dry)
 
     def run(self, script: str, args: Sequence[str] = (), **options: Unpack[RunKeywords]) -> Run:
         """Sync the project's code, start ``script`` by torchrun on every node, return at once.
@@ -269,6 +273,7 @@ class Cluster(BesideRuns):
             raise RunError(f"no host can join run {run.id}: all that answer are in it")
         guide, spool = next((name, spool) for name, spool in run.spools.items() if spool)
         skip = read("skip", option_values.checks, skip)
+        self._install([self.host(guide), *hosts])
         return list(join.join(self.host(guide), spool, hosts, self.project, self.notify, skip=skip))
 
     def list_runs(self, wanted: Wanted = BRIEF) -> list[RunView]:
@@ -321,6 +326,7 @@ class Cluster(BesideRuns):
         *,
         purge: bool = False,
         workdirs: Sequence[beside.WorkdirBeside] = (),
+        environments: Sequence[EnvironmentFound] = (),
         grace: float | str = GRACE,
     ) -> tuple[dict[str, list[Proof]], list[cleanup.Cleaned]]:
         """Stop runs, and remove what is old from every host; the project's workdir stays.
@@ -330,6 +336,7 @@ class Cluster(BesideRuns):
             purge: Remove all ended runs of this project with their run dirs, and where no other project's are left
                 also our helper; every connection is closed then.
             workdirs: Folders beside it, of ``workdirs_beside``, to be removed with all that is in them.
+            environments: Those of ``environments`` that are to be removed.
             grace: Seconds, or a duration, between SIGTERM and SIGKILL.
 
         Returns: each run's proofs by its id, and what was removed, host by host.
@@ -342,11 +349,16 @@ class Cluster(BesideRuns):
             views = [view for view in own if view.live or view.run in left]
         proofs = {view.run: self.attach(view).stop(grace=grace, reason="by `down`") for view in views}
         removed = beside.remove(self._reached, self._open, self.project.workdir, workdirs, list(proofs))
+        gone = removal.remove(self._reached, self._open, environments)
         cleaned = cleanup.clean(self._reached, self._open, self.project.known_id, purge=purge)
-        cleaned = [replace(one, beside=removed.get(one.host)) for one in cleaned]
+        cleaned = [replace(one, beside=removed.get(one.host), environments=gone.get(one.host)) for one in cleaned]
         if purge:  # the helpers' own code may be gone
             self._connections.close_hosts()
         return proofs, cleaned
+
+    def environments(self) -> list[EnvironmentFound]:
+        """The environments of locks on the hosts that answer, each with why it stays if `down` does not remove it."""
+        return removal.listed(self._reached, self._open, self.project.known_id, time.time_ns(), self.notify)
 
     def orphans(self) -> list[cleanup.Orphans]:
         """Processes of this account on the hosts that answer, of runs whose supervisor is gone."""

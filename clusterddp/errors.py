@@ -11,6 +11,7 @@
     ├── HostsError           several hosts failed; carries each one's error
     ├── ScriptError          the script itself is wrong; found before anything is started
     ├── SyncError            the project cannot be synced
+    ├── LockError            the environment cannot be made of its lock
     ├── PlanError            these hosts cannot hold this run
     ├── DiscoverError        machines did not find each other on their network
     └── RunError             a run cannot be found or is in the wrong state
@@ -120,6 +121,14 @@ class ScriptError(ClusterddpError):
 
 class SyncError(ClusterddpError):
     """The project cannot be synced, or a host's copy is not the plan's."""
+
+
+class LockError(ClusterddpError):
+    """``clusterddp_environment`` names a lock (``written``) of which no environment can be made."""
+
+    def __init__(self, written: str, message: str, *, remedy: str = "") -> None:
+        super().__init__(f"environment {written}: {message}", remedy=remedy)
+        self.written = written
 
 
 class PlanError(ClusterddpError):

@@ -43,6 +43,7 @@ class HostEntry:
         python: The interpreter with torch, as found in the environment that the setup leaves; None: ``python``.
         nproc: Workers on this host; None is ``auto``.
         gpus: How many GPUs are expected, or the indices or UUIDs to use; None is all.
+        environment: A lock file of the project, with extras in brackets, of which hosts get an environment; None: none.
         env: Variables for the job, joined over groups, the host's winning.
         secrets: Names of variables whose values come from the operator's environment, joined over groups.
         data_address: Its address on the data plane; None: to be probed.
@@ -71,6 +72,7 @@ class HostEntry:
     python: str | None = None
     nproc: int | None = None
     gpus: int | tuple[str, ...] | None = None
+    environment: str | None = None
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: tuple[str, ...] = ()
     data_address: str | None = None

@@ -19,7 +19,7 @@ OURS = frozenset(
     PREFIX + name
     for name in (
         *("role", "setup", "python", "nproc", "gpus", "env", "secrets", "address", "interface", "ports"),
-        *("workdir", "state", "transport", "launcher"),
+        *("workdir", "state", "transport", "launcher", "environment"),
         *("slurm_partition", "slurm_account", "slurm_time", "slurm_extra"),
     )
 )

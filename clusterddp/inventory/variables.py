@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ROLES = ("node", "spare", "login", "none")
 _SSH = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh"})
 _MOST_WORKERS = 1024  # on one host; more is a slip
+_LOCK = re.compile(r"(?!-)[^\[\]\0]*\.(lock|toml|txt)(\[[\w.-]+(\s*,\s*[\w.-]+)*\])?")
 _GPU = re.compile(r"[0-9]{1,4}|(?:GPU|MIG)-[\w/-]+")
 
 
@@ -91,6 +92,7 @@ def _job(reader: VariableReader) -> dict[str, Any]:
         "setup": _setup(reader),
         "python": _python(reader),
         "nproc": _nproc(reader),
+        "environment": _environment(reader),
         "gpus": _gpus(reader),
         "data_address": _address(reader, "clusterddp_address"),
         "interface": _interface(reader),
@@ -168,6 +170,16 @@ def _nproc(reader: VariableReader) -> int | None:
         return None
     expected = f"auto or a number from 1 to {_MOST_WORKERS}"
     return reader.number("clusterddp_nproc", least=1, most=_MOST_WORKERS, expected=expected)
+
+
+def _environment(reader: VariableReader) -> str | None:
+    name = "clusterddp_environment"
+    text, setting = reader.line(name), reader.get(name)
+    if text is None or setting is None:
+        return None
+    if not _LOCK.fullmatch(text):
+        refuse_value(setting, "a lock file, with extras in brackets", "write uv.lock, uv.lock[gpu] or requirements.txt")
+    return text
 
 
 def _gpus(reader: VariableReader) -> int | tuple[str, ...] | None:

@@ -47,6 +47,12 @@ class BesideRuns:
         """Every node and spare, open."""
         raise NotImplementedError
 
+    def _install(self, hosts: Iterable[Host]) -> None:
+        """Let the hosts that are to have an environment of a lock have it, and take its interpreter from now on."""
+        from clusterddp.environments import install  # noqa: PLC0415 - start-up
+
+        install.ensure([*hosts], self.project, self.notify, self.progress)
+
     def sync(self, *, dry: bool = False, limit: int | str | None = None) -> SyncResult:
         """Bring the project's code to every node and spare; with ``dry`` only say what that would change.
 
@@ -115,8 +121,10 @@ class BesideRuns:
 
         prepare.nodes(self.inventory)
         folders = code.workdirs(self._reached, self.project)
+        asked = sync or (not command.bare and any(entry.environment for entry in self._reached))
+        hosts = [outcome.value for outcome in self.connect(self._reached) if outcome.value] if asked else []
+        self._install(host for host in hosts if not command.bare)
         if sync:
-            hosts = [outcome.value for outcome in self.connect(self._reached) if outcome.value]
             folders.update(code.synced(hosts, self.project, self.notify, self.progress).workdirs)
         inside = self.project.subfolder
         return Execution(self._reached, self._open, command, workdirs=folders, subfolder=inside, given=given)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.crash import hide
+from clusterddp.environments import install
 from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanError, UsageError
 from clusterddp.facts import workers
 from clusterddp.hosts.fanout import values
@@ -120,9 +121,9 @@ def prepare(
     options: RunOptions,
     notify: Callable[[str], None],
     progress: Callable[[str], None],
+    repeat: Repeat | None,
     *,
     dry: bool = False,
-    repeat: Repeat | None = None,
 ) -> tuple[LaunchPlan, list[Host]]:
     """Facts, preflight, network and code, then the plan and its hosts by place; a ``dry`` one syncs nothing.
 
@@ -133,6 +134,7 @@ def prepare(
     """
     checks = preflight.chosen(options)
     wanted = _launch_options(options, project)
+    installed = install.ensure([*hosts, *spares], project, notify, progress, build=not dry)
     progress(f"checking {len(hosts) + len(spares)} hosts")
     with ThreadPoolExecutor(2) as pool:
         scanning = pool.submit(lambda: repeat.tree if repeat else scan(project, options.sync_limit))
@@ -148,7 +150,34 @@ def prepare(
         seen = networking.result()
     network = preflight.admit_network(hosts, told, options, checks, notify, seen)
     if not dry:
-        notify(kept_code(project, tree, code))
+        notify(started_with(kept_code(project, tree, code), installed))
+    nodes = _nodes(hosts, facts, network, devices, workdirs, project, options, run)
+    wanted = replace(wanted, rdzv_backend=backend_for(options.rdzv_backend, hosts, facts, options.max_restarts))
+    nodes = with_threads(nodes, facts, options.env)
+    taking, waiting = nodes[: len(nodes) - len(spares)], nodes[len(nodes) - len(spares) :]
+    record = run_record(run, project, inventory, options, tree, code, hosts, taking, facts)
+    record = record._replace(
+        environment=install.digest_of(installed),
+        workdir=name or None,
+        workdirs={node.host: node.workdir for node in nodes},
+    )
+    plan = make_plan(run=run, nodes=taking, spares=waiting, options=wanted, record=record)
+    for notice in repeat.check(plan.record) if repeat else ():
+        notify(notice)
+    return plan, hosts
+
+
+def _nodes(
+    hosts: Sequence[Host],
+    facts: Mapping[str, Facts],
+    network: Mapping[str, tuple[str, str]],
+    devices: Mapping[str, tuple[str, ...] | None],
+    workdirs: Mapping[str, str],
+    project: Project,
+    options: RunOptions,
+    run: str,
+) -> list[Node]:
+    """Each host's part, in order."""
     nodes = []
     for host in hosts:
         count = options.nproc_per_node or workers(host.entry, facts[host.name], devices[host.name])
@@ -156,16 +185,15 @@ def prepare(
         cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
         place = network[host.name]
         _log.debug("%s: workers: %d; between the hosts: %s (%s); workdir %s", host.name, count, *place, workdir)
-        nodes.append(node_of(host, facts[host.name], place, count, devices[host.name], workdir, cwd, run))
-    wanted = replace(wanted, rdzv_backend=backend_for(options.rdzv_backend, hosts, facts, options.max_restarts))
-    nodes = with_threads(nodes, facts, options.env)
-    taking, waiting = nodes[: len(nodes) - len(spares)], nodes[len(nodes) - len(spares) :]
-    record = run_record(run, project, inventory, options, tree, code, hosts, taking, facts)
-    record = record._replace(workdir=name or None, workdirs={node.host: node.workdir for node in nodes})
-    plan = make_plan(run=run, nodes=taking, spares=waiting, options=wanted, record=record)
-    for notice in repeat.check(plan.record) if repeat else ():
-        notify(notice)
-    return plan, hosts
+        node = node_of(host, facts[host.name], place, count, devices[host.name], workdir, cwd, run)
+        nodes.append(install.with_source(node, host, project))
+    return nodes
+
+
+def started_with(code: str, installed: Sequence[install.Installed]) -> str:
+    """``code 3f9a2c (2 files changed), environment 4be1``."""
+    environment = install.digest_of(installed)
+    return f"{code}, environment {environment[: install.SHOWN]}" if environment else code
 
 
 def _launch_options(options: RunOptions, project: Project) -> LaunchOptions:

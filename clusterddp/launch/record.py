@@ -107,7 +107,8 @@ def _drivers(facts: Sequence[Facts]) -> str | None:
 def _variables(hosts: Sequence[Host], given: Mapping[str, str]) -> dict[str, str]:
     """What the user and the inventory set for workers; where hosts differ, each one's in one text."""
     found = {}
-    for name in sorted({*given, *(name for host in hosts for name in host.entry.env)}):
+    names = {*given, *(name for host in hosts for name in host.entry.env)} - {"VIRTUAL_ENV"}  # the environment's folder
+    for name in sorted(names):
         values = {host.name: given.get(name, host.entry.env.get(name, "")) for host in hosts}
         told = set(values.values())
         text = told.pop() if len(told) == 1 else " ".join(f"{host}={value}" for host, value in values.items())

@@ -13,6 +13,7 @@ from clusterddp.hosts.fanout import each, reading_answer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from clusterddp.environments.removal import EnvironmentsRemoved
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
@@ -36,6 +37,7 @@ class Cleaned:
         gone: Whether nothing else of ours is left.
         error: Why the host could not be asked.
         beside: What became of folders beside the workdir, where some were to be removed.
+        environments: What became of environments, where some were to be removed.
     """
 
     host: str
@@ -48,6 +50,7 @@ class Cleaned:
     gone: bool = False
     error: str = ""
     beside: WorkdirsRemoved | None = None
+    environments: EnvironmentsRemoved | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -125,7 +125,7 @@ class Execution:
             if self._stopping.is_set():
                 raise UnreachableError(name, "was not reached before the command was ended")
             host = self._open_host(entry)
-        args = self.command.args(entry, self._workdirs[name], self._subfolder)
+        args = self.command.args(host.entry, self._workdirs[name], self._subfolder)
         frames = host.stream("exec", args, outgoing)
         threading.Thread(target=self._feed, args=(outgoing,), name=f"input {name}", daemon=True).start()
         offsets: dict[str, int] = {}

@@ -26,6 +26,7 @@ EVERYWHERE = {"-h", "--help"}
 # Options of other programs that our pages speak of.
 FOREIGN = {
     "--version", "--list", "--yaml", "--output", "--steps", "--check", "--diff", "--strict", "--role", "--shm-size",
+    "--require-hashes",
 }  # fmt: skip
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z_-]*[a-z]")

@@ -60,7 +60,7 @@ SAID_BY = {
     **{f"cli/commands/{name}.py": {name} for name in COMMANDS},
 }
 # Options of other programs, in texts that speak of those: a torchrun started by hand, a container, cp, click itself.
-FOREIGN = {"--rdzv-conf", "--shm-size", "--help", "--local-rank", "--parents", "--backup"}
+FOREIGN = {"--rdzv-conf", "--shm-size", "--help", "--local-rank", "--parents", "--backup", "--hash"}
 
 
 def texts(path: Path) -> Iterator[str]:

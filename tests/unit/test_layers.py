@@ -29,11 +29,12 @@ REMOTE = SOURCE / "remote"
 # imports `remote.shared` alone.
 OPERATOR = (
     "errors", "remote.shared", "text", "inventory", "project", "crash", "discover", "logs", "hosts", "facts", "sync",
-    "runs", "shell", "checks", "probe", "launch", "doctor", "provision", "api", "tasks", "fabfile", "cli",
+    "environments", "runs", "shell", "checks", "probe", "launch", "doctor", "provision", "api", "tasks", "fabfile",
+    "cli",
 )  # fmt: skip
 HOSTS = (
     "system", "shared", "spool", "rendezvous", "worker", "control", "helper", "logs", "processes", "sync", "cleanup",
-    "supervisor", "probes", "shell", "builtin",
+    "supervisor", "probes", "environment", "shell", "builtin",
 )  # fmt: skip
 FACES = {"__init__", "__main__"}  # of a package: they pass on what the rooms hold
 
@@ -45,9 +46,10 @@ DOORS = {
     "paramiko": {"hosts/ssh"},
     "yaml": {"inventory"},
     "click": {"cli"},
-    "tomllib": {"project"},
-    "tomli": {"project"},
     "pathspec": {"sync/gitignore"},
+    "tomllib": {"project", "environments"},
+    "tomli": {"project", "environments"},
+    "packaging": {"environments"},
     "torch": {"remote"},
 }
 # Values in, values out: rooms, or files of one.

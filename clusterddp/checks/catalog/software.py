@@ -54,7 +54,9 @@ def _torch(entry: HostEntry, facts: Facts) -> Finding | None:
     if facts.torch is None:
         return fail(entry.name, "no interpreter, no torch")
     if facts.torch.import_error:
-        return fail(entry.name, f"{facts.python} has no working torch: {facts.torch.import_error}")
+        lock = (entry.environment or "").partition("[")[0]
+        helps = f"add torch to what {lock} locks, and lock it again" if lock else ""
+        return fail(entry.name, f"{facts.python} has no working torch: {facts.torch.import_error}", fix=helps)
     return None
 
 

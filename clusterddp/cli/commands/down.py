@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterddp.api import Cluster
+    from clusterddp.environments.removal import EnvironmentFound
     from clusterddp.runs.beside import WorkdirBeside, WorkdirsRemoved
     from clusterddp.runs.cleanup import Cleaned
     from clusterddp.runs.view import RunView
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
 @cluster_options
 @click.option("--purge", is_flag=True, help="Remove all ended runs of this project too, with their run dirs.")
 @click.option("--workdirs", is_flag=True, help="Remove the folders beside the project's on each host too.")
+@click.option("--environments", is_flag=True, help="Remove environments of locks that are no longer used too.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def command(inventory: Path | None, limit: str | None, *, purge: bool, workdirs: bool, yes: bool) -> int:
+def command(
+    inventory: Path | None, limit: str | None, *, purge: bool, workdirs: bool, environments: bool, yes: bool
+) -> int:
     """Stop this project's live runs, and remove old files of ours from its hosts; code and data stay."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
 
@@ -36,11 +40,12 @@ def command(inventory: Path | None, limit: str | None, *, purge: bool, workdirs:
     with open_cluster(inventory, limit) as cluster:
         live = _announce(cluster, purge=purge)
         folders = _announce_workdirs(cluster, live) if workdirs else []
-        if not live and not purge and not folders:
+        going = announce_environments(cluster) if environments else []
+        if not live and not purge and not folders and not going:
             say("no run of this project is live on these hosts; only what is old is removed")
         elif not yes:
             click.confirm("clusterddp: go on?", err=True, abort=True)
-        proofs, cleaned = cluster.down(live, purge=purge, workdirs=folders)
+        proofs, cleaned = cluster.down(live, purge=purge, workdirs=folders, environments=going)
         codes = [report(view.run, proofs[view.run]) for view in live]
     idle = [host for host in cleaned if _had_nothing(host)]
     for host in cleaned:
@@ -53,11 +58,12 @@ def command(inventory: Path | None, limit: str | None, *, purge: bool, workdirs:
 
 def _had_nothing(host: Cleaned) -> bool:
     removed = host.spools or host.run_dirs or host.helpers or host.gone
-    return not (removed or host.kept or host.error or host.beside)
+    return not (removed or host.kept or host.error or host.beside or host.environments)
 
 
 def _failed(host: Cleaned) -> bool:
-    return bool(host.error or (host.beside and (host.beside.error or host.beside.kept)))
+    beside = host.beside and (host.beside.error or host.beside.kept)
+    return bool(host.error or beside or (host.environments and host.environments.error))
 
 
 def _announce(cluster: Cluster, *, purge: bool) -> list[RunView]:
@@ -101,6 +107,26 @@ def _announce_workdirs(cluster: Cluster, stopping: Sequence[RunView]) -> list[Wo
     return going
 
 
+def announce_environments(cluster: Cluster) -> list[EnvironmentFound]:
+    """Say which environments of locks are on the hosts, how large they are, and which will be removed."""
+    from clusterddp.text.folding import folded_names  # noqa: PLC0415 - start-up
+    from clusterddp.text.units import human_size  # noqa: PLC0415
+
+    found = cluster.environments()
+    alike: dict[tuple[str, str, str, str], list[EnvironmentFound]] = {}
+    for one in found:
+        when = f"used {_days_ago(one.used / 1e9)}" if one.used else "never used"
+        alike.setdefault((one.ident, one.lock, when, one.stays), []).append(one)
+    for (ident, lock, when, stays), some in alike.items():
+        what = f"environment {ident[:4]} of {lock}" if lock else f"environment {ident[:4]}, never finished"
+        size = human_size(max(one.bytes for one in some))
+        line = f"{folded_names([one.host for one in some])}: {what} ({size}, {when})"
+        say(f"stays: {line}: {stays}" if stays else f"will be removed: {line}")
+    if not found:
+        say("no environment of a lock on these hosts")
+    return [one for one in found if not one.stays]
+
+
 def _days_ago(seconds: float) -> str:
     days = max(0, int((time.time() - seconds) // 86400))
     return "today" if days == 0 else f"{days} day{'' if days == 1 else 's'} ago"
@@ -127,6 +153,10 @@ def say_cleaned(host: Cleaned) -> None:
         say(f"{host.host}: kept run {run}: it has processes here; `clusterddp stop {run}` says which")
     if host.beside:
         _say_removed(host.beside)
+    if host.environments:
+        gone = host.environments
+        what = f"removed {gone.removed} environment{'' if gone.removed == 1 else 's'} ({human_size(gone.bytes)})"
+        say(f"{gone.error}; its environments stay" if gone.error else f"{host.host}: {what}")
     for path, days in host.workdirs:
         when = "today" if days == 0 else f"{days} day{'' if days == 1 else 's'} ago"
         say(f"{host.host}: left alone: {path}, last synced {when}; no run here speaks of it")

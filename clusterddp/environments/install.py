@@ -1,0 +1,313 @@
+"""The same environment on every host: what each lacks is sent, built there once, and proved equal.
+
+Not here: which wheels (wheels.py), building (remote/environment/operations.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from clusterddp.environments.kind import Kind, kind_of
+from clusterddp.environments.lock import Lock, lock_of
+from clusterddp.environments.wheels import UV_WHEELS, Wheel, uv_wheel, wheels_of
+from clusterddp.errors import HelperError, HostsError, PlanError
+from clusterddp.hosts.fanout import each, reading_answer, values
+from clusterddp.remote.shared.fields import Fields
+from clusterddp.sync.transfer import Transfer
+from clusterddp.text.folding import folded_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.project import Project
+    from clusterddp.remote.shared.node_env import Node
+
+T = TypeVar("T")
+SOURCE = "src"
+SHOWN = 4  # letters of an environment's digest
+_ASKING = 180.0  # seconds: setup lines
+_BUILDING = 3700.0
+_SENDING = 3600.0
+_PIECE = 60 * 1024
+_SWOLLEN = 5  # times its wheels' size that an environment takes, with what is needed to build it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Base:
+    """What a host is before: its interpreter, its kind, the variables its setup lines leave, what it has."""
+
+    python: str
+    kind: Kind
+    left: tuple[str, ...]
+    ready: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Installed:
+    """An environment as it is meant on one host.
+
+    Attributes:
+        host: The host.
+        ident: A digest over its wheels and its interpreter's version.
+        lock: As the inventory has it.
+        path: Its folder there.
+        left: Variables of another environment that the setup lines leave; they are dropped.
+        digest: Over what is installed; empty where it is not built yet.
+        names: Of its packages.
+    """
+
+    host: str
+    ident: str
+    lock: str
+    path: str
+    left: tuple[str, ...] = ()
+    digest: str = ""
+    names: frozenset[str] = frozenset()
+
+
+def planned(hosts: Sequence[Host], project: Project, progress: Callable[[str], None]) -> list[_Plan]:
+    """What each host with ``clusterddp_environment`` is to have, in order; nothing is changed there.
+
+    Raises:
+        LockError: a lock cannot be had as wheels.
+        HostError, HostsError: hosts cannot be asked.
+    """
+    asked = [host for host in hosts if host.entry.environment]
+    locks = {host.name: lock_of(host.entry.environment or "", project.root) for host in asked}
+    if not asked:
+        return []
+    bases = dict(zip(locks, values(each(asked, _base)), strict=True))
+    known: dict[tuple[Lock, Kind], tuple[Wheel, ...]] = {}
+    plans = []
+    for host in asked:
+        lock, kind = locks[host.name], bases[host.name].kind
+        if (lock, kind) not in known:
+            known[lock, kind] = wheels_of(lock, kind, progress)
+        plans.append(_Plan(host=host, lock=lock, base=bases[host.name], wheels=known[lock, kind], project=project.id))
+    return plans
+
+
+def ensure(
+    hosts: Sequence[Host],
+    project: Project,
+    notify: Callable[[str], None],
+    progress: Callable[[str], None],
+    *,
+    build: bool = True,
+) -> list[Installed]:
+    """Let every host with ``clusterddp_environment`` have it, and take its interpreter from now on.
+
+    Args:
+        hosts: Open hosts.
+        project: Whose lock.
+        notify: Takes notices, a line each.
+        progress: Takes what is being done.
+        build: Else a host that lacks it is refused.
+
+    Raises:
+        LockError: a lock cannot be had as wheels.
+        PlanError: a host lacks it, and nothing is to be built.
+        HostError, HostsError: hosts cannot build it, or have something else installed.
+    """
+    plans = planned(hosts, project, progress)
+    if not plans:
+        return []
+    lacking = [plan for plan in plans if not plan.digest]
+    if lacking and not build:
+        names = folded_names([plan.host.name for plan in lacking])
+        message = f"{names}: environment {lacking[0].ident[:SHOWN]} of {lacking[0].lock.written} is not there yet"
+        raise PlanError(message, remedy="`clusterddp up` builds it")
+    notify(told(plans))
+    if lacking and source_of(project):
+        notify(f"the project itself is not installed: {SOURCE}/ is on PYTHONPATH")
+    if lacking:
+        _bring(lacking, progress)
+        progress(f"building the environment on {len(lacking)} host{'' if len(lacking) == 1 else 's'}")
+        _each(lacking, _build)
+    found = [plan.installed for plan in plans]
+    refuse_unequal(found)
+    for notice in _dropped(found):
+        notify(notice)
+    for plan in plans:
+        _take(plan)
+    return found
+
+
+def source_of(project: Project) -> str:
+    """The folder of the project that holds its packages, where that is not the project's own."""
+    source = project.root / SOURCE
+    packages = any(source.glob("*/__init__.py")) or any(source.glob("*.py"))
+    return SOURCE if packages else ""
+
+
+def with_source(node: Node, host: Host, project: Project) -> Node:
+    """The node, whose workers in an environment find the project's packages, unless the user has set PYTHONPATH."""
+    source = source_of(project)
+    if not host.entry.environment or not source or node.env.get("PYTHONPATH"):
+        return node
+    return node._replace(env={**node.env, "PYTHONPATH": f"{node.workdir}/{source}"})
+
+
+def digest_of(found: Sequence[Installed]) -> str | None:
+    """One digest for the environments of all hosts; None where there is none."""
+    idents = sorted({one.ident for one in found})
+    if len(idents) > 1:
+        return hashlib.sha256("\n".join(idents).encode()).hexdigest()
+    return idents[0] if idents else None
+
+
+@dataclass(kw_only=True, slots=True)
+class _Plan:
+    """What one host is to have."""
+
+    host: Host
+    lock: Lock
+    base: Base
+    wheels: tuple[Wheel, ...]
+    project: str
+    digest: str = ""
+
+    def __post_init__(self) -> None:
+        self.digest = self.base.ready.get(self.ident, "")
+
+    @property
+    def ident(self) -> str:
+        version = ".".join(self.base.kind.python.split(".")[:2])
+        lines = [f"{version}{self.base.kind.threads}", *sorted(wheel.sha256 for wheel in self.wheels)]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    @property
+    def installed(self) -> Installed:
+        return Installed(
+            host=self.host.name,
+            ident=self.ident,
+            lock=self.lock.written,
+            path=f"{self.host.hello['state']}/environments/{self.ident}",
+            left=self.base.left,
+            digest=self.digest,
+            names=frozenset(wheel.name for wheel in self.wheels),
+        )
+
+
+def _base(host: Host) -> Base:
+    entry = host.entry
+    args = {"setup": list(entry.setup), "python": entry.python, "workdir": entry.workdir}
+    answer = host.call("environment_base", args, timeout=_ASKING)
+    with reading_answer(host.name):
+        fields = Fields(answer)
+        python = fields.maybe_path("python")
+        if python is None:
+            raise fields.wrong("python", None, "an absolute path")
+        ready = fields.mapping("ready", Fields.text)
+        return Base(python=python, kind=kind_of(fields), left=fields.texts("left"), ready=ready)
+
+
+def told(plans: Sequence[_Plan]) -> str:
+    """``environment 4be1 (ready on 16, building on 2)``; of several kinds each."""
+    parts = []
+    for ident in dict.fromkeys(plan.ident for plan in plans):
+        count = Counter(bool(plan.digest) for plan in plans if plan.ident == ident)
+        words = [f"{what} on {count[yes]}" for yes, what in ((True, "ready"), (False, "building")) if count[yes]]
+        parts.append(f"{ident[:SHOWN]} ({', '.join(words)})")
+    return f"environment {', '.join(parts)}"
+
+
+def _bring(plans: Sequence[_Plan], progress: Callable[[str], None]) -> None:
+    """Send every host the wheels that it lacks, uv's among them."""
+    uv = {plan.host.name: uv_wheel(plan.lock, plan.base.kind, progress) for plan in plans}
+    told = _each(plans, lambda plan: _lacks(plan, uv[plan.host.name]))
+    lacks = {plan.host.name: lacking for plan, lacking in zip(plans, told, strict=True)}
+    transfer = Transfer("sending wheels", progress)
+    for plan in plans:
+        for wheel in (*plan.wheels, uv[plan.host.name]):
+            if wheel.sha256 in lacks[plan.host.name]:
+                transfer.expect(wheel.size - lacks[plan.host.name][wheel.sha256])
+
+    def send(plan: _Plan) -> None:
+        for wheel in {wheel.sha256: wheel for wheel in (*plan.wheels, uv[plan.host.name])}.values():
+            offset = lacks[plan.host.name].get(wheel.sha256)
+            if offset is not None:
+                args = {"sha256": wheel.sha256, "offset": offset}
+                pieces = transfer.counted(_pieces(wheel, offset))
+                plan.host.upload("environment_wheel", args, pieces, timeout=_SENDING)
+
+    _each(plans, send)
+
+
+def _each(plans: Sequence[_Plan], work: Callable[[_Plan], T]) -> list[T]:
+    """Work on all hosts at once."""
+    by_host = {plan.host: plan for plan in plans}
+    return values(each(list(by_host), lambda host: work(by_host[host])))
+
+
+def _lacks(plan: _Plan, uv: Wheel) -> dict[str, int]:
+    wheels = {wheel.sha256: wheel.size for wheel in (*plan.wheels, uv)}
+    answer = plan.host.call("environment_lacks", {"wheels": wheels, "room": _SWOLLEN * sum(wheels.values())})
+    with reading_answer(plan.host.name):
+        found = Fields({"lacks": answer}).mapping("lacks", Fields.number)
+        return {sha256: min(offset, wheels[sha256]) for sha256, offset in found.items()}
+
+
+def _pieces(wheel: Wheel, offset: int) -> Iterator[tuple[bytes, int]]:
+    with wheel.path.open("rb") as stream:
+        stream.seek(offset)
+        while data := stream.read(_PIECE):
+            yield data, len(data)
+
+
+def _build(plan: _Plan) -> None:
+    """Build it, or wait for whoever builds it."""
+    lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}" for wheel in plan.wheels]
+    args: dict[str, Any] = {
+        "ident": plan.ident,
+        "lock": plan.lock.written,
+        "project": plan.project,
+        "python": plan.base.python,
+        "setup": list(plan.host.entry.setup),
+        "wheels": {wheel.file: wheel.sha256 for wheel in plan.wheels},
+        "requirements": "\n".join(lines) + "\n",
+        "uv": UV_WHEELS[plan.base.kind.machine][1],
+    }
+    answer = plan.host.call("environment_build", args, timeout=_BUILDING)
+    with reading_answer(plan.host.name):
+        plan.digest = Fields(answer).text("digest")
+
+
+def refuse_unequal(found: Sequence[Installed]) -> None:
+    """Refuse hosts on which something else is installed than on most with the same environment.
+
+    Raises:
+        HostsError, HelperError: names each.
+    """
+    errors = []
+    for ident in dict.fromkeys(one.ident for one in found):
+        mine = [one for one in found if one.ident == ident and one.digest]
+        usual = Counter(one.digest for one in mine).most_common(1)
+        for one in mine:
+            if one.digest != usual[0][0]:
+                message = f"environment {ident[:SHOWN]} is not what it is on the other hosts"
+                errors.append(HelperError(one.host, message, remedy="`clusterddp down --environments` removes it"))
+    if errors:
+        raise errors[0] if len(errors) == 1 else HostsError(errors)
+
+
+def _dropped(found: Sequence[Installed]) -> Iterator[str]:
+    hosts: dict[str, list[str]] = {}
+    for one in found:
+        for name in one.left:
+            hosts.setdefault(name, []).append(one.host)
+    for name, names in hosts.items():
+        yield f"{folded_names(names)}: {name} of clusterddp_setup is dropped: the environment is the lock's"
+
+
+def _take(plan: _Plan) -> None:
+    """From now on the host's interpreter is the environment's."""
+    entry, installed = plan.host.entry, plan.installed
+    own = {"VIRTUAL_ENV": installed.path}
+    if "PYTHONPATH" in installed.left and "PYTHONPATH" not in entry.env:
+        own["PYTHONPATH"] = ""
+    plan.host.entry = replace(entry, python=f"{installed.path}/bin/python", env={**own, **entry.env})

@@ -1,0 +1,201 @@
+"""The wheels of a lock on this machine: resolved once for each kind of host, downloaded once, kept by content.
+
+They lie in the user's cache folder, for all projects: ``wheels/SHA256/FILE``; ``resolved/KEY.json`` says which of them
+a lock comes to, so that an unchanged lock needs neither uv nor an index. uv itself comes so too, by its own digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from clusterddp.environments import lock as locks
+from clusterddp.errors import ClusterddpError, LockError
+from clusterddp.remote.shared.fields import Fields
+from clusterddp.remote.shared.frames import parse_json
+from clusterddp.text.printable import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from clusterddp.environments.kind import Kind
+    from clusterddp.environments.lock import Lock, Wanted
+
+UV = "0.13.9"
+# Static, so they run on any Linux; from PyPI, by these digests and no others.
+UV_WHEELS = {
+    "x86_64": (
+        f"uv-{UV}-py3-none-musllinux_1_1_x86_64.whl",
+        "2c45530751517d6c3bbc69a19473f6effe47cce047bede01ffd8af7ea7b36b25",
+    ),
+    "aarch64": (
+        f"uv-{UV}-py3-none-manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64.whl",
+        "5435c5ce14a56431208ca0996416d310f1598e8c2c8ba707688985a16bb82dbe",
+    ),
+}
+_FORMAT = 1
+_PATIENCE = 3600.0  # seconds for a download
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wheel:
+    """A wheel on this machine."""
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+    size: int
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return _cache() / "wheels" / self.sha256 / self.file
+
+
+def wheels_of(lock: Lock, kind: Kind, progress: Callable[[str], None]) -> tuple[Wheel, ...]:
+    """Every wheel that a kind of host takes of a lock, on this machine.
+
+    Raises:
+        LockError: something of it cannot be had as a wheel.
+    """
+    key = f"{_FORMAT}\0{lock.written}\0{kind}\0{locks.content(lock)}"
+    known = _cache() / "resolved" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+    found = _remembered(known)
+    if found is not None and all(wheel.path.is_file() for wheel in found):
+        return found
+    progress(f"resolving {lock.written}")
+    found = tuple(_fetched(lock, kind, locks.wanted(lock, kind), progress))
+    _write(known, json.dumps([asdict(wheel) for wheel in found]).encode())
+    return found
+
+
+def uv_wheel(lock: Lock, kind: Kind, progress: Callable[[str], None]) -> Wheel:
+    """The wheel with uv's static program for a kind of host.
+
+    Raises:
+        LockError: there is none for its machine, or it cannot be had.
+    """
+    if kind.machine not in UV_WHEELS:
+        raise LockError(lock.written, f"uv {UV} has no static program for {kind.machine}")
+    file, digest = UV_WHEELS[kind.machine]
+    path = _cache() / "wheels" / digest / file
+    if not path.is_file():
+        progress(f"downloading uv {UV}")
+        with tempfile.TemporaryDirectory(dir=_made(_cache())) as place:
+            platforms = ["--platform", f"musllinux_1_1_{kind.machine}"]
+            _pip(lock, [f"uv=={UV}"], Path(place), platforms)
+            _take(lock, Path(place) / file, digest)
+    return Wheel(name="uv", version=UV, file=file, sha256=digest, size=path.stat().st_size)
+
+
+def _fetched(lock: Lock, kind: Kind, wanted: Sequence[Wanted], progress: Callable[[str], None]) -> Iterable[Wheel]:
+    """The wanted wheels, those that are not here downloaded first."""
+    missing = [one for one in wanted if not one.sha256 or not (_cache() / "wheels" / one.sha256 / one.file).is_file()]
+    digests = {one.file: one.sha256 for one in wanted}
+    if missing:
+        progress(f"downloading {len(missing)} wheel{'' if len(missing) == 1 else 's'} of {lock.written}")
+        with tempfile.TemporaryDirectory(dir=_made(_cache())) as place:
+            _download(lock, kind, missing, Path(place))
+            for one in missing:
+                digests[one.file] = _take(lock, Path(place) / one.file, one.sha256)
+    for one in wanted:
+        path = _cache() / "wheels" / digests[one.file] / one.file
+        size = path.stat().st_size
+        yield Wheel(name=one.name, version=one.version, file=one.file, sha256=digests[one.file], size=size)
+
+
+def _download(lock: Lock, kind: Kind, missing: Sequence[Wanted], place: Path) -> None:
+    remote = []
+    for one in missing:
+        split = urlsplit(one.url)
+        if split.scheme == "file":
+            try:
+                shutil.copyfile(unquote(split.path), place / one.file)
+            except OSError as error:
+                raise LockError(
+                    lock.written, f"{one.file} is not at {unquote(split.path)} ({error.strerror})"
+                ) from error
+        else:
+            remote.append(one.url)
+    if remote:
+        platforms = [word for platform in kind.platforms() for word in ("--platform", platform)]
+        major, minor = kind.python.split(".")[:2]
+        abis = [word for abi in (f"cp{major}{minor}{kind.threads}", "abi3", "none") for word in ("--abi", abi)]
+        _pip(lock, remote, place, [*platforms, "--python-version", f"{major}.{minor}", "--implementation", "cp", *abis])
+
+
+def _pip(lock: Lock, what: Sequence[str], place: Path, words: Sequence[str]) -> None:
+    """Download wheels with pip, which knows this machine's indexes, proxies and credentials."""
+    argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet"]
+    argv += ["--no-deps", "--only-binary=:all:", "--dest", str(place), *words, *what]
+    try:
+        done = subprocess.run(argv, cwd=place, capture_output=True, timeout=_PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LockError(lock.written, f"pip cannot be run: {error}") from error
+    if done.returncode:
+        lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("ERROR")]
+        said = (lines or [f"ERROR: it ended with status {done.returncode}"])[-1].removeprefix("ERROR: ")
+        remedy = "`pip install 'clusterddp[environments]'` brings it" if b"No module named pip" in done.stderr else ""
+        raise LockError(lock.written, f"pip: {one_line(said)[:500]}", remedy=remedy)
+
+
+def _take(lock: Lock, file: Path, sha256: str) -> str:
+    """Keep a downloaded file by its digest, which must be the one that is known if one is; the digest."""
+    if not file.is_file():
+        raise LockError(lock.written, f"{file.name} was not downloaded")
+    found = hashlib.sha256()
+    with file.open("rb") as stream:
+        while data := stream.read(_PIECE):
+            found.update(data)
+    digest = found.hexdigest()
+    if sha256 and digest != sha256:
+        remedy = "somebody has replaced it: find out who, before you lock again"
+        raise LockError(lock.written, f"{file.name} is not what was locked (sha256 {digest[:12]}…)", remedy=remedy)
+    target = _made(_cache() / "wheels" / digest) / file.name
+    file.replace(target)
+    return digest
+
+
+def _remembered(path: Path) -> tuple[Wheel, ...] | None:
+    try:
+        told = Fields({"all": parse_json(path.read_bytes())}, most=1 << 16)
+        return told.each("all", _wheel)
+    except (OSError, ValueError):
+        return None
+
+
+def _wheel(fields: Fields) -> Wheel:
+    file, digest = fields.filename("file"), fields.filename("sha256")
+    texts: dict[str, Any] = {"name": fields.text("name"), "version": fields.text("version")}
+    return Wheel(**texts, file=file, sha256=digest, size=fields.number("size"))
+
+
+def _write(path: Path, data: bytes) -> None:
+    temporary = _made(path.parent) / f".{path.name}.{os.getpid()}.tmp"
+    temporary.write_bytes(data)
+    temporary.replace(path)
+
+
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        remedy = "make it writable, or set XDG_CACHE_HOME"
+        raise ClusterddpError(f"{folder} cannot be made ({error.strerror})", remedy=remedy) from error
+    return folder
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path("~/.cache").expanduser()) / "clusterddp"

@@ -1,0 +1,93 @@
+"""The operations of ``down --environments``: what lies here, how large it is, who uses it; and its removal."""
+
+import os
+import shutil
+import time
+from typing import Any, Dict, List, NamedTuple, Set
+
+from ..cleanup.retention import disk_usage
+from ..helper.request import Request
+from ..spool.layout import all_spools
+from ..system.bootstrap import Refused
+from .store import Store
+
+FRESH = 3600.0  # seconds in which a wheel may be about to be built of
+ABANDONED = 7 * 86400.0  # seconds after which nobody goes on with a wheel's part
+
+
+class Use(NamedTuple):
+    """Who uses an environment: when a run began there last (ns, 0: none that is on record), and the live ones."""
+
+    last: int
+    live: List[str]
+
+
+def environments(request: Request) -> List[Dict[str, Any]]:
+    """Each environment, ``{ident, lock, project, bytes, used, live}``: ``used`` in ns, no ``lock`` of a half one."""
+    state = request.args["state"]
+    store = Store(state)
+    found = []
+    for ident in store.all():
+        told = store.ready(ident) or {}
+        use = _use(state, store.place(ident))
+        known = {name: str(told.get(name) or "") for name in ("lock", "project")}
+        used = max(use.last, int(told.get("built") or 0))
+        size = disk_usage(store.place(ident))
+        found.append(dict(known, ident=ident, bytes=size, used=used, live=use.live))
+    return found
+
+
+def remove_environments(request: Request) -> Dict[str, int]:
+    """Remove the environments ``idents``, but those of live runs, and the wheels that none is left of.
+
+    Returns ``{removed, bytes}``.
+    """
+    state = request.args["state"]
+    store = Store(state)
+    count = size = 0
+    for ident in request.args["idents"]:
+        place = store.place(ident)
+        if os.path.isdir(place) and not _use(state, place).live:
+            size += disk_usage(place)
+            # Without this it is none: a removal that is cut leaves nothing that looks whole.
+            _unlink(os.path.join(place, "ready"))
+            shutil.rmtree(place, ignore_errors=True)
+            _unlink(place + ".lock")
+            count += 1
+    return {"removed": count, "bytes": size + _remove_wheels(store)}
+
+
+def _remove_wheels(store: Store) -> int:
+    """Remove the wheels that no environment here was made of; how many bytes they took."""
+    wanted: Set[str] = set()
+    for ident in store.all():
+        wheels = (store.ready(ident) or {}).get("wheels")
+        wanted.update(wheels if isinstance(wheels, list) else ())
+    folder, size = os.path.join(store.folder, "wheels"), 0
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        path = os.path.join(folder, name)
+        age = time.time() - os.stat(path).st_mtime
+        if name not in wanted and age > (ABANDONED if name.endswith(".part") else FRESH):
+            size += os.stat(path).st_size
+            _unlink(path)
+    return size
+
+
+def _use(state: str, place: str) -> Use:
+    last, live = 0, []
+    for spool in all_spools(state):
+        plan = spool.readable_plan()
+        if plan and plan.python.startswith(place + "/"):
+            last = max(last, os.stat(spool.folder).st_mtime_ns)
+            if spool.alive():
+                live.append(spool.run)
+    return Use(last, sorted(set(live)))
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise Refused("%s cannot be removed: %s" % (path, error.strerror)) from error

@@ -1,0 +1,98 @@
+"""Wheels on this machine: fetched once, kept by content, and nothing but what was locked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.environments import lock as locks
+from clusterddp.environments.kind import Kind, kind_of
+from clusterddp.environments.lock import lock_of
+from clusterddp.environments.wheels import wheels_of
+from clusterddp.errors import LockError
+from clusterddp.remote.shared.fields import DamagedError, Fields
+from tests.wheels_made import KIND, make_wheel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusterddp.environments.lock import Lock
+
+
+def quiet(_: str) -> None:
+    """Nobody looks."""
+
+
+@pytest.fixture
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lock:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    wheel = make_wheel(tmp_path / "store", "small", "2.0", {"small.py": "Y = 2\n"})
+    head = 'lock-version = "1.0"\ncreated-by = "t"\n[[packages]]\nname = "small"\nversion = "2.0"\n'
+    text = f'{head}[[packages.wheels]]\npath = "store/{wheel.name}"\nhashes = {{md5 = "x"}}\n'
+    (tmp_path / "pylock.toml").write_text(text)
+    return lock_of("pylock.toml", tmp_path)
+
+
+def test_an_unchanged_lock_asks_for_nothing_again(lock: Lock, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = wheels_of(lock, KIND, quiet)
+    assert [(one.name, one.path.is_file(), len(one.sha256)) for one in found] == [("small", True, 64)]
+    (lock.path.parent / "store" / found[0].file).unlink()
+    monkeypatch.setattr(locks, "wanted", None)
+    assert wheels_of(lock, KIND, quiet) == found
+
+
+def test_a_wheel_that_is_not_what_was_locked_is_refused(lock: Lock) -> None:
+    text = lock.path.read_text().replace('md5 = "x"', f'sha256 = "{"a" * 64}"')
+    lock.path.write_text(text)
+    with pytest.raises(LockError, match=r"small-2.0-py3-none-any.whl is not what was locked .*find out who"):
+        wheels_of(lock, KIND, quiet)
+
+
+def test_a_wheel_that_is_gone_is_named(lock: Lock) -> None:
+    for path in (lock.path.parent / "store").iterdir():
+        path.unlink()
+    with pytest.raises(LockError, match=r"small-2.0-py3-none-any.whl is not at /"):
+        wheels_of(lock, KIND, quiet)
+
+
+def test_a_damaged_memory_is_made_anew(lock: Lock, tmp_path: Path) -> None:
+    found = wheels_of(lock, KIND, quiet)
+    for path in (tmp_path / "cache/clusterddp/resolved").iterdir():
+        path.write_text("[{}]")
+    assert wheels_of(lock, KIND, quiet) == found
+
+
+def test_a_kind_knows_the_platforms_of_its_wheels() -> None:
+    musl = replace(KIND, libc="musl", libc_version=(1, 2))
+    old = replace(KIND, libc_version=(2, 17))
+    assert [*musl.platforms()] == [
+        "musllinux_1_2_x86_64",
+        "musllinux_1_1_x86_64",
+        "musllinux_1_0_x86_64",
+        "linux_x86_64",
+    ]
+    assert [*old.platforms()][:3] == ["manylinux_2_17_x86_64", "manylinux2014_x86_64", "manylinux_2_16_x86_64"]
+    assert [one.uv_platform for one in (KIND, musl, old, replace(KIND, libc_version=(2, 30)))] == [
+        "x86_64-manylinux_2_36", "x86_64-unknown-linux-musl", "x86_64-manylinux_2_17", "x86_64-manylinux_2_28",
+    ]  # fmt: skip
+    tags = [str(tag) for tag in KIND.tags()]
+    assert tags[0] == "cp311-cp311-manylinux_2_36_x86_64"
+    assert "py3-none-any" in tags
+    assert str(KIND) == "Python 3.11.7 on x86_64 with glibc 2.36"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"version": "three"}, {"libc": "bionic"}, {"implementation": "pypy"}, {"libc_version": [2]}, {"machine": 3}],
+)
+def test_a_host_that_is_no_kind_of_ours_is_an_error_of_its_own(change: dict[str, object]) -> None:
+    told = {
+        "version": "3.11.7", "implementation": "cpython", "machine": "x86_64", "free_threaded": False, "libc": "glibc",
+        "libc_version": [2, 36],
+    }  # fmt: skip
+    assert kind_of(Fields(told)) == KIND
+    assert isinstance(KIND, Kind)
+    with pytest.raises(DamagedError):
+        kind_of(Fields({**told, **change}))
