@@ -185,8 +185,8 @@ class Cluster(BesideRuns):
         return diagnose(
             self,
             lambda reached: self._runs("", reached, BRIEF),
-            only=read("only", option_values.names, only),
-            skip=read("skip", option_values.names, skip),
+            only=read("only", option_values.checks, only),
+            skip=read("skip", option_values.checks, skip),
             bench=read("bench", option_values.flag, bench),
             share_gpus=read("share_gpus", option_values.flag, share_gpus),
         )

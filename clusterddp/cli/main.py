@@ -243,10 +243,12 @@ def _no_such_option(error: click.NoSuchOption, path: str) -> str:
     known = error.possibilities or []
     found = [name for name in known if name.startswith(option)] or difflib.get_close_matches(option, known, 1)
     near = f"; did you mean {found[0]}?" if found else ""
-    torchrun = (
-        "; torchrun's own go through --torchrun-arg, the script's stand after SCRIPT" if path.endswith(" run") else ""
-    )
-    return _seeing_help(f"no such option {option}{torchrun}{near}", path)
+    where = ""
+    if path.endswith(" run"):
+        where = "; torchrun's own go through --torchrun-arg, the script's stand after SCRIPT"
+    elif " " not in path and not near:
+        where = "; a command's own stand after its name"
+    return _seeing_help(f"no such option {option}{where}{near}", path)
 
 
 def _source(error: click.BadParameter) -> str:

@@ -128,15 +128,17 @@ class StandingLine:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.hide_output: Callable[[], None] | None = None
-        self._shown = False
+        self._shown = ""
 
     def show(self, text: str) -> None:
         """Put a line in its place, cut to the terminal's width: of a wrapped one only the end could be wiped."""
         with self.lock:
+            if text == self._shown:
+                return
             width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
             sys.stderr.write(_WIPE + cut_in_the_middle(f"{OURS}{one_line(text)}…", width - 1))
             sys.stderr.flush()
-            self._shown = True
+            self._shown = text
 
     def wipe(self) -> None:
         """Leave its place empty, for what comes there now."""
@@ -146,7 +148,7 @@ class StandingLine:
             if self._shown:
                 sys.stderr.write(_WIPE)
                 sys.stderr.flush()
-                self._shown = False
+                self._shown = ""
 
 
 STANDING = StandingLine()

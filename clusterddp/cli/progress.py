@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -20,8 +21,9 @@ class Progress:
     """The line; when the context ends, nothing is shown any more."""
 
     def __init__(self) -> None:
-        # Not among the lines of -v, which say more.
-        self._terminal = sys.stderr.isatty() and not logging.getLogger("clusterddp").isEnabledFor(logging.DEBUG)
+        # Not among the lines of -v, which say more; nor where a line cannot be wiped.
+        verbose = logging.getLogger("clusterddp").isEnabledFor(logging.DEBUG)
+        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not verbose
         self._over = threading.Event()
 
     def __enter__(self) -> Progress:  # noqa: PYI034 - typing.Self is Python 3.11

@@ -176,7 +176,9 @@ def _find(host: str, visible: Sequence[_Device], word: str, where: str) -> _Devi
             return device
     if word.startswith("MIG-"):
         return _Device(key=word, word=word, index=None, free=True)
-    there = ", ".join(device.word if device.index is None else str(device.index) for device in visible) or "none"
+    if not visible:
+        raise PlanError(f"{host}: {where} names GPU {word}, but the host has no GPU", remedy=f"leave {where} out")
+    there = ", ".join(device.word if device.index is None else str(device.index) for device in visible)
     raise PlanError(f"{host}: {where} names GPU {word}, but the host has: {there}", remedy=f"correct {where}")
 
 

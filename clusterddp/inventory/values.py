@@ -141,6 +141,18 @@ class Inventory:
             pattern=pattern,
         )
 
+    def matching(self, pattern: str, option: str) -> list[str]:
+        """The names of the hosts that the pattern of an option selects.
+
+        Raises:
+            InventoryError: as of ``limit``; names the option.
+        """
+        try:
+            return [host.name for host in self.limit(pattern).hosts]
+        except InventoryError as error:
+            error.message = f"{option}: {error.message.removeprefix('limit ')}"
+            raise
+
     def pattern_without(self, names: Collection[str]) -> str:
         """The host pattern that selects its hosts but for these; empty where no node would be left."""
         left = [host.name for host in self.hosts if host.name not in names]

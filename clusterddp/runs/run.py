@@ -241,7 +241,7 @@ class Run:
 
     def _selection(self, words: Words) -> Selection:
         pattern = words.get("host")
-        hosts = None if pattern is None else [entry.name for entry in self.cluster.inventory.limit(pattern).hosts]
+        hosts = None if pattern is None else self.cluster.inventory.matching(pattern, "host")
         return selected_by(words, hosts, time.time_ns())
 
     def _lines(self, chosen: Selection) -> Iterator[LogLine]:

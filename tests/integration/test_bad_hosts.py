@@ -105,7 +105,7 @@ UNFIT: list[tuple[dict[str, object], tuple[str, ...], tuple[str, ...]]] = [
     ({"clusterddp_workdir": "/etc/hostname"}, (), ("gpu01: the workdir /etc/hostname is not a folder",)),
     ({"clusterddp_interface": "eth9"}, (), ("gpu01: clusterddp_interface eth9 has no address", "eth0")),
     ({"clusterddp_address": "10.9.8.7"}, (), ("gpu01: clusterddp_address 10.9.8.7 is on none of its interfaces",)),
-    ({}, ("--gpus", "7"), ("gpu00: --gpus names GPU 7, but the host has: none", "correct --gpus")),
+    ({}, ("--gpus", "7"), ("gpu00: --gpus names GPU 7, but the host has no GPU", "leave --gpus out")),
     ({}, ("--nnodes", "9"), ("--nnodes 9: the inventory has 2 nodes", "ask for fewer")),
     ({}, ("--nnodes", "3:4"), ("--nnodes 3:4: the inventory has 2 nodes", "ask for fewer")),
 ]

@@ -60,7 +60,7 @@ def command(inventory: Path | None, limit: str | None, run: str | None, **given:
             raise RunError(f"run {found.id} has no rank {min(rank)}", remedy=f"its ranks are 0-{world - 1}")
         parts = chosen(found, given["attempt"], follow=selection.follow)
         if given["host"]:
-            names = {entry.name for entry in cluster.inventory.limit(given["host"]).hosts}
+            names = set(cluster.inventory.matching(given["host"], "--host"))
             selection = replace(selection, hosts=on_hosts(parts, given["host"], names))
         reading = Reading(parts, selection, given["silence"])
         if given["save"]:

@@ -74,7 +74,6 @@ def test_every_line_of_ours_wipes_it_first() -> None:
         progress.show("connecting 1/2")
         say("gpu00: its shell prints 'hello'")
         progress.show(LONG)
-        progress.show(LONG)
         put("on stdout")
         progress.show(LONG)
     assert screen.lines == ["clusterddp: gpu00: its shell prints 'hel", "lo'", "on stdout", ""]
@@ -87,6 +86,14 @@ def test_it_is_cut_to_the_terminals_width() -> None:
     progress.end()
     (line,) = screen.lines
     assert (len(line), line.startswith("clusterddp: syncing"), line.endswith("2s left…")) == (WIDTH - 1, True, True)
+
+
+def test_a_terminal_that_can_wipe_no_line_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    with Screen() as screen, Progress() as progress:
+        progress.show("connecting 1/2")
+        say("ready")
+    assert screen.lines == ["clusterddp: ready", ""]
 
 
 def test_after_its_end_nothing_is_shown_any_more() -> None:

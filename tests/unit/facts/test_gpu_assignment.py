@@ -122,6 +122,8 @@ def test_a_number_that_may_be_an_index_or_a_count_is_asked_about() -> None:
     assert assign_gpus(shared("a"), "0") == assign_gpus(shared("a"), "0,") == {"a": uuids(0)}
     with pytest.raises(PlanError, match=r"^a: --gpus names GPU 4"):
         assign_gpus(shared("a"), "4")
+    with pytest.raises(PlanError, match=r"^c: --gpus names GPU 4, but the host has no GPU; leave --gpus out"):
+        assign_gpus([node("c", devices=0)], "4")
 
 
 def test_the_command_line_stands_above_the_inventory() -> None:

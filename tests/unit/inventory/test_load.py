@@ -281,6 +281,13 @@ def test_the_four_promised_examples_are_there() -> None:
     assert names >= {"local.yaml", "two-node.yaml", "heterogeneous.yaml", "with-jump-host.yaml"}
 
 
+def test_a_pattern_of_another_option_is_refused_in_its_name(tmp_path: Path) -> None:
+    (tmp_path / "i.yaml").write_text("all: {hosts: {'gpu[00:03]': }}\n", encoding="utf-8")
+    assert load(tmp_path / "i.yaml").matching("gpu0[1:2]", "--host") == ["gpu01", "gpu02"]
+    with pytest.raises(InventoryError, match=r"^--host: 'nope' selects no host; groups are"):
+        load(tmp_path / "i.yaml").matching("nope", "--host")
+
+
 def test_a_range_that_would_mean_places_in_a_group_is_not_written(tmp_path: Path) -> None:
     (tmp_path / "i.yaml").write_text("all: {children: {gpu: {hosts: {'gpu[1:5]': }}}}\n", encoding="utf-8")
     assert load(tmp_path / "i.yaml").pattern_without(["gpu2", "gpu3", "gpu4"]) == "all:!gpu2:!gpu3:!gpu4"

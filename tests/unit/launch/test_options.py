@@ -108,7 +108,7 @@ def test_a_wrong_value_is_refused_at_the_call_by_name(name: str, given: Any, sai
         (lambda api: api.local(project=7), "project: 7 is no path"),
         (lambda api: api.from_inventory("i.yaml", limit=3), "limit: 3 is no text"),
         (lambda api: api.local().doctor(only=3), "only: 3 is no list of texts"),
-        (lambda api: api.local().doctor(only="gpus, shmm"), "'shmm' is no check"),
+        (lambda api: api.local().doctor(only="gpus, shmm"), "only: 'shmm' is no check"),
         (lambda api: api.local().doctor(bench="yes"), "bench: 'yes' is neither True nor False"),
         (lambda api: api.local().up(skip="shmm"), "skip: 'shmm' is no check"),
         (lambda api: api.local().up(fresh=1), "fresh: 1 is neither True nor False"),
