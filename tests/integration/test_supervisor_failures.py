@@ -128,6 +128,21 @@ class TestLostMessages:
         assert run.view().verdict()
 
 
+def test_who_makes_an_attempt_ready_too_late_has_no_part_in_it(job: Callable[..., Job]) -> None:
+    """As on a disk that stalls then; the others, who see it there, may have given it up, and may not."""
+    made = "        old = node.spool\n"
+    slow = ("supervisor/relaunch", made, f"{made}        time.sleep(1.5 if node.place == 2 else 0.0)\n")
+    hasty = ("supervisor/stop_conditions", "grace=1.0, behind=30.0", "grace=1.0, behind=2.0")
+    run = job(slow, hasty, relaunch=1)
+    os.kill(run.nodes[1].pids("agent")[0], signal.SIGKILL)
+    assert {run.started(2, name).ended()["final"] for name in NAMES[:2]} == {"all 1 relaunches are used"}
+    late = run.started(2, NAMES[2])
+    reason = late.ended()["reason"]
+    assert reason in {"three was too late for attempt 2", "attempt 3 was decided meanwhile"}
+    assert not late.events("agent_started")
+    assert run.view().verdict()
+
+
 def test_a_run_of_another_version_cannot_be_joined(tmp_path: Path) -> None:
     with changed(tmp_path, (NODE, "FAREWELL = 5.0", "FAREWELL = 4.0")) as node, opened(tmp_path / "state") as guide:
         with pytest.raises(HelperError, match="another version of clusterddp; join it with that version"):

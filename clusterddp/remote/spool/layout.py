@@ -265,7 +265,10 @@ class Spool:
 
 
 def create_spool(spool: Spool, plan: NodePlan, code: bytes) -> bool:
-    """Make the spool of ``plan`` with its own copy of the remote code; False if an earlier start made it."""
+    """Make the spool of ``plan`` with its own copy of the remote code; False if an earlier start made it.
+
+    The plan alone is on disk then: what only the run's own processes read ends with the host as they do.
+    """
     attempt = os.path.dirname(spool.folder)
     run = os.path.dirname(attempt)
     for folder in (os.path.dirname(run), run, attempt):
@@ -276,14 +279,13 @@ def create_spool(spool: Spool, plan: NodePlan, code: bytes) -> bool:
         return False
     for name in FOLDERS:
         os.mkdir(spool.path(name), 0o700)
-    write_private(spool.path("remote.pyz"), code)
-    write_private(
-        spool.path("hook", "sitecustomize.py"), _member(code, "clusterddp_remote/worker/hook/sitecustomize.py")
-    )
+    write_private(spool.path("remote.pyz"), code, durable=False)
+    hook = _member(code, "clusterddp_remote/worker/hook/sitecustomize.py")
+    write_private(spool.path("hook", "sitecustomize.py"), hook, durable=False)
     if plan.program:
         os.mkdir(spool.path(PROGRAM), 0o700)
         text = _member(code, "clusterddp_remote/builtin/%s" % plan.program)
-        write_private(spool.path(PROGRAM, plan.program), text)
+        write_private(spool.path(PROGRAM, plan.program), text, durable=False)
     for name in RECORDS:
         disk_space.reserve_record(spool.path(name), RECORD_ROOM)
     spool.write_plan(plan)

@@ -135,7 +135,7 @@ def _ending(node: "Node", survivors: List[terminate.Process]) -> Dict[str, Any]:
 
 def _cause(node: "Node") -> Tuple[bool, str]:
     """Whether another attempt may do better, and why this one ended."""
-    if node.children.agent is None:
+    if node.children.start_error:
         return False, "what cannot be started"
     found = failures.node_cause(evidence(node.spool))
     if found is None:

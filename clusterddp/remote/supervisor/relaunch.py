@@ -202,7 +202,7 @@ class Relaunching:
         for name in ("control.key", "secrets.json"):
             try:
                 with open(old.path(name), "rb") as source:
-                    write_private(spool.path(name), source.read())
+                    write_private(spool.path(name), source.read(), durable=False)
             except FileNotFoundError:
                 continue  # there are no secrets
         write_worker(spool, plan.python)

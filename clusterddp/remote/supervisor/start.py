@@ -69,9 +69,9 @@ def start(request: Request) -> Dict[str, Any]:
         code = own.read()
     if not create_spool(spool, plan, code):
         return _existing(spool)
-    write_private(spool.path("control.key"), message["key"].encode())
+    write_private(spool.path("control.key"), message["key"].encode(), durable=False)
     if secrets:
-        write_private(spool.path("secrets.json"), json.dumps(secrets).encode())
+        write_private(spool.path("secrets.json"), json.dumps(secrets).encode(), durable=False)
     write_worker(spool, plan.python)
     answer = spawn(spool, environment, listeners)
     if answer != b"ready\n":
