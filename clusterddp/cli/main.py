@@ -30,8 +30,8 @@ from clusterddp.errors import (
 )
 
 COMMANDS = (
-    "up", "run", "logs", "status", "runs", "stop", "signal", "wait", "down", "sync", "push", "exec", "shell", "forward",
-    "init", "doctor", "hosts", "discover",
+    "up", "run", "logs", "status", "runs", "stop", "signal", "wait", "down", "sync", "push", "pull", "exec", "shell",
+    "forward", "init", "doctor", "hosts", "discover",
 )  # fmt: skip
 ALIASES = {"ps": "runs", "ls": "runs", "kill": "stop"}
 # torchrun's options that the plan sets by itself; see clusterddp.launch.plan.OWNED.

@@ -11,7 +11,7 @@ from clusterddp.launch import option_values
 from clusterddp.launch.options import EXEC_READERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from typing_extensions import Unpack
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.options import ExecKeywords
     from clusterddp.project import Project
+    from clusterddp.runs.nodes import Wanted
+    from clusterddp.runs.view import RunView
     from clusterddp.shell import Command, Executed, Execution
+    from clusterddp.sync.collect import Pulled
     from clusterddp.sync.deliver import Delivered
     from clusterddp.sync.result import SyncResult
 
@@ -41,6 +44,14 @@ class BesideRuns:
 
     def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
         """Open the hosts; each one's Host or its error."""
+        raise NotImplementedError
+
+    def list_runs(self, wanted: Wanted = ...) -> list[RunView]:
+        """Every run that hosts know of, or those ``wanted``, the oldest first."""
+        raise NotImplementedError
+
+    def find_view(self, reference: str | None = None, *, reading: bool = True) -> RunView:
+        """One run, as its hosts tell it now."""
         raise NotImplementedError
 
     def reached(self) -> list[Host]:
@@ -94,6 +105,39 @@ class BesideRuns:
         prepare.nodes(self.inventory)
         wanted = moves.Push(sources=sources, dest=to, overwrite=overwrite, rate=most)
         return moves.push(wanted, self.project, self.reached, self.notify, self.progress)
+
+    def pull(
+        self,
+        what: str | None = None,
+        to: str | None = None,
+        *,
+        run: str | None = None,
+        rank: str | int | Sequence[int] | None = None,
+        host: str | None = None,
+        overwrite: bool = False,
+    ) -> Pulled:
+        """Bring files of nodes and spares here: at a path, or all that is new in a run's folder since its start.
+
+        Args:
+            what: A path as of ``push``, or a run's id or name; none of both: the live run, else the last.
+            to: A folder or file here; with a slash at the end it goes below that by name. By default its own name.
+            run: A run's id or name, where ``what`` is none.
+            rank: Only from the hosts that held these ranks, ``0,2-3``.
+            host: Only from hosts that match this pattern.
+            overwrite: Replace files here that differ.
+
+        Raises:
+            UsageError: an option has a value that cannot be meant, or ``what`` is a run and a path.
+            RunError: there is no such run, or nothing there.
+            ClusterddpError: no host could tell, or it cannot be written here.
+        """
+        from clusterddp.launch import moves  # noqa: PLC0415 - start-up
+        from clusterddp.logs.selection import ranks  # noqa: PLC0415
+
+        overwrite = option_values.read("overwrite", option_values.flag, overwrite)
+        chosen = option_values.read("rank", ranks, rank)
+        wanted = moves.Pull(what=what, dest=to, run=run, ranks=chosen, hosts=host, overwrite=overwrite)
+        return moves.pull(wanted, self)
 
     def exec(self, *argv: str, **options: Unpack[ExecKeywords]) -> list[Executed]:
         """Run a command on every node and spare at once, and return how it ended on each, in the inventory's order.

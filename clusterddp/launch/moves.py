@@ -1,20 +1,36 @@
-"""Files that a user moves between this machine and the hosts: what ``push`` does from its words to its end."""
+"""Files that a user moves between this machine and the hosts: ``push`` and ``pull`` from their words to their end."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import posixpath
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
+from clusterddp.errors import RunError, UsageError
+from clusterddp.hosts import fanout
+from clusterddp.remote.shared.manifest import ordered
+from clusterddp.runs.nodes import Wanted
 from clusterddp.sync import chosen_files
+from clusterddp.sync.collect import Origin, Pulled, collect
 from clusterddp.sync.deliver import Delivered, deliver
+from clusterddp.sync.fetch import HostFiles, is_there, listing
+from clusterddp.sync.files import Skipped
 from clusterddp.sync.transfer import Transfer
 from clusterddp.sync.upload import Files, Uploads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.project import Project
+    from clusterddp.runs.view import RunView
+    from clusterddp.sync.upload import Source
+
+_AWAY = re.compile(r"[^/:]+:[^:].*", re.DOTALL)  # HOST:PATH
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,18 +56,169 @@ def push(
         UsageError: a source is not there.
         ClusterddpError: a host refuses it or has no room, or a file changes meanwhile.
     """
-    dest = chosen_files.named(project, wanted.sources, wanted.dest)
+    away = [one for one in wanted.sources if _AWAY.fullmatch(one) and not Path(one).exists()]
+    if away and len(wanted.sources) > 1:
+        raise UsageError(f"{away[0]} is the one source of a push", remedy="push them one by one")
+    dest = "" if away else chosen_files.named(project, wanted.sources, wanted.dest)
     opened = hosts()
-    folder, chosen = chosen_files.choose(project, wanted.sources, dest, progress)
+    if away:
+        folder, chosen, source = _of_host(away[0], wanted.dest, opened, project, progress)
+    else:
+        folder, chosen = chosen_files.choose(project, wanted.sources, dest, progress)
+        source = Files(chosen.entries, chosen.chunks, lambda entry: chosen.places[entry.path])
     for notice in chosen.notices:
         notify(notice)
-    files = Files(chosen.entries, chosen.chunks, lambda entry: chosen.places[entry.path])
     return deliver(
         opened,
-        Uploads(chosen.entries, chosen.chunks, files),
+        Uploads(chosen.entries, chosen.chunks, source),
         chosen.entries,
         folder=folder,
         workdir=project.workdir,
         transfer=Transfer("pushing", progress, rate=wanted.rate),
         overwrite=wanted.overwrite,
     )
+
+
+def _of_host(
+    word: str, dest: str | None, hosts: Sequence[Host], project: Project, progress: Callable[[str], None]
+) -> tuple[str, chosen_files.Chosen, Source]:
+    """The folder on the hosts, and the files of ``HOST:PATH`` for it."""
+    name, _, path = word.partition(":")
+    host = next((host for host in hosts if host.name == name), None)
+    if host is None:
+        raise UsageError(f"{word}: no such file, and no node or spare is called {name}")
+    progress(f"looking at the files of {name}")
+    found = listing(host, host.entry.workdir or project.workdir, path)
+    if not found.there:
+        raise RunError(f"{word}: nothing is there")
+    place = chosen_files.destination([(path, found.folder)], dest or path.rstrip("/"))
+    prefix = place.prefixes[0]
+    entries = [
+        entry._replace(path=posixpath.join(prefix, entry.path) if found.folder else prefix) for entry in found.entries
+    ]
+    chosen = chosen_files.Chosen(
+        entries=tuple(ordered(entries)),
+        chunks={
+            one: tuple(chunk.digest for chunk in chunks) for one, chunks in found.chunks.items() if len(chunks) > 1
+        },
+        skipped=tuple(Skipped(path=path, reason=why) for path, why in found.skipped),
+    )
+    return place.folder, chosen, HostFiles(host, found)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pull:
+    """What a pull is asked for; see ``Cluster.pull``."""
+
+    what: str | None = None
+    dest: str | None = None
+    run: str | None = None
+    ranks: tuple[int, ...] | None = None
+    hosts: str | None = None
+    overwrite: bool = False
+
+
+class Runs(Protocol):
+    """What a pull needs of a Cluster."""
+
+    inventory: Inventory
+    project: Project
+    progress: Callable[[str], None]
+
+    def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
+        """Each host, or its error."""
+
+    def list_runs(self, wanted: Wanted = ...) -> list[RunView]:
+        """Runs that hosts know of, the oldest first."""
+
+    def find_view(self, reference: str | None = None, *, reading: bool = True) -> RunView:
+        """One run, as its hosts tell it."""
+
+
+def pull(wanted: Pull, cluster: Runs) -> Pulled:
+    """Bring files of hosts here: those at a path, or what is new since a run's start.
+
+    Raises:
+        UsageError: it is a run and a path.
+        RunError: there is no such run, or nothing there.
+        ClusterddpError: no host could tell, or it cannot be written here.
+    """
+    entries = cluster.inventory.nodes + cluster.inventory.spares
+    if wanted.hosts:
+        names = {entry.name for entry in cluster.inventory.limit(wanted.hosts).hosts}
+        entries = tuple(entry for entry in entries if entry.name in names)
+    if not entries:
+        raise UsageError(f"--host {wanted.hosts}: no node or spare matches")
+    view = _run_of(wanted, cluster, entries)
+    if wanted.ranks is not None:
+        entries = _with_ranks(wanted.ranks, entries, view or cluster.find_view())
+    workdirs = view.record.workdirs if view else {}
+    if view:
+        entries = tuple(entry for entry in entries if entry.name in workdirs)
+        if not entries:
+            raise RunError(f"run {view.run} has no host among these", remedy="see `clusterddp status`")
+    outcomes = cluster.connect(entries)
+    origins = [
+        Origin(
+            host=one.value,
+            workdir=workdirs.get(one.name) or one.value.entry.workdir or cluster.project.workdir,
+            path="" if view else str(wanted.what),
+            run=view.run if view else "",
+        )
+        for one in outcomes
+        if one.value
+    ]
+    failed = tuple(one.error for one in outcomes if one.error)
+    if not origins:
+        fanout.values(outcomes)
+    name = (view.name if view else posixpath.basename(str(wanted.what).rstrip("/"))) or "pulled"
+    transfer = Transfer("pulling", cluster.progress)
+    cluster.progress("looking at the files there")
+    done = collect(origins, lambda folder: _place(wanted, name, folder=folder), transfer, overwrite=wanted.overwrite)
+    return replace(done, errors=(*failed, *done.errors))
+
+
+def _run_of(wanted: Pull, cluster: Runs, entries: Sequence[HostEntry]) -> RunView | None:
+    """The run that is meant; None where it is a path."""
+    if wanted.run is None and wanted.what is None:
+        return cluster.find_view()
+    if wanted.run is None and ("/" in str(wanted.what) or str(wanted.what).startswith((".", "~"))):
+        return None
+    reference = wanted.run or wanted.what
+    found = cluster.list_runs(Wanted(reference=reference, brief=True))
+    exact = [view for view in found if reference in (view.run, view.record.name)]
+    if wanted.run is not None:
+        if not exact:
+            remedy = "`clusterddp runs --all` lists them; the beginning of an id is not enough here"
+            raise RunError(f"no run is called {reference}", remedy=remedy)
+        return exact[-1]
+    if not exact:
+        return None
+    usual = cluster.project.workdir
+    hosts = [one.value for one in cluster.connect(entries) if one.value]
+    if any(fanout.values(fanout.each(hosts, lambda one: is_there(one, one.entry.workdir or usual, str(reference))))):
+        raise UsageError(
+            f"{reference} is a run, and a path in the workdir", remedy=f"write ./{reference}, or --run {reference}"
+        )
+    return exact[-1]
+
+
+def _with_ranks(ranks: Sequence[int], entries: Sequence[HostEntry], view: RunView) -> tuple[HostEntry, ...]:
+    """The hosts that held these ranks."""
+    hosts = {host["name"]: host["ranks"] for host in view.to_json()["hosts"]}
+    missing = set(ranks).difference(*hosts.values())
+    if missing:
+        raise RunError(f"run {view.run} has no rank {min(missing)}")
+    return tuple(entry for entry in entries if set(hosts.get(entry.name, ())).intersection(ranks))
+
+
+def _place(wanted: Pull, name: str, *, folder: bool) -> tuple[Path, str]:
+    """The folder here, and the name of a single file: it becomes the destination, or goes below one with a slash."""
+    dest = wanted.dest or ""
+    below = not dest or dest in (".", "..") or dest.endswith(("/", "/.", "/.."))
+    if folder:
+        contents = str(wanted.what or "").endswith("/") and dest
+        return Path(dest) / name if below and not contents else Path(dest), ""
+    if below or Path(dest).is_dir():
+        return Path(dest), name
+    return Path(dest).parent, Path(dest).name

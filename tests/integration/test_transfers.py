@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.cli.main import main
+from clusterddp.errors import SyncError
+from clusterddp.remote.shared.chunks import CHUNK
+from clusterddp.sync.landing import Landing
 from tests.unit.sync_help import content, write
 
 if TYPE_CHECKING:
@@ -225,3 +228,120 @@ def test_a_push_goes_through_the_hosts_own_link_to_a_large_disk(user: User) -> N
     code, _, notes = user("push", "--limit", "gpu00", str(user.place / "more"), "data")
     assert code == 1
     assert "deep is a link on this host" in notes[0]
+
+
+def test_equal_files_come_once_and_differing_ones_lie_by_host(user: User) -> None:
+    for host in HOSTS:
+        write(user.work(host), **{"out/all.txt": "same", "out/deep/log": f"of {host}", f"out/only-{host}": host})
+    write(user.work("gpu00"), **{"out/mixed": "a file"})
+    write(user.work("gpu01"), **{"out/mixed/inside": "x"})
+    (user.work("gpu02") / "out/run.sh").write_text("#!/bin/sh")
+    (user.work("gpu02") / "out/run.sh").chmod(0o6755)
+    (user.work("gpu02") / "out/link").symlink_to("deep/log")
+    code, out, notes = user("pull", "out", "here")
+    assert code == 1
+    assert content(user.folder / "here") == {
+        "all.txt": "same",
+        "gpu00/deep/log": "of gpu00",
+        "gpu01/deep/log": "of gpu01",
+        "gpu02/deep/log": "of gpu02",
+        "gpu00/mixed": "a file",
+        "mixed/inside": "x",
+        "only-gpu00": "gpu00",
+        "only-gpu01": "gpu01",
+        "only-gpu02": "gpu02",
+        "run.sh": "#!/bin/sh",
+        "link": "-> deep/log",
+    }
+    assert (user.folder / "here/run.sh").stat().st_mode & 0o7777 & ~0o022 == 0o755 & ~0o022
+    assert notes == ["not the same on all hosts, each in a folder of its host's name: deep/log, mixed"]
+    assert out == ["here: 11 files, 59 bytes from gpu[00:02]"]
+    code, out, _ = user("pull", "out", "here")
+    assert (code, out) == (1, ["here: 0 files, 0 bytes from gpu[00:02]; 11 here already"])
+    code, out, notes = user("pull", "--host", "gpu01", "out/deep/", "one")
+    assert (code, notes, content(user.folder / "one")) == (0, [], {"log": "of gpu01"})
+
+
+def test_files_here_stay_unless_overwriting_is_asked_for(user: User) -> None:
+    write(user.work("gpu00"), **{"ckpt/last.pt": "epoch 2", "ckpt/first.pt": "epoch 1", "ckpt/sub/x": "x"})
+    write(user.folder, **{"ckpt/last.pt": "mine"})
+    (user.folder / "ckpt/sub").symlink_to(user.place)
+    code, out, notes = user("pull", "--host", "gpu00", "./ckpt")
+    assert (code, out) == (1, ["ckpt: 1 file, 7 bytes from gpu00"])
+    assert notes == ["here is something else by that name, which stays: last.pt, sub/x; --overwrite replaces it"]
+    assert (user.folder / "ckpt/last.pt").read_text() == "mine"
+    assert not (user.place / "x").exists()
+    (user.folder / "ckpt/sub").unlink()
+    assert user("pull", "--host", "gpu00", "--overwrite", "./ckpt", "ckpt")[0] == 0
+    assert content(user.folder / "ckpt") == content(user.work("gpu00") / "ckpt")
+
+
+@pytest.mark.parametrize(
+    ("words", "there"),
+    [
+        (("ckpt", "a"), "a/x"),
+        (("ckpt", "b/"), "b/ckpt/x"),
+        (("ckpt/", "c/"), "c/x"),
+        (("ckpt/x",), "x"),
+        (("ckpt/x", "d"), "d"),
+        (("ckpt/x", "e/"), "e/x"),
+        (("ckpt/x", "pkg"), "pkg/x"),
+    ],
+)
+def test_pulled_files_go_where_they_are_named(user: User, words: tuple[str, ...], there: str) -> None:
+    write(user.work("gpu00"), **{"ckpt/x": "1"})
+    before = project(user)
+    assert user("pull", "--limit", "gpu00", *words)[0] == 0
+    assert project(user) == {**before, there: "1"}
+
+
+def test_a_push_may_come_from_one_host(user: User) -> None:
+    write(user.work("gpu01"), **{"data/s1": "1", "data/sub/s2": "2" * 10_000})
+    assert user("push", "gpu01:data/", "sets")[0] == 0
+    assert [data(user, host, "sets") for host in HOSTS] == [{"s1": "1", "sub/s2": "2" * 10_000}] * 3
+    assert user("push", "gpu01:data/s1")[0] == 0
+    assert data(user, "gpu02", "data") == {"s1": "1"}
+    for word, code, said in (
+        ("gpu09:data", 2, "gpu09:data: no such file, and no node or spare is called gpu09"),
+        ("gpu01:nothing", 1, "gpu01:nothing: nothing is there"),
+        ("gpu01:../up", 1, "leads out of the workdir"),
+    ):
+        found, _, notes = user("push", word, "x")
+        assert (found, len(notes)) == (code, 1)
+        assert said in notes[0]
+
+
+def test_a_pull_that_broke_off_goes_on_and_what_a_job_writes_meanwhile_is_read_again(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = os.urandom(3 * CHUNK)
+    write(user.work("gpu00"), **{"out/log": "line 1\n"})
+    (user.work("gpu00") / "out/big.pt").write_bytes(whole)
+    put, came = Landing.put, list[int]()
+
+    def broken(landing: Landing, digest: str, chunk: bytes) -> None:
+        if sum(came) > CHUNK:
+            raise SyncError("the disk is pulled out")
+        came.append(len(chunk))
+        put(landing, digest, chunk)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Landing, "put", broken)
+        assert user("pull", "--host", "gpu00", "out")[0] == 1
+    assert not (user.folder / "out/big.pt").exists()
+    came.clear()
+
+    def written(landing: Landing, digest: str, chunk: bytes) -> None:
+        came.append(len(chunk))
+        put(landing, digest, chunk)
+        if len(came) == 1:
+            with (user.work("gpu00") / "out/log").open("a") as log:
+                log.write("line 2\n")
+
+    monkeypatch.setattr(Landing, "put", written)
+    code, _, notes = user("pull", "--host", "gpu00", "out")
+    assert (code, notes) == (0, [])
+    assert sum(came) < 2 * CHUNK
+    assert (user.folder / "out/big.pt").read_bytes() == whole
+    assert (user.folder / "out/log").read_text() in ("line 1\n", "line 1\nline 2\n")
+    assert sorted(path.name for path in (user.folder / "out").iterdir()) == ["big.pt", "log"]

@@ -30,6 +30,7 @@ _OPTION = re.compile(r"(?<![\w`-])--[a-z][a-z-]*[a-z]")
 ANY = frozenset({"run", "logs", "status", "runs", "stop", "wait", "down", "doctor", "hosts", "signal"})
 SAID_BY = {
     "launch/": {"run"},
+    "launch/moves.py": {"pull"},
     "launch/preflight.py": {"run", "up"},
     "launch/prepare.py": {"run"},
     "launch/report.py": {"up"},
@@ -42,6 +43,7 @@ SAID_BY = {
     "remote/logs/": {"logs"},
     "remote/supervisor/": {"run"},
     "remote/sync/": {"run"},
+    "remote/sync/pushed.py": {"push"},
     "cli/main.py": {"run"},
     "runs/notices.py": {"run"},
     "runs/lease.py": {"run"},

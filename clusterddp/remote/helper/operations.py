@@ -21,6 +21,8 @@ TABLE = {
     "sync_apply": "sync.apply:sync_apply",
     "push_check": "sync.pushed:push_check",
     "push_apply": "sync.pushed:push_apply",
+    "pull_list": "sync.pulled:pull_list",
+    "pull_read": "sync.pulled:pull_read",
     "workdirs_beside": "sync.beside:workdirs_beside",
     "remove_workdirs": "sync.beside:remove_workdirs",
     "environment_base": "environment.operations:environment_base",

@@ -9,6 +9,7 @@ project (clusterddp/sync/files.py) and what a host may change (sync/place.py).
 
 import errno
 import hashlib
+import itertools
 import json
 import os
 import posixpath
@@ -74,6 +75,15 @@ def decode(data: bytes) -> List[Entry]:
         entries = [checked_entry(json.loads(line)) for line in data.splitlines()]
     except (ValueError, TypeError) as error:
         raise BadManifest("not a manifest: %s" % error) from error
+    return checked_together(entries)
+
+
+def checked_together(entries: List[Entry]) -> List[Entry]:
+    """The entries themselves, when each path stands once and none is a file and a folder.
+
+    Raises:
+        BadManifest: they cannot lie in one folder.
+    """
     paths = {entry.path for entry in entries}
     if len(paths) != len(entries):
         raise BadManifest("a path stands twice in the manifest")
@@ -123,6 +133,13 @@ def stays_inside(path: str, target: str) -> bool:
         return False
     place = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
     return place != ".." and not place.startswith("../")
+
+
+def leads_down(path: str, target: str) -> bool:
+    """Whether a link leads to a place inside the folder whatever other links are there: no ``..`` follows a name."""
+    parts = target.split("/")
+    climbs = len(parts) - len(list(itertools.dropwhile(lambda part: part in ("..", ".", ""), parts)))
+    return stays_inside(path, target) and ".." not in parts[climbs:]
 
 
 def parents(path: str) -> List[str]:

@@ -27,6 +27,7 @@ from .live import keep_beating, live_runs, mark
 from .lock import PLACE, FolderLock, make_place
 from .place import WorkdirUpdate
 from .record import SyncRecord
+from .started import mark_start
 from .workdir import Folder, choose_folder, locked_workdir, shared_as
 
 
@@ -204,6 +205,7 @@ def protect(spool: Spool, state: str, workdir: str, digest: str) -> None:
     try:
         with FolderLock(state, root):
             if os.access(root, os.W_OK):  # else nothing there can be changed by us
+                mark_start(root, spool.run, [one.run for one in live_runs(state, root)])
                 marker = mark(state, root, spool.run, spool.host, supervisor)
                 keep_beating(spool, marker, supervisor)
             if digest and SyncRecord(state, root).digest != digest:

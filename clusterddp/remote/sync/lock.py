@@ -4,6 +4,7 @@
         lock.free, or lock.held.<owner>.<nonce>    one file: the lock. Whoever renames it has it
         record.json                                what syncs have put (record.py)
         run.<owner>.<run>.<host>                   one for each live run (live.py)
+        start.<run>                                when a run began here (started.py)
         parts/                                     contents of a sync that is under way, or was cut (assembly.py)
         id                                         a random word: hosts that read the same share the folder
 

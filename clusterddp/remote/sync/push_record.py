@@ -7,11 +7,27 @@ import time
 from typing import Any, Dict, Iterable, List
 
 from ..shared.chunks import content_of
-from ..shared.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, link_entry, stats_of
+from ..shared.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, link_entry, on_disk, stats_of
 from ..system.bootstrap import private_folder, read_json, write_private
 from .record import boot_id
 
 _TICK = 0.03  # seconds after which a file's times tell any further change
+
+
+def pushed_in(state: str, root: bytes) -> Dict[str, List[int]]:
+    """The files below a folder that pushes have put, into it or below it: path → stats as they were put."""
+    found: Dict[str, List[int]] = {}
+    folder = os.path.join(state, "pushed")
+    for name in os.listdir(folder) if os.path.isdir(folder) else []:
+        try:
+            data: Any = read_json(os.path.join(folder, name)) or {}
+            place = on_disk(data["root"])
+            inside = as_text(place[len(root) + 1 :]) + "/" if place != root else ""
+            if place == root or place.startswith(root + b"/"):
+                found.update((inside + str(path), list(stats)) for path, (stats, _) in data["files"])
+        except (ValueError, TypeError, LookupError, RecursionError, AttributeError):
+            continue
+    return found
 
 
 class PushRecord:
