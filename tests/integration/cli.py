@@ -139,10 +139,10 @@ class Live:
     def text(self, stream: str = "out") -> str:
         return bytes(self._said[stream]).decode(errors="surrogateescape")
 
-    def wait_for(self, wanted: str, *, stream: str = "out") -> None:
-        """Until it has said so."""
+    def wait_for(self, wanted: str, *, stream: str = "out", times: int = 1) -> None:
+        """Until it has said so, or so many times."""
         with self._changed:
-            met = self._changed.wait_for(lambda: wanted in self.text(stream), LIMIT)
+            met = self._changed.wait_for(lambda: self.text(stream).count(wanted) >= times, LIMIT)
         assert met, f"{wanted!r} never came: {self.text('out')}{self.text('err')}"
 
     @property
@@ -237,6 +237,11 @@ class User:
         done = self.run("up", str(inventory))
         assert done.code == 0, done.err
         return done
+
+    def hear(self, run: str, wanted: str, *, times: int = 1) -> None:
+        """Follow a run until its workers have said so, in all so many times."""
+        with self.start("logs", "--follow", run) as live:
+            live.wait_for(wanted, times=times)
 
     def status(self, run: str) -> Any:
         """The status object of a run."""

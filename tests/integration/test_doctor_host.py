@@ -312,7 +312,7 @@ def test_processes_that_a_run_has_left_are_named(three: Lab, user: User) -> None
     with nothing_left(three):
         path = three.write_inventory(user.folder / "one.yaml", hosts=[SICK])
         (run,) = user.run("run", "-i", str(path), "--detach", "leaves.py").lines
-        wait_until("it has started", lambda: "started" in user.run("logs", run).out, timeout=60)
+        user.hear(run, "started")
         seen = [one for one in host.leftovers(run) if "supervisor" in one.cmdline]
         kill_and_wait([process for process in (ProcessId.of(one.pid) for one in seen) if process])
         code, found = named(user, "--only", "leftovers")

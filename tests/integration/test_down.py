@@ -42,7 +42,7 @@ def user_of(inventory: Path, folder: Path) -> User:
 def begun(user: User) -> str:
     """A detached run whose worker has left its child; its id."""
     (run,) = user.run("run", "--detach", "leaves.py").lines
-    wait_until(f"{run} speaks", lambda: "left" in user.run("logs", run).out, timeout=60)
+    user.hear(run, "left")
     return run
 
 

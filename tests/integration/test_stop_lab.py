@@ -51,7 +51,7 @@ def begun(user: User, *words: str, said: str = "started") -> str:
     """A detached run whose workers have all spoken; its id."""
     (run,) = user.run("run", "--detach", *words).lines
     ranks = user.status(run)["world_size"]
-    wait_until(f"{said} of {run}", lambda: user.run("logs", run).out.count(said) >= ranks, timeout=60)
+    user.hear(run, said, times=ranks)
     return run
 
 

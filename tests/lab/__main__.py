@@ -70,9 +70,9 @@ def _up(options: argparse.Namespace) -> int:
 
 
 def _down(options: argparse.Namespace) -> int:
-    chosen = options.numbers or [n for n in registry.numbers() if registry.owner(n) != "alive"]
-    for number in chosen:
+    for number in options.numbers:
         registry.remove(number)
+    for number in options.numbers or registry.remove_all():
         print(f"lab {number} removed")
     return 0
 
