@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from clusterddp.checks.model import Diagnosis
     from clusterddp.environments.removal import EnvironmentFound
     from clusterddp.errors import HostKeyError
-    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.client import Host, Opener
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.options import ClusterKeywords, RunKeywords
     from clusterddp.launch.plan import LaunchPlan
@@ -131,6 +131,14 @@ class Cluster(BesideRuns):
             if entry.name == name:
                 return self._open(entry)
         raise UnreachableError(name, "is not in the inventory")
+
+    def reach(self, entry: HostEntry, by: Opener | None = None) -> Host:
+        """A host that the inventory may not name, opened if it is not open; ``by`` what reaches it, if not SSH."""
+        return self._connections.open(entry, by)
+
+    def opened_by(self, entry: HostEntry, words: Sequence[str]) -> Opener:
+        """What reaches hosts from another one: a command there."""
+        return self._connections.opened_by(entry, words)
 
     def up(self, *, fresh: bool = False, skip: str | Iterable[str] = ()) -> list[HostReport]:
         """Reach every node, find out what it is, and say which ranks it would hold; remembers nothing.
@@ -240,11 +248,14 @@ class Cluster(BesideRuns):
 
     def start(self, options: RunOptions) -> Run:
         """``run`` with its options as one value."""
-        return base.chosen(options.launcher, self.inventory.nodes).start(self, options)
+        return self._launcher(options).start(self, options)
 
     def render(self, options: RunOptions) -> str:
         """What ``start`` would do, as text: commands, or a script to submit; starts and syncs nothing."""
-        return base.chosen(options.launcher, self.inventory.nodes).render(self, options)
+        return self._launcher(options).render(self, options)
+
+    def _launcher(self, options: RunOptions) -> base.Launcher:
+        return base.chosen(options.launcher, [entry for entry in self.inventory.hosts if entry.role != "none"])
 
     def carrier(self, record: RunRecord) -> base.Launcher:
         """The launcher of a run with this record."""

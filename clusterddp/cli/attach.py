@@ -64,14 +64,13 @@ def attach(
         grace: Seconds between SIGTERM and SIGKILL when Ctrl-C stops it.
         result: Where to write the final status.
     """
-    world = run.record.world_size or 0
-    where = f"{len(run.spools)} host{'' if len(run.spools) == 1 else 's'}"
-    where = where if cluster.inventory.path else "this machine only"
-    size = f"{world} rank{'' if world == 1 else 's'} on {where}"
     started = time.monotonic()
     try:
         signal.signal(signal.SIGQUIT, _detach)
-        say(f"run {run.id}: {size}; Ctrl-C stops it, Ctrl-\\ detaches")
+        run = run.begun(progress.show)
+        world = run.record.world_size or 0
+        if run.spools:
+            say(f"run {run.id}: {_size(cluster, run, world)}; Ctrl-C stops it, Ctrl-\\ detaches")
         if shown and min(shown) >= world:
             say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
         progress.watch(run)
@@ -101,6 +100,14 @@ def attach(
     if result:
         result.write_text(json.dumps(run.status(), indent=1) + "\n", encoding="utf-8")
     return code
+
+
+def _size(cluster: Cluster, run: Run, world: int) -> str:
+    """How many ranks, and where."""
+    where = f"{len(run.spools)} host{'' if len(run.spools) == 1 else 's'}"
+    here = {entry.name for entry in cluster.inventory.hosts}
+    where = where if cluster.inventory.path or not here.issuperset(run.spools) else "this machine only"
+    return f"{world} rank{'' if world == 1 else 's'} on {where}"
 
 
 def _follow(

@@ -121,4 +121,6 @@ def _describe(inventory: Inventory, chosen: _Choice) -> str:
     limit = f", limit {chosen.limit} ({chosen.limit_by})" if chosen.limit_by else ""
     if chosen.path is None:
         return f"none configured, {count} node{'' if count == 1 else 's'} on this machine{limit}"
-    return f"{count} host{'' if count == 1 else 's'} from {typed(chosen.path)}{limit}"
+    logins = [entry.name for entry in inventory.hosts if entry.role == "login"]
+    hosts = [f"{count} host{'' if count == 1 else 's'}"] if count or not logins else []
+    return f"{' and '.join([*hosts, *(f'login host {name}' for name in logins)])} from {typed(chosen.path)}{limit}"

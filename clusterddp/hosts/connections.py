@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import Outcome, each
+from clusterddp.hosts.through import Through
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+    from clusterddp.hosts.client import Opener
     from clusterddp.hosts.ssh import Connector
     from clusterddp.inventory import HostEntry
 
@@ -29,15 +31,23 @@ class Connections:
         self._hosts: dict[str, Host] = {}
         self._lock = threading.Lock()
 
-    def open(self, entry: HostEntry) -> Host:
+    def opened_by(self, entry: HostEntry, words: Sequence[str]) -> Opener:
+        """What reaches a host from another one, ``entry``, by a command there."""
+        return Through(self._connector, entry, words)
+
+    def open(self, entry: HostEntry, by: Opener | None = None) -> Host:
         """The host, opened if it is not open or was lost.
+
+        Args:
+            entry: Which.
+            by: What reaches it; the connector by default.
 
         Raises:
             HostError: no connection, or the helper did not start.
         """
         host = self._hosts.get(entry.name)
         if host is None or host.lost:
-            host = Host.open(entry, self._connector)
+            host = Host.open(entry, by or self._connector)
             if noise := host.noise.strip():
                 self._notify(f"{host.name}: its login shell prints {noise.splitlines()[0][:80]!r}")
             with self._lock:

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     from clusterddp.inventory.yamlfile import Marked, Setting
 
 PREFIX = "clusterddp_"
+# sbatch's options of the same names, with _ for -.
+SLURM_OPTIONS = (
+    "partition", "account", "qos", "constraint", "time", "mem", "cpus_per_task", "gpus_per_node",
+)  # fmt: skip
 OURS = frozenset(
     PREFIX + name
     for name in (
         *("role", "setup", "python", "nproc", "gpus", "env", "secrets", "address", "interface", "ports"),
         *("workdir", "state", "transport", "launcher", "environment"),
-        *("slurm_partition", "slurm_account", "slurm_time", "slurm_extra"),
+        *(f"slurm_{name}" for name in (*SLURM_OPTIONS, "lines")),
     )
 )
 LAUNCHERS = ("ssh", "slurm")  # the first is the default; each one is a module of launch/, where it is there

@@ -233,9 +233,10 @@ def _folder(reader: VariableReader, name: str) -> str | None:
 
 def _slurm(reader: VariableReader) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key in ("partition", "account", "time"):
-        value = reader.line(f"{variable_names.PREFIX}slurm_{key}")
-        if value is not None:
-            found[key] = value
-    extra = reader.shell_lines(f"{variable_names.PREFIX}slurm_extra")
-    return {**found, "extra": extra} if extra else found
+    for key in variable_names.SLURM_OPTIONS:
+        name = f"{variable_names.PREFIX}slurm_{key}"
+        setting = reader.get(name)
+        if setting is not None:
+            found[key] = setting.text if isinstance(setting.value, int) else reader.line(name)
+    lines = reader.shell_lines(f"{variable_names.PREFIX}slurm_lines")
+    return {**found, "lines": lines} if lines else found

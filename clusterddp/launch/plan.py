@@ -21,8 +21,9 @@ from clusterddp.remote.shared.node_env import (
     node_environment,
     yielding,
 )
+from clusterddp.remote.shared.placed_plan import release
 from clusterddp.remote.shared.plan import BACKEND as PLUGIN
-from clusterddp.remote.shared.plan import OLDEST_TORCH, PORT_TO_COME, NodePlan, Peer, Store
+from clusterddp.remote.shared.plan import PORT_TO_COME, NodePlan, Peer, Store
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -93,6 +94,11 @@ class LaunchPlan:
     def all_nodes(self) -> tuple[Node, ...]:
         """By place: the nodes, then the spares."""
         return (*self.nodes, *self.spares)
+
+    @property
+    def secrets(self) -> set[str]:
+        """The names of the secrets that any node needs."""
+        return {*self.options.secrets, *(name for node in self.all_nodes for name in node.secrets)}
 
     def node_plan(self, place: int) -> NodePlan:
         """The plan of one node, or spare, as the host's ``start`` takes it."""
@@ -285,29 +291,9 @@ def check_restarts(max_restarts: int, backend: str, torch_versions: Mapping[str,
     Raises:
         PlanError: a host has that torch; names it.
     """
-    closing = [host for host, version in torch_versions.items() if _release(version) == CLOSES_ON_RESTART]
+    closing = [host for host, version in torch_versions.items() if release(version) == CLOSES_ON_RESTART]
     if max_restarts and backend == "c10d" and closing and len(torch_versions) > 1:
         raise PlanError(
             f"{closing[0]} has torch {torch_versions[closing[0]]}, whose c10d cannot start workers again",
             remedy="take --relaunch in place of --max-restarts, or another torch",
         )
-
-
-def choose_backend(wanted: str, torch_versions: Sequence[str], states: Sequence[str]) -> str:
-    """The rendezvous backend that torchrun is given on all hosts.
-
-    Args:
-        wanted: ``auto``, or the backend itself.
-        torch_versions: Each host's torch; ``""`` where it is not known.
-        states: Each host's state folder, where the plugin will lie.
-    """
-    if wanted != "auto":
-        return wanted
-    fits = all(_release(version) >= OLDEST_TORCH for version in torch_versions)
-    findable = all(":" not in state for state in states)  # PYTHONPATH cannot say such a path
-    return PLUGIN if fits and findable else "c10d"
-
-
-def _release(version: str) -> tuple[int, ...]:
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else (0, 0)

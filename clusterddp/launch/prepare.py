@@ -20,18 +20,19 @@ from clusterddp.facts import workers
 from clusterddp.hosts.fanout import values
 from clusterddp.launch import preflight
 from clusterddp.launch.code import code_of, kept_code
-from clusterddp.launch.plan import LaunchOptions, check_restarts, choose_backend, make_plan
+from clusterddp.launch.plan import LaunchOptions, check_restarts, make_plan
 from clusterddp.launch.record import run_record
 from clusterddp.launch.script import check_synced, script_of
 from clusterddp.launch.threads import with_threads
 from clusterddp.probe.evidence import survey_network
 from clusterddp.probe.network import probe
 from clusterddp.remote.shared.node_env import Node
+from clusterddp.remote.shared.placed_plan import choose_backend
 from clusterddp.remote.shared.workdirs import FRESH
 from clusterddp.sync.files import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from clusterddp.checks.model import Check
     from clusterddp.facts import Facts
@@ -133,7 +134,7 @@ def prepare(
         ClusterddpError: a host cannot take part, the script is not there, or the code cannot be synced.
     """
     checks = preflight.chosen(options)
-    wanted = _launch_options(options, project)
+    wanted = launch_options(options, project)
     installed = install.ensure([*hosts, *spares], project, notify, progress, build=not dry)
     progress(f"checking {len(hosts) + len(spares)} hosts")
     with ThreadPoolExecutor(2) as pool:
@@ -196,7 +197,7 @@ def started_with(code: str, installed: Sequence[install.Installed]) -> str:
     return f"{code}, environment {environment[: install.SHOWN]}" if environment else code
 
 
-def _launch_options(options: RunOptions, project: Project) -> LaunchOptions:
+def launch_options(options: RunOptions, project: Project) -> LaunchOptions:
     """The plan's options."""
     return LaunchOptions(
         script=script_of(options, project),
@@ -238,17 +239,17 @@ def new_run_id() -> str:
     return "".join(random.choice(_RUN_ID_ALPHABET) for _ in range(_RUN_ID_LENGTH))
 
 
-def secret_values(plan: LaunchPlan) -> dict[str, str]:
-    """The values of the secrets that the plan names, from this process's environment.
+def secret_values(names: Iterable[str]) -> dict[str, str]:
+    """The values of secrets, from this process's environment, and hidden in crash files.
 
     Raises:
         UsageError: one is not set.
     """
-    names = {*plan.options.secrets, *(name for node in plan.all_nodes for name in node.secrets)}
-    for name in sorted(names):
+    wanted = sorted(set(names))
+    for name in wanted:
         if name not in os.environ:
             raise UsageError(f"--secret {name}: it is not set in this environment", remedy=f"export {name} first")
-    found = {name: os.environ[name] for name in names}
+    found = {name: os.environ[name] for name in wanted}
     hide(found.values())
     return found
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from clusterddp.facts import Facts
     from clusterddp.hosts.client import Host
-    from clusterddp.inventory import Inventory
+    from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.project import Project
     from clusterddp.remote.shared.node_env import Node
     from clusterddp.sync.files import Tree
@@ -49,7 +49,30 @@ def run_record(
 ) -> RunRecord:
     """The record of a run on ``hosts``, of which ``nodes`` take part from the start and the others are spares."""
     first = facts[nodes[0].host]
+    about = record_without_hosts(run, project, inventory, options, tree, code)
+    return about._replace(
+        hosts=tuple(node.host for node in nodes),
+        spares=tuple(host.name for host in hosts[len(nodes) :]),
+        gpus={node.host: tuple(gpu.name for gpu in facts[node.host].gpus) for node in nodes},
+        versions={
+            **about.versions,
+            "python": first.python_version,
+            "torch": first.torch.version if first.torch else None,
+            "nccl": first.torch.nccl if first.torch else None,
+            "driver": _drivers([facts[node.host] for node in nodes]),
+        },
+        env=tuple(sorted({*options.env, *(name for node in nodes for name in node.env)})),
+        variables=variables_of([host.entry for host in hosts], options.env),
+        secrets=tuple(sorted({*options.secret, *(name for node in nodes for name in node.secrets)})),
+    )
+
+
+def record_without_hosts(
+    run: str, project: Project, inventory: Inventory, options: RunOptions, tree: Tree, code: str
+) -> RunRecord:
+    """What can be written down of a run before its hosts are known."""
     return RunRecord(
+        hosts=(),
         run=run,
         name=options.name,
         script=options.script,
@@ -63,19 +86,9 @@ def run_record(
         project=project.id,
         label=project.label,
         subfolder=project.subfolder,
-        hosts=tuple(node.host for node in nodes),
-        spares=tuple(host.name for host in hosts[len(nodes) :]),
-        gpus={node.host: tuple(gpu.name for gpu in facts[node.host].gpus) for node in nodes},
-        versions={
-            "clusterddp": clusterddp.__version__,
-            "python": first.python_version,
-            "torch": first.torch.version if first.torch else None,
-            "nccl": first.torch.nccl if first.torch else None,
-            "driver": _drivers([facts[node.host] for node in nodes]),
-        },
-        env=tuple(sorted({*options.env, *(name for node in nodes for name in node.env)})),
-        variables=_variables(hosts, options.env),
-        secrets=tuple(sorted({*options.secret, *(name for node in nodes for name in node.secrets)})),
+        versions={"clusterddp": clusterddp.__version__},
+        env=tuple(sorted(options.env)),
+        secrets=tuple(sorted(options.secret)),
         options=options_record(options),
         max_restarts=options.max_restarts,
         relaunch=options.relaunch,
@@ -104,12 +117,12 @@ def _drivers(facts: Sequence[Facts]) -> str | None:
     return ", ".join(sorted({gpu.driver for one in facts for gpu in one.gpus})) or None
 
 
-def _variables(hosts: Sequence[Host], given: Mapping[str, str]) -> dict[str, str]:
+def variables_of(hosts: Sequence[HostEntry], given: Mapping[str, str]) -> dict[str, str]:
     """What the user and the inventory set for workers; where hosts differ, each one's in one text."""
     found = {}
-    names = {*given, *(name for host in hosts for name in host.entry.env)} - {"VIRTUAL_ENV"}  # the environment's folder
+    names = {*given, *(name for host in hosts for name in host.env)} - {"VIRTUAL_ENV"}  # the environment's folder
     for name in sorted(names):
-        values = {host.name: given.get(name, host.entry.env.get(name, "")) for host in hosts}
+        values = {host.name: given.get(name, host.env.get(name, "")) for host in hosts}
         told = set(values.values())
         text = told.pop() if len(told) == 1 else " ".join(f"{host}={value}" for host, value in values.items())
         found[name] = HIDDEN if is_secret(name, text) else text[:_MOST]

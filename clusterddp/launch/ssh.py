@@ -21,18 +21,18 @@ from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, RunHosts, interrupted_by
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.base import Site
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.plan import LaunchPlan
-    from clusterddp.remote.shared.frames import Frame
     from clusterddp.remote.shared.plan import NodePlan
 
 START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take most of it
 STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
+NAME = "ssh"
 CLEANUP_REASON = "the start failed on another host"
 
 
@@ -49,11 +49,11 @@ class Ssh:
         from clusterddp.launch.prepare import secret_values  # noqa: PLC0415 - start-up
 
         plan, hosts = site.plan(options)
-        secrets = secret_values(plan)
+        secrets = secret_values(plan.secrets)
         left = [entry.name for entry in site.inventory.nodes if entry.name not in {host.name for host in hosts}]
         elastic = plan.options.elastic
         left = left[: elastic[1] - len(plan.nodes)] if elastic else []
-        plan = replace(plan, record=plan.record._replace(left_out=tuple(left), launcher="ssh"))
+        plan = replace(plan, record=plan.record._replace(left_out=tuple(left), launcher=NAME))
         site.progress("starting")
         run = Run(site, plan.run, plan.attempt, {host.name: "" for host in hosts}, plan.record)
         site.launched = run
@@ -65,11 +65,14 @@ class Ssh:
         self, site: Site, run: str, entries: Sequence[HostEntry], wanted: Wanted = ALL
     ) -> list[Outcome[list[dict[str, Any]]]]:
         """See ``Launcher``."""
-        return each(entries, lambda entry: nodes_of(site.host(entry.name), run, site.notify, wanted))
+        mine = [entry for entry in entries if entry.launcher == NAME]
+        return each(mine, lambda entry: nodes_of(site.host(entry.name), run, site.notify, wanted))
 
-    def stop(
-        self, cluster: RunHosts, run: str, entries: Sequence[HostEntry], *, grace: float, reason: str
-    ) -> list[Proof]:
+    def begun(self, cluster: RunHosts, run: Run, progress: Callable[[str], None]) -> Run:  # noqa: ARG002
+        """See ``Carrier``: it has."""
+        return run
+
+    def stop(self, cluster: RunHosts, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
         """See ``Carrier``."""
 
         def one(entry: HostEntry) -> Proof:
@@ -78,12 +81,18 @@ class Ssh:
             with reading_answer(entry.name):
                 return proof.read(entry.name, answer)
 
-        outcomes = each(entries, one)
-        return [outcome.value or Proof(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
+        outcomes = each([entry for entry in cluster.inventory.hosts if entry.name in hosts], one)
+        missing = [name for name in hosts if name not in {outcome.name for outcome in outcomes}]
+        proofs = [outcome.value or Proof(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
+        return proofs + [Proof(host=name, error="not in the inventory") for name in missing]
 
-    def logs(self, cluster: RunHosts, host: str, args: Mapping[str, Any]) -> Generator[Frame, None, None]:
+    def reader(self, cluster: RunHosts, host: str) -> Host:
         """See ``Carrier``."""
-        return cluster.host(host).stream("tail", args)
+        return cluster.host(host)
+
+    def host(self, cluster: RunHosts, run: str, host: str) -> Host:  # noqa: ARG002
+        """See ``Carrier``."""
+        return cluster.host(host)
 
 
 LAUNCHER = Ssh()

@@ -4,6 +4,7 @@ helper      the other end of an operator's connection; dies with it
 supervisor  owns one node of one run; outlives every connection
 store       the rendezvous store of a run
 shim        the parent of one worker
+slurm       a job's part of a run that Slurm starts: on each node, and in the batch script
 beat        says in a workdir that other hosts may share that a run is live there
 """
 
@@ -17,6 +18,7 @@ ROLES = {
     "store": ".rendezvous.store",
     "shim": ".worker.shim",
     "beat": ".sync.beat",
+    "slurm": ".slurm.main",
 }
 
 

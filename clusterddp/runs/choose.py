@@ -100,7 +100,11 @@ def meant_run(
 
 
 def _matches(view: RunView, reference: str) -> bool:
-    return view.record.name == reference or view.run.startswith(reference)
+    return reference in (view.record.name, _job(view)) or view.run.startswith(reference)
+
+
+def _job(view: RunView) -> str | None:
+    return view.job.number if view.job else None
 
 
 def _last(found: Sequence[RunView]) -> RunView:
@@ -131,8 +135,9 @@ def _whose(view: RunView) -> str:
 def _named(found: Sequence[RunView], reference: str) -> RunView:
     named = [view for view in found if view.record.name == reference]
     prefixed = [view for view in found if view.run.startswith(reference)]
-    if named:
-        return named[-1]
+    jobs = [view for view in found if _job(view) == reference]
+    if named or jobs:
+        return (named or jobs)[-1]
     if len(prefixed) == 1:
         return prefixed[0]
     if prefixed:

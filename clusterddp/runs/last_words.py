@@ -40,7 +40,7 @@ def last_words(run: Run, failure: Failure) -> list[str]:
         if not spools.get(failure.host):
             return []
         order = {"spool": spools[failure.host], "start": worker.start, "local_rank": worker.local_rank}
-        answer = run.cluster.host(failure.host).call("last_words", order, timeout=TIMEOUT)
+        answer = run.reader(failure.host).call("last_words", order, timeout=TIMEOUT)
         with reading_answer(failure.host):
             lines = what_matters(str(answer["text"]))
     except ClusterddpError:  # it is there no more: the verdict says what is known

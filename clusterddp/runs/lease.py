@@ -26,7 +26,7 @@ def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
 
     def renew(host: str, _: threading.Event) -> bool:
         with contextlib.suppress(ClusterddpError):  # out of reach; the next renewal tries again
-            run.cluster.host(host).call("renew", {"run": run.id, "host": host}, timeout=ANSWER)
+            run.reader(host).call("renew", {"run": run.id, "host": host}, timeout=ANSWER)
         return True
 
     return repeated_on_hosts(run.spools if run.record.on_disconnect == "stop" else (), renew, every=RENEWAL)

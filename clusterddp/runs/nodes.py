@@ -32,8 +32,17 @@ class Wanted:
 ALL, BRIEF = Wanted(), Wanted(brief=True)
 
 
-def nodes_of(host: Host, run: str, notify: Callable[[str], None], wanted: Wanted = ALL) -> list[dict[str, Any]]:
-    """The nodes of the runs whose ids begin so; of none by that host but its own. Damaged ones are left out, and said.
+def nodes_of(
+    host: Host, run: str, notify: Callable[[str], None], wanted: Wanted = ALL, *, shared: bool = False
+) -> list[dict[str, Any]]:
+    """The nodes of the runs whose ids begin so. Damaged ones are left out, and said.
+
+    Args:
+        host: Who is asked.
+        run: What the ids begin with.
+        notify: Takes what is left out, a line each.
+        wanted: Which, and how much of them.
+        shared: Nodes of other hosts too, whose files it sees; else it speaks of nobody but itself.
 
     Raises:
         HelperError: the answer is damaged, or speaks of another host or run.
@@ -41,11 +50,11 @@ def nodes_of(host: Host, run: str, notify: Callable[[str], None], wanted: Wanted
     """
     before: Answers = host.memory.get(("runs", run, wanted), NONE)
     known = {"known": before.digests} if run else {}  # a list of all runs is asked for once
-    answer = host.call("runs", {**asdict(wanted), **known, "run": run, "hosts": [host.name]})
+    answer = host.call("runs", {**asdict(wanted), **known, "run": run, "hosts": None if shared else [host.name]})
     try:
         filled, host.memory["runs", run, wanted] = before.whole(answer)
         whole, damaged = split_damaged(filled)
-        nodes = read_nodes(whole, host.name, run)
+        nodes = read_nodes(whole, None if shared else host.name, run)
     except ValueError as error:
         raise HelperError(host.name, f"what it tells of runs is damaged: {error}") from error
     for why in damaged:

@@ -8,32 +8,33 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from clusterddp.errors import RunError, UnreachableError, UsageError
 from clusterddp.hosts.fanout import Outcome, T, each, reading_answer, values
+from clusterddp.inventory.patterns import select
 from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, checked, lines
 from clusterddp.logs.selection import selected_by
 from clusterddp.remote.shared.node_env import GRACE
 from clusterddp.remote.shared.verdict import CTRL_C
 from clusterddp.runs import local_record, signals, stacks
 from clusterddp.runs.nodes import ALL, Wanted
-from clusterddp.runs.proof import Proof
 from clusterddp.runs.view import RunView, run_views
 from clusterddp.runs.wait import wait_for
 from clusterddp.text.units import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from typing_extensions import Unpack
 
-    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.client import Host, Opener
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.logs.selection import Words
     from clusterddp.project import Project
     from clusterddp.remote.shared.frames import Frame
     from clusterddp.remote.shared.run_record import RunRecord
+    from clusterddp.runs.proof import Proof
     from clusterddp.runs.signals import Signalled
     from clusterddp.runs.stacks import WorkerStack
     from clusterddp.runs.verdict import Verdict
@@ -45,17 +46,28 @@ _log = logging.getLogger("clusterddp")
 class Carrier(Protocol):
     """What a run's launcher does for it once it has started; what comes before is in launch/base.py."""
 
-    def stop(
-        self, cluster: RunHosts, run: str, entries: Sequence[HostEntry], *, grace: float, reason: str
-    ) -> list[Proof]:
-        """End the run on these hosts; what was found on each. A host that cannot be asked is a Proof with an error."""
-
-    def logs(self, cluster: RunHosts, host: str, args: Mapping[str, Any]) -> Generator[Frame, None, None]:
-        """The frames of one host's output; ``args`` as of the operation ``tail``.
+    def begun(self, cluster: RunHosts, run: Run, progress: Callable[[str], None]) -> Run:
+        """The run once its nodes have begun, or it has ended before; ``progress`` takes what it waits for.
 
         Raises:
-            HostError: the host does not answer, or cannot read them.
+            ClusterddpError: it can never begin; nothing is left of it.
         """
+
+    def stop(self, cluster: RunHosts, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
+        """End the run on these hosts; what was found on each. A host that cannot be asked is a Proof with an error."""
+
+    def reader(self, cluster: RunHosts, host: str) -> Host:
+        """A helper that sees the files of a run's host: its output, its records."""
+
+    def host(self, cluster: RunHosts, run: str, host: str) -> Host:
+        """A helper on a host of a live run itself: it sees the workers."""
+
+
+class Part(NamedTuple):
+    """A run's part on one host."""
+
+    name: str
+    spool: str
 
 
 class RunHosts(Protocol):
@@ -67,6 +79,12 @@ class RunHosts(Protocol):
 
     def host(self, name: str) -> Host:
         """The open host of that name."""
+
+    def reach(self, entry: HostEntry, by: Opener | None = None) -> Host:
+        """A host that the inventory may not name, opened if it is not open; ``by`` what reaches it."""
+
+    def opened_by(self, entry: HostEntry, words: Sequence[str]) -> Opener:
+        """What reaches hosts from another one: a command there, as ``srun --nodelist=gpu01``."""
 
     def carrier(self, record: RunRecord) -> Carrier:
         """The launcher of a run with this record."""
@@ -172,10 +190,10 @@ class Run:
         It takes a few seconds at most, and does not disturb the workers.
         """
 
-        def ask(entry: HostEntry) -> list[WorkerStack]:
-            told = self.cluster.host(entry.name).call("stacks", {"spool": self.spools[entry.name]})
-            with reading_answer(entry.name):
-                return stacks.parse_stacks(entry.name, told)
+        def ask(part: Part) -> list[WorkerStack]:
+            told = self._host(part.name).call("stacks", {"spool": part.spool})
+            with reading_answer(part.name):
+                return stacks.parse_stacks(part.name, told)
 
         outcomes = self._each_spool(ask)
         for outcome in outcomes:
@@ -195,18 +213,29 @@ class Run:
         """
         number = signals.signal_name(name)
 
-        def send(entry: HostEntry) -> list[Signalled]:
-            order = {"spool": self.spools[entry.name], "signal": number}
-            told = self.cluster.host(entry.name).call("signal", order)
-            with reading_answer(entry.name):
-                return signals.read(entry.name, told)
+        def send(part: Part) -> list[Signalled]:
+            order = {"spool": part.spool, "signal": number}
+            told = self._host(part.name).call("signal", order)
+            with reading_answer(part.name):
+                return signals.read(part.name, told)
 
         told = values(self._each_spool(send))
         return sorted((worker for workers in told for worker in workers), key=lambda worker: worker.rank)
 
-    def _each_spool(self, work: Callable[[HostEntry], T]) -> list[Outcome[T]]:
+    def _each_spool(self, work: Callable[[Part], T]) -> list[Outcome[T]]:
         """Do something on every host that has a part in this attempt."""
-        return each([entry for entry in self.cluster.inventory.hosts if self.spools.get(entry.name)], work)
+        return each([Part(name, spool) for name, spool in self.spools.items() if spool], work)
+
+    def _host(self, name: str) -> Host:
+        return self.cluster.carrier(self.record).host(self.cluster, self.id, name)
+
+    def reader(self, host: str) -> Host:
+        """A helper that sees the files of one of its hosts."""
+        return self.cluster.carrier(self.record).reader(self.cluster, host)
+
+    def begun(self, progress: Callable[[str], None]) -> Run:
+        """The same once its nodes have begun; ``progress`` takes what it waits for."""
+        return self.cluster.carrier(self.record).begun(self.cluster, self, progress)
 
     def verdict(self) -> Verdict | None:
         """How it ended; None while it lives."""
@@ -239,9 +268,20 @@ class Run:
             raise UsageError(f"{min(words)} beside a selection", remedy="put it into the selection")
         return self._lines(replace(selection or self._selection(words), follow=follow, timed=True))
 
+    def hosts_like(self, pattern: str, said: str) -> list[str]:
+        """Those of its hosts, and of the inventory's, that an Ansible pattern matches; errors name who ``said`` it.
+
+        Raises:
+            InventoryError: it is none.
+        """
+        inventory = self.cluster.inventory
+        names = dict.fromkeys([*(entry.name for entry in inventory.hosts), *self.hosts])
+        found = list(select(pattern, list(names), inventory.groups).hosts)
+        return found or list(inventory.matching(pattern, said))
+
     def _selection(self, words: Words) -> Selection:
         pattern = words.get("host")
-        hosts = None if pattern is None else self.cluster.inventory.matching(pattern, "host")
+        hosts = None if pattern is None else self.hosts_like(pattern, "host")
         return selected_by(words, hosts, time.time_ns())
 
     def _lines(self, chosen: Selection) -> Iterator[LogLine]:
@@ -261,7 +301,7 @@ class Run:
         def stream(host: str, at: Position) -> Iterator[Frame]:
             spool = self.spools[host] or self._find_spool(host)
             args = selection.args(spool, selection.resume_position(host, at))
-            frames = self.cluster.carrier(self.record).logs(self.cluster, host, args)
+            frames = self.reader(host).stream("tail", args)
             return checked(frames, host, self.id, self.attempt)
 
         return stream
@@ -302,12 +342,9 @@ class Run:
         seconds = _duration("grace", grace)
         earlier = (name for one in self.attempts.values() for name in one)
         left = (*self.record.spares, *self.record.lost)
-        names = set(hosts.split(",") if isinstance(hosts, str) and hosts else hosts) or {*self.spools, *earlier, *left}
-        entries = [entry for entry in self.cluster.inventory.hosts if entry.name in names]
-        proofs = self.cluster.carrier(self.record).stop(self.cluster, self.id, entries, grace=seconds, reason=reason)
-        missing = [Proof(host=name, error="not in the inventory") for name in names]
-        missing = [proof for proof in missing if proof.host not in {entry.name for entry in entries}]
-        return proofs + missing
+        chosen = hosts.split(",") if isinstance(hosts, str) and hosts else hosts
+        names = list(dict.fromkeys(chosen or (*self.spools, *earlier, *left)))
+        return self.cluster.carrier(self.record).stop(self.cluster, self.id, names, grace=seconds, reason=reason)
 
 
 def _duration(name: str, value: float | str) -> float:

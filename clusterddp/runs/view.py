@@ -16,6 +16,8 @@ from clusterddp.runs.verdict import Verdict, judge, of_record, recovered, to_rec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from clusterddp.runs.job import JobStatus
+
 Nodes = list[dict[str, Any]]
 ENDED = {"succeeded", "failed", "stopped", "lost"}
 _NEVER = 1 << 62
@@ -26,7 +28,8 @@ class RunView:
     """One run as the hosts tell it: the nodes of its last attempt, and hosts of its plan that did not answer.
 
     ``earlier``: the nodes of the attempts before, the oldest first. ``spares``: those that wait for a relaunch.
-    ``copies``: of its verdict, on its hosts and in the project. ``about``: what the project knows of a run of which no
+    ``job``: of the workload manager that has started it, if one has. ``copies``: of its verdict, on its hosts and in
+    the project. ``about``: what the project knows of a run of which no
     host answers; it has no nodes then. ``watched``: it was followed to its end, so who does not answer is lost; who
     only looks later cannot tell.
     """
@@ -38,6 +41,7 @@ class RunView:
     spares: tuple[Mapping[str, Any], ...] = ()
     copies: tuple[VerdictRecord, ...] = ()
     about: RunRecord | None = None
+    job: JobStatus | None = None
     watched: bool = False
 
     @property
@@ -66,7 +70,7 @@ class RunView:
 
     @property
     def _seen_attempt(self) -> int:
-        return int(self.nodes[0]["attempt"]) if self.nodes else 0
+        return max(int(self.nodes[0]["attempt"]) if self.nodes else 0, self.job.attempt if self.job else 0)
 
     @property
     def name(self) -> str:
@@ -100,7 +104,7 @@ class RunView:
         kept = self.kept
         if kept and (kept.by_majority or not self.nodes):
             return False
-        if any(node["state"] not in ENDED for node in self.nodes):
+        if any(node["state"] not in ENDED for node in self.nodes) or (self.job and not self.job.over):
             return True
         told = kept or any(node["state"] == "lost" for node in self.nodes)
         return not self.watched and not told and any(node.get("concluding") for node in self.nodes)
@@ -164,6 +168,8 @@ class RunView:
         verdict = self.verdict()
         if verdict:
             return verdict.state
+        if self.job and (not self.nodes or int(self.nodes[0]["attempt"]) < self.job.attempt):
+            return self.job.state
         states = {node["state"] for node in self.nodes}
         if states <= ENDED:
             return "running"  # they have not agreed on the verdict yet
@@ -187,6 +193,8 @@ class RunView:
             "remedy": (verdict.remedy or None) if verdict else None,
             "notices": self.notices(),
             "workdirs": dict(record.workdirs),
+            "job": self.job.number if self.job else None,
+            "waits": self.job.waits or None if self.job else None,
             "launcher": record.launcher or "ssh",  # runs of earlier versions had no other
         }
         value.update(script=record.script, argv=list(record.argv), code=record.code, git=record.git)
@@ -252,7 +260,12 @@ def run_views(
 
 
 def _view(run: str, mine: Nodes, unreachable: Sequence[str], kept: Sequence[VerdictRecord]) -> RunView:
-    """One run by its nodes."""
+    """One run by its nodes, and by what its workload manager tells of its job."""
+    jobs, mine = [one for one in mine if "job" in one], [one for one in mine if "job" not in one]
+    job = jobs[-1]["job"] if jobs else None
+    copies = (*(one["verdict"] for one in (*mine, *jobs) if one.get("verdict")), *kept)
+    if not mine:
+        return RunView(run=run, nodes=(), copies=copies, about=jobs[-1]["record"], job=job)
     mine.sort(key=lambda node: (int(node["attempt"]), int(node["node_rank"])))
     taking = [node for node in mine if not node.get("standby")] or mine
     last = taking[-1]["attempt"]
@@ -264,7 +277,8 @@ def _view(run: str, mine: Nodes, unreachable: Sequence[str], kept: Sequence[Verd
         silent=tuple(name for name in latest[0]["record"].hosts if name in unreachable),
         earlier=tuple(taking[: -len(latest)]),
         spares=tuple(node for node in mine if node.get("standby") and node["host"] not in taking_part),
-        copies=(*(node["verdict"] for node in mine if node.get("verdict")), *kept),
+        copies=copies,
+        job=job,
     )
 
 

@@ -29,12 +29,12 @@ REMOTE = SOURCE / "remote"
 # imports `remote.shared` alone.
 OPERATOR = (
     "errors", "remote.shared", "text", "inventory", "project", "crash", "discover", "logs", "hosts", "facts", "sync",
-    "environments", "runs", "shell", "checks", "probe", "launch", "doctor", "provision", "api", "tasks", "fabfile",
-    "cli",
+    "environments", "runs", "shell", "checks", "probe", "slurm", "launch", "doctor", "provision", "api", "tasks",
+    "fabfile", "cli",
 )  # fmt: skip
 HOSTS = (
     "system", "shared", "spool", "rendezvous", "worker", "control", "helper", "logs", "processes", "sync", "cleanup",
-    "supervisor", "probes", "environment", "shell", "builtin",
+    "supervisor", "probes", "environment", "slurm", "shell", "builtin",
 )  # fmt: skip
 FACES = {"__init__", "__main__"}  # of a package: they pass on what the rooms hold
 

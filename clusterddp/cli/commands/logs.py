@@ -55,12 +55,14 @@ def command(inventory: Path | None, limit: str | None, run: str | None, **given:
     selection = _selection(given, renderer)
     with open_cluster(inventory, limit) as cluster:
         found = cluster.find(run)
+        if selection.follow:
+            found = begun(found)
         rank, world = given["rank"], found.record.world_size or 0
         if rank and min(rank) >= world:
             raise RunError(f"run {found.id} has no rank {min(rank)}", remedy=f"its ranks are 0-{world - 1}")
         parts = chosen(found, given["attempt"], follow=selection.follow)
         if given["host"]:
-            names = set(cluster.inventory.matching(given["host"], "--host"))
+            names = set(found.hosts_like(given["host"], "--host"))
             selection = replace(selection, hosts=on_hosts(parts, given["host"], names))
         reading = Reading(parts, selection, given["silence"])
         if given["save"]:
@@ -69,6 +71,14 @@ def command(inventory: Path | None, limit: str | None, run: str | None, **given:
         with writer(renderer) as write:
             reading.read(write, places)
         return reading.code()
+
+
+def begun(run: Run) -> Run:
+    """The run once there is something to follow; until then a line says what it waits for."""
+    from clusterddp.cli.progress import Progress  # noqa: PLC0415 - start-up
+
+    with Progress() as progress:
+        return run.begun(progress.show)
 
 
 def _selection(given: dict[str, Any], renderer: Renderer) -> Selection:

@@ -21,10 +21,18 @@ FAIL_FAST_REASON = "another host failed"
 LEASE = "the lease lapsed"  # begins the reason to stop of a run whose operator was not heard of any more
 TIME_LIMIT = "the time limit was reached"  # a reason to stop that has an exit code of its own
 
+_BY_MANAGER = "by %s (SIGTERM)"  # the reason to stop of a run whose job the workload manager ends
+
 OWN, LOST_PEER, ENDED = 1, 2, 3
 
 # How a worker ended, in a word.
 EXCEPTION, EXIT, SIGNAL, OUT_OF_MEMORY = "exception", "exit", "signal", "out of memory"
+
+
+def ended_by_manager(manager: str) -> str:
+    """The reason to stop where a workload manager ends the job; why it does, only the manager knows."""
+    return _BY_MANAGER % manager
+
 
 AGENT_PATIENCE = 25 * 10**9  # ns: torchrun sends SIGTERM to the others, and SIGKILL 30 s later
 TOGETHER, BEFORE = 10**9, 2 * 10**8  # ns by which a worker's death is noted after its agent's, or before it

@@ -23,12 +23,12 @@ LONG = 256  # characters of JSON from which a field has a digest, and is left ou
 MOST = 1 << 20  # events of a node, characters of a text
 
 
-def read_nodes(answer: Any, host: str, run: str) -> List[Dict[str, Any]]:
+def read_nodes(answer: Any, host: Optional[str], run: str) -> List[Dict[str, Any]]:
     """The nodes in a host's answer.
 
     Args:
         answer: As it was decoded.
-        host: Who answers; nobody speaks for another.
+        host: Who answers; nobody speaks for another. None: who sees the files of several.
         run: What the ids of the runs asked for begin with.
 
     Raises:
@@ -109,9 +109,9 @@ class Answers:
 NONE = Answers({}, {})
 
 
-def _identity(fields: Fields, host: str, run: str) -> Dict[str, Any]:
+def _identity(fields: Fields, host: Optional[str], run: str) -> Dict[str, Any]:
     found = fields.check("run", RUN.fullmatch, "a run's id")
-    if fields.text("host") != host or not found.startswith(run):
+    if fields.filename("host") != (host or fields.text("host")) or not found.startswith(run):
         raise ValueError("it speaks of %s on %s" % (found, fields.text("host")))
     fields.number("attempt", MOST_ATTEMPT)
     fields.number("node_rank", MOST)

@@ -11,7 +11,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .fields import DamagedError, Fields
 from .node_env import STATIC, Node, Policy, node_environment, yielding
-from .records import Readers, maybe, read_record, record, records
+from .records import Reader, Readers, maybe, read_record, record, records
 from .run_record import READER as RUN_RECORD
 from .run_record import RunRecord
 
@@ -85,6 +85,7 @@ class NodePlan(NamedTuple):
     relaunch: int = 0  # attempts that may follow the first
     lease: Optional[float] = None  # seconds without an operator after which the run ends; None: it outlives him
     bound: Tuple[int, int] = (0, 0)  # ports of the store and of run control, by the host
+    manager: str = ""  # a workload manager that may end the node's processes, all at once, by SIGTERM
     format: int = FORMAT
     more: Mapping[str, Any] = {}  # fields of a newer version
 
@@ -142,6 +143,7 @@ _PLAN: Readers = {
     "relaunch": Fields.number,
     "lease": Fields.maybe_real,
     "bound": Fields.pair,
+    "manager": Fields.text,
     "format": Fields.number,
 }
 
@@ -158,6 +160,9 @@ def read_plan(data: Any) -> NodePlan:
         if place >= len(plan.peers):
             raise DamagedError("plan.%s is %d; the run has %d nodes" % (name, place, len(plan.peers)))
     return plan
+
+
+PLAN_READER: Reader = record(NodePlan, _PLAN)  # of a field that holds one
 
 
 def read_peer(data: Any) -> Peer:

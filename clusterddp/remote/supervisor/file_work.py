@@ -72,9 +72,9 @@ class FileWork:
         self.do(lambda: spool.event(name, time=now, **fields))
 
     def noted(self, spool: Spool, name: str, **fields: Any) -> Callable[[], bool]:
-        """Append an event of now; what is returned tells whether it is on record, of which the loop is woken."""
+        """Append an event, of now or ``time``; returns what tells whether it is on record. The loop is woken then."""
         now = time.time_ns()
-        job = _Job(lambda: spool.event(name, time=now, **fields), asked=True)
+        job = _Job(lambda: spool.event(name, **{"time": now, **fields}), asked=True)
         self._jobs.put(job)
         return lambda: job.done
 

@@ -47,6 +47,7 @@ CANNOT_START = 127  # what a shell says of a program that cannot be started
 FAIL_FAST_GRACE = 10.0  # seconds for the other nodes when one has failed
 LAST_FILES = 5.0  # seconds for the last events to be written
 FAREWELL = 5.0  # seconds to reach the lead with what a node that ends has to say
+AT_ONCE_NS = 1_000_000_000  # within which a signal to all processes of a node reaches them
 STUCK = 60.0  # seconds that the end of an attempt may fail (a disk that cannot be written); then we leave without it
 
 
@@ -211,7 +212,9 @@ class Supervisor:
         order = self._ordered({**told, **self.conditions.of_run, **self.conditions.of_attempt})
         if order and self.shutdown.take(order, now):
             size = self.children.agent_bytes()
-            self.stop_noted = self.work.noted(self.spool, "stopping", reason=order.reason, agent_bytes=size)
+            self.stop_noted = self.work.noted(
+                self.spool, "stopping", time=self._told_at(), reason=order.reason, agent_bytes=size
+            )
             self.signal_by = now + NOTED_LIMIT
             self.membership.pass_on(order)
         # On record before the signal: who reads the agent's output is to know that what follows belongs to its end.
@@ -221,6 +224,11 @@ class Supervisor:
         if now >= self.shutdown.kill_at:
             self._kill()
         return Phase.RUNNING
+
+    def _told_at(self) -> int:
+        """Since when the node is being ended (ns): a manager's SIGTERM has reached the workers before it reached us."""
+        at_once = self.conditions.terminated and self.plan.manager
+        return time.time_ns() - (AT_ONCE_NS if at_once else 0)
 
     def _clear(self) -> Phase:
         """End what the agent has left, and the store when no other node needs it; write the exit record."""

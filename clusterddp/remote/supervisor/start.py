@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 import zipfile
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cleanup import retention
 from ..helper.request import Request
@@ -38,16 +38,23 @@ OTHER_START = 10.0  # seconds that another start of the same node gets to bring 
 def start(request: Request) -> Dict[str, Any]:
     """Start the node's supervisor; ask again and the same one answers.
 
-    The operator's data is JSON ``{plan, secrets, key}``. Returns ``{started, spool, store, control}``, the last two
-    the ports that were bound here, or 0. The agent starts only when all nodes are ready (``commit``).
+    The operator's data is JSON ``{plan, secrets, key}``; returns as ``start_node``.
+    """
+    message = json.loads(request.read_all())
+    return start_node(request.args["state"], _plan(message["plan"]), message["secrets"], message["key"])
+
+
+def start_node(state: str, plan: NodePlan, secrets: Mapping[str, str], key: str) -> Dict[str, Any]:
+    """Start the supervisor of a node, below whoever is the next subreaper above this process.
+
+    Returns ``{started, spool, store, control}``, the last two the ports that were bound here, or 0. The agent starts
+    only when all nodes are ready (``commit_node``).
 
     Raises:
         Refused: the run was stopped already, its port range is taken, the setup lines fail, …
     """
-    message = json.loads(request.read_all())
-    plan, secrets = _plan(message["plan"]), message["secrets"]
-    spool = Spool.of(request.args["state"], plan.run, plan.attempt, plan.node)
-    for other in all_spools(request.args["state"], plan.run):
+    spool = Spool.of(state, plan.run, plan.attempt, plan.node)
+    for other in all_spools(state, plan.run):
         if other.stop_order():
             raise Refused("run %s was stopped" % plan.run, "start a new one")
     if os.path.isdir(spool.folder):
@@ -69,7 +76,7 @@ def start(request: Request) -> Dict[str, Any]:
         code = own.read()
     if not create_spool(spool, plan, code):
         return _existing(spool)
-    write_private(spool.path("control.key"), message["key"].encode(), durable=False)
+    write_private(spool.path("control.key"), key.encode(), durable=False)
     if secrets:
         write_private(spool.path("secrets.json"), json.dumps(secrets).encode(), durable=False)
     write_worker(spool, plan.python)
@@ -81,8 +88,8 @@ def start(request: Request) -> Dict[str, Any]:
             spool.write_exit(*(("stopped", 143, order.reason) if order else ("failed", 125, reason)))
         raise Refused(reason)
     if not plan.program:
-        _protect_code(spool, plan, request.args["state"])
-    retention.prune_at_start(request.args["state"], [plan.host])
+        _protect_code(spool, plan, state)
+    retention.prune_at_start(state, [plan.host])
     return {"started": True, "spool": spool.folder, "store": store, "control": control}
 
 
@@ -115,10 +122,15 @@ def commit(request: Request) -> Dict[str, Any]:
     """
     args = request.args
     spool = Spool(args["spool"])
-    spool.write_committed(_ready(args))
-    wake(spool)
+    commit_node(spool, _ready(args))
     ended = spool.exit_record()
     return {"alive": spool.alive(), "exit": written(ended) if ended else None}
+
+
+def commit_node(spool: Spool, ready: Ready) -> None:
+    """All nodes are ready: the agent starts."""
+    spool.write_committed(ready)
+    wake(spool)
 
 
 def _ready(args: Dict[str, Any]) -> Ready:

@@ -23,16 +23,16 @@ ERROR_FIELDS = ("exc_type", "exc_message", "file", "line", "time_ns")
 
 
 def runs(request: Request) -> List[Dict[str, Any]]:
-    """Every node of every run whose spool is here and belongs to ``hosts``; ``run`` narrows to ids that begin so.
+    """Every node of every run whose spool is here and belongs to ``hosts`` (null: to any); ``run``: ids that begin so.
 
     ``known``: digests of fields that the asker has, by spool: what is the same is left out (shared/node_reply.py).
     One whose files are damaged is ``{run, host, damaged}``: why it cannot be told of; the others are.
     """
-    wanted = set(request.args["hosts"])
+    wanted = request.args["hosts"] and set(request.args["hosts"])
     prefix, brief = request.args.get("run") or "", bool(request.args.get("brief"))
     found = []
     for spool in all_spools(request.args["state"]):
-        if spool.host not in wanted or not spool.run.startswith(prefix):
+        if (wanted is not None and spool.host not in wanted) or not spool.run.startswith(prefix):
             continue
         try:
             plan = spool.maybe_plan()

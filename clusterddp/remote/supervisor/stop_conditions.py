@@ -10,7 +10,7 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence
 from ..control.leader import Control
 from ..control.membership import SLOWER, START, Membership
 from ..control.messages import Order
-from ..shared.failures import LEASE, TIME_LIMIT
+from ..shared.failures import LEASE, TIME_LIMIT, ended_by_manager
 from ..shared.plan import NodePlan
 from ..system.clock import boot_clock
 from .children import Children
@@ -79,6 +79,8 @@ class StopConditions:
     # Of the run
 
     def _signal(self) -> Optional[Order]:
+        if self.terminated and self.plan.manager:
+            return Order(ended_by_manager(self.plan.manager), GRACE, ours=False)
         if self.terminated:
             return Order("the supervisor was told to end (SIGTERM)", GRACE, ours=True)
         return None

@@ -62,7 +62,7 @@ def test_everything_we_read_arrives(inventory: Path) -> None:
         "clusterddp_launcher: slurm",
         "clusterddp_slurm_partition: a100",
         "clusterddp_slurm_time: 1:30:00",
-        "clusterddp_slurm_extra: ['--exclusive']",
+        "clusterddp_slurm_lines: ['--exclusive']",
     ).hosts[0]
     assert (host.address, host.port, host.user) == ("fe80::1%eth0", 2222, "alice")
     assert host.identity_file == Path("~/.ssh/id_x").expanduser()
@@ -73,7 +73,7 @@ def test_everything_we_read_arrives(inventory: Path) -> None:
     assert (host.data_address, host.interface, host.ports) == ("10.0.0.1", "ib0.8001", (30000, 30099))
     assert (host.workdir, host.state, host.transport) == ("/scratch/run", "~/.ddp", "openssh")
     assert host.launcher == "slurm"
-    assert host.slurm == {"partition": "a100", "time": "1:30:00", "extra": ("--exclusive",)}
+    assert host.slurm == {"partition": "a100", "time": "1:30:00", "lines": ("--exclusive",)}
 
 
 @pytest.mark.parametrize(

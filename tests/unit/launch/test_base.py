@@ -41,11 +41,17 @@ class Slurm:
         CALLS.append("describe")
         return [Outcome(name="login", value=[])]
 
-    def stop(self, cluster, run, entries, *, grace, reason):
-        return [Proof(host=entry.name) for entry in entries]
+    def begun(self, cluster, run, progress):
+        return run
 
-    def logs(self, cluster, host, args):
-        yield from ()
+    def stop(self, cluster, run, hosts, *, grace, reason):
+        return [Proof(host=name) for name in hosts]
+
+    def reader(self, cluster, host):
+        return cluster.host(host)
+
+    def host(self, cluster, run, host):
+        return cluster.host(host)
 
 LAUNCHER = Slurm()
 """
@@ -60,7 +66,8 @@ def another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[st
     """A launcher named slurm that is there; what was called of it."""
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "slurm.py").write_text(ANOTHER)
-    monkeypatch.setattr(clusterddp.launch, "__path__", [*clusterddp.launch.__path__, str(tmp_path / "more")])
+    monkeypatch.setattr(clusterddp.launch, "__path__", [str(tmp_path / "more"), *clusterddp.launch.__path__])
+    monkeypatch.delitem(sys.modules, "clusterddp.launch.slurm", raising=False)
     module = importlib.import_module("clusterddp.launch.slurm")
     yield module.CALLS
     del sys.modules["clusterddp.launch.slurm"]
@@ -75,10 +82,10 @@ def test_the_default_is_ssh_and_every_name_of_the_inventory_is_looked_for() -> N
 
 def test_one_that_is_not_there_is_refused_by_where_it_was_said() -> None:
     with pytest.raises(UsageError) as caught:
-        base.chosen("slurm", [])
-    assert str(caught.value) == "--launcher slurm is not there yet; leave it out: ssh serves"
-    with pytest.raises(UsageError, match=r"^a: clusterddp_launcher: slurm is not there yet; "):
-        base.chosen(None, [host("a", "slurm")])
+        base.chosen("pbs", [])
+    assert str(caught.value) == "--launcher pbs is not there yet; leave it out: ssh serves"
+    with pytest.raises(UsageError, match=r"^a: clusterddp_launcher: pbs is not there yet; "):
+        base.chosen(None, [host("a", "pbs")])
     with pytest.raises(UsageError, match=r"^the run's launcher os is not there yet"):
         base.of_record(RunRecord(hosts=(), launcher="os"))
 
@@ -91,9 +98,12 @@ def test_hosts_with_different_launchers_are_one_line() -> None:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("how", [["--launcher", "slurm"], ["--launcher", "slurm", "--dry-run"]], ids=" ".join)
-def test_run_refuses_it_before_any_host_is_reached(capsys: pytest.CaptureFixture[str], how: list[str]) -> None:
+def test_what_a_launcher_cannot_do_is_refused_before_any_host_is_reached(
+    capsys: pytest.CaptureFixture[str], how: list[str]
+) -> None:
     code, lines = said(capsys, "run", *how, "train.py")
-    assert (code, lines[-1]) == (125, "--launcher slurm is not there yet; leave it out: ssh serves")
+    assert code == 125
+    assert lines[-1] == "how many nodes is not said; --nnodes 2, or name the nodes in the inventory"
 
 
 @pytest.mark.usefixtures("folder")

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import PlanError, UsageError
-from clusterddp.launch.plan import LaunchOptions, check_restarts, choose_backend, make_plan, predicted_ranks
+from clusterddp.launch.plan import LaunchOptions, check_restarts, make_plan, predicted_ranks
 from clusterddp.remote.shared.node_env import Node
+from clusterddp.remote.shared.placed_plan import choose_backend
 from clusterddp.remote.shared.plan import Store
 from clusterddp.remote.shared.run_record import RunRecord
 

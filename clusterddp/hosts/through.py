@@ -1,0 +1,34 @@
+"""The way to a host by a command on another one, as ``srun`` reaches a node of its job from a login host."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterddp.hosts.ssh import BytePipe, Connector
+    from clusterddp.inventory import HostEntry
+
+_FIRST = "exec "  # our one command begins so (hosts/zipapp.py)
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """An ``Opener``.
+
+    Attributes:
+        connector: Reaches the other host.
+        entry: That host.
+        words: The command there, which starts the words behind it on the host that is meant.
+    """
+
+    connector: Connector
+    entry: HostEntry
+    words: Sequence[str]
+
+    def open(self, entry: HostEntry, command: str) -> BytePipe:  # noqa: ARG002 - the words name it
+        """The pipe to a command on the host that the words name."""
+        return self.connector.open(self.entry, _FIRST + shlex.join(self.words) + " " + command.removeprefix(_FIRST))

@@ -1,0 +1,258 @@
+"""The launcher over Slurm: a run is a job, submitted on the login host or here; its nodes are Slurm's to choose.
+
+What is known of a run comes from its spool, in a folder that the login host and all nodes share; Slurm is asked where
+that says nothing: why a job waits, how one ended whose nodes told nobody. Workers are looked at through ``srun`` into
+the job. Not here: the script and Slurm's answers (clusterddp/slurm), what happens inside the job (remote/slurm).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import EXIT_INTERRUPTED, PlanError, RunError
+from clusterddp.hosts.fanout import Outcome, each
+from clusterddp.inventory import HostEntry
+from clusterddp.launch.prepare import secret_values
+from clusterddp.launch.slurm_plan import Submission, submission
+from clusterddp.remote.shared.failures import ended_by_manager
+from clusterddp.remote.shared.verdict import CTRL_C
+from clusterddp.remote.shared.verdict_record import VerdictRecord
+from clusterddp.runs.job import JobStatus
+from clusterddp.runs.nodes import ALL, Wanted, nodes_of
+from clusterddp.runs.proof import Proof, Survivor
+from clusterddp.runs.run import Run, RunHosts
+from clusterddp.runs.view import RunView, run_views
+from clusterddp.slurm.login import Login, login_entry
+from clusterddp.slurm.script import compact
+from clusterddp.slurm.states import HOPELESS, MANAGER, Meaning, meaning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.launch.base import Site
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.remote.shared.slurm_job import SubmittedRun
+    from clusterddp.slurm.answers import Job
+
+NAME = "slurm"
+LOOK = 0.5  # seconds between looks at the queue
+EVALUATED = 6.0  # seconds for Slurm to say why a new job waits; then it may wait for anything
+STOP_SLACK = 60.0  # seconds beyond the grace that the nodes have for their proof
+PLACE = 1 << 20  # of the writer of a verdict that is Slurm's: behind all nodes
+
+
+class Slurm:
+    """The launcher. Stateless."""
+
+    def render(self, site: Site, options: RunOptions) -> str:
+        """See ``Launcher``: the whole script."""
+        return submission(lambda: _login(site), site, options, dry=True).script
+
+    def start(self, site: Site, options: RunOptions) -> Run:
+        """See ``Launcher``: it is in the queue then."""
+        ready = submission(lambda: _login(site), site, options, dry=False)
+        secrets, login = secret_values(ready.job.plan.secrets), _login(site)
+        site.progress("submitting")
+        record = ready.job.plan.record
+        run = Run(site, record.run, 1, {}, record)
+        number = login.submit(record.run, ready.script, compact(ready.job), secrets)
+        site.launched = run
+        site.project.record_run(record)
+        self._refuse_hopeless(login, ready, number)
+        return run
+
+    def _refuse_hopeless(self, login: Login, ready: Submission, number: str) -> None:
+        """Refuse what Slurm takes and would never start.
+
+        Raises:
+            PlanError: says why; the job is out of the queue.
+        """
+        deadline = time.monotonic() + EVALUATED
+        while time.monotonic() < deadline:
+            job = login.jobs([number]).get(number)
+            if job is None or meaning(job.state).state != "queued":
+                return
+            if job.reason in HOPELESS:
+                login.order_stop(ready.job.plan.run, job.reason, 0.0)
+                login.command("scancel", number)
+                raise PlanError(
+                    f"Slurm would never start job {number}: {job.reason}",
+                    remedy="ask for what the partition and your account allow (`sinfo`, `sacctmgr show associations`)",
+                )
+            if job.reason:
+                return
+            time.sleep(LOOK / 2)
+
+    def describe(
+        self,
+        site: Site,
+        run: str,
+        entries: Sequence[HostEntry],  # noqa: ARG002
+        wanted: Wanted = ALL,
+    ) -> list[Outcome[list[dict[str, Any]]]]:
+        """See ``Launcher``: the login host tells of all."""
+        here = [entry for entry in site.inventory.hosts if entry.launcher == NAME and entry.role != "none"]
+        if not here and not any(record.launcher == NAME for record in site.project.runs()):
+            return []
+        return each([login_entry(site.inventory)], lambda _: self._nodes(_login(site), site, run, wanted))
+
+    def _nodes(self, login: Login, site: RunHosts, run: str, wanted: Wanted) -> list[dict[str, Any]]:
+        submitted = [one for one in login.runs(run) if _is_wanted(one, wanted)]
+        if not submitted:
+            return []
+        asked = Wanted(project=wanted.project, brief=wanted.brief)
+        known = {one.run for one in submitted}
+        nodes = [node for node in nodes_of(login.host, run, site.notify, asked, shared=True) if node["run"] in known]
+        for node in nodes:
+            node["rebooted"] = False  # the login host cannot tell
+        parts = {one.run: [node for node in nodes if node["run"] == one.run] for one in submitted}
+        jobs = login.jobs(one.job for one in submitted if one.job and (one.end is None or _by_manager([one.end])))
+        for one in submitted:
+            own = parts[one.run]
+            nodes.append(_job_told(one, own, jobs.get(one.job or ""), login.host.name))
+        return nodes
+
+    def begun(self, cluster: RunHosts, run: Run, progress: Callable[[str], None]) -> Run:
+        """See ``Carrier``: waits in the queue, and tells why."""
+        told = ""
+        while True:
+            view = run.view(brief=True)
+            there = view.nodes and view.state() != "queued" and len(view.current) >= len(view.record.hosts)
+            if there or not view.live:
+                return replace(run.at(view), record=view.record)
+            waits = view.job.waits if view.job else ""
+            if waits and waits != told:
+                told = waits
+                cluster.notify(f"run {run.id}: {waits}")
+            progress(waits or "the job's nodes are starting")
+            time.sleep(LOOK)
+
+    def stop(self, cluster: RunHosts, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
+        """See ``Carrier``: the supervisors end their nodes and say so, then the job is cancelled."""
+        login = _login(cluster)
+        login.order_stop(run, reason, grace)
+        view = _settled(cluster, run, time.monotonic() + grace + STOP_SLACK)
+        job = view.job
+        word = job.word if job else "nothing of it"
+        if job and not job.over:
+            login.command("scancel", job.number)
+            word = "CANCELLED"
+        proofs = {str(node["host"]): _proof(node, word) for node in (*view.nodes, *view.earlier)}
+        if not proofs and job:
+            return [Proof(host=f"job {job.number}")]
+        return [proofs.get(name) or Proof(host=name, unknown=(f"Slurm says {word}",)) for name in hosts or proofs]
+
+    def reader(self, cluster: RunHosts, host: str) -> Host:  # noqa: ARG002
+        """See ``Carrier``: the login host sees all files."""
+        return _login(cluster).host
+
+    def host(self, cluster: RunHosts, run: str, host: str) -> Host:
+        """See ``Carrier``: through a step of the job."""
+        login = _login(cluster)
+        number = next((one.job for one in login.runs(run) if one.run == run), None)
+        if number is None:
+            raise RunError(f"run {run} has no job of Slurm's that is known")
+        words = ["srun", f"--jobid={number}", "--overlap", f"--nodelist={host}", "--nodes=1", "--ntasks=1"]
+        words += [
+            "--quiet",
+            "--unbuffered",
+            "--mpi=none",
+            "--cpu-bind=none",
+            "--export=PATH,HOME,USER,LOGNAME",
+            "--chdir=/",
+        ]
+        base = login_entry(cluster.inventory)
+        entry = HostEntry(name=host, address=host, state=login.state, ansible_python=base.ansible_python)
+        return cluster.reach(entry, cluster.opened_by(base, words))
+
+
+LAUNCHER = Slurm()
+
+
+def _login(cluster: RunHosts) -> Login:
+    return Login(cluster.reach(login_entry(cluster.inventory)))
+
+
+def _is_wanted(one: SubmittedRun, wanted: Wanted) -> bool:
+    record, reference = one.plan.record, wanted.reference
+    named = reference is None or one.run.startswith(reference) or reference in (record.name, one.job)
+    return named and (wanted.project is None or record.project == wanted.project)
+
+
+def _job_told(one: SubmittedRun, nodes: Sequence[dict[str, Any]], job: Job | None, login: str) -> dict[str, Any]:
+    """A run's job beside its nodes: its state, and its verdict where the nodes have none."""
+    attempt = max((int(node["attempt"]) for node in nodes), default=0)
+    means = meaning(job.state) if job else Meaning(state="unknown")
+    over = one.end is not None or means.over
+    waits = not over and means.state == "queued"
+    status = JobStatus(
+        number=one.job or "?",
+        word=job.state if job else "nothing of it",
+        state=means.state if not over or one.end is None else one.end.state,
+        over=over,
+        attempt=attempt + 1 if waits or not attempt else attempt,
+        reason=job.reason if job else "",
+        start=job.start if job and waits else "",
+    )
+    told = {"run": one.run, "attempt": status.attempt, "host": login, "record": one.plan.record, "job": status}
+    copies = [node["verdict"] for node in nodes if node.get("verdict") and node["attempt"] == attempt]
+    known = [*copies, *([one.end] if one.end else [])]
+    if job and _by_manager(known) and not means.over:  # Slurm says why in a moment
+        told["job"] = replace(status, over=False)
+        for node in nodes:
+            node["verdict"] = None
+    elif means.over and (not known or (job and means.outside and _by_manager(known))):
+        told["verdict"] = _by_slurm(one, status, means, nodes, job)
+    elif one.end:
+        told["verdict"] = one.end
+    return told
+
+
+def _by_manager(copies: Sequence[VerdictRecord]) -> bool:
+    """Whether all that the nodes know is that Slurm has ended the job."""
+    return any(copy.line.endswith(ended_by_manager(MANAGER)) for copy in copies)
+
+
+def _by_slurm(
+    one: SubmittedRun, status: JobStatus, means: Meaning, nodes: Sequence[Mapping[str, Any]], job: Job | None
+) -> VerdictRecord:
+    """How a run ended whose nodes did not tell: by Slurm's word."""
+    by = f" by {job.by}" if job and job.by else ""
+    line = f"Slurm says {status.word}{by}" if job else "unknown: Slurm knows nothing of its job any more"
+    line = f"unknown: {line}" if means.state == "unknown" and job else line
+    code = means.exit_code
+    if one.stopped and means.state == "stopped" and one.stopped != ended_by_manager(MANAGER):
+        line, code = f"stopped: {one.stopped}", EXIT_INTERRUPTED if one.stopped == CTRL_C else code
+    state = "lost" if means.state == "unknown" else means.state
+    heard = (*dict.fromkeys(str(node["host"]) for node in nodes), "slurm")
+    now = time.time_ns()
+    attempt = status.attempt
+    return VerdictRecord(attempt, state, code, line, "slurm", PLACE, heard, written=now, ended=now)
+
+
+def _settled(cluster: RunHosts, run: str, deadline: float) -> RunView:
+    """The run as it is told when its nodes have ended and said so, or nothing more is to be waited for."""
+    while True:
+        nodes, _ = cluster.gather(run)
+        view = next((view for view in run_views(nodes) if view.run == run), None)
+        if view is None:
+            raise RunError(f"run {run} is on no host that answers")
+        waiting = any(node["state"] not in {"succeeded", "failed", "stopped", "lost"} for node in view.nodes)
+        pending = view.job is not None and view.job.state == "queued"
+        if (not waiting and (view.nodes or pending or not view.live)) or time.monotonic() > deadline:
+            return view
+        time.sleep(LOOK / 2)
+
+
+def _proof(node: Mapping[str, Any], word: str) -> Proof:
+    """A node's own proof: its supervisor's exit record."""
+    host, ended = str(node["host"]), node["exit"]
+    if not ended:
+        return Proof(host=host, unknown=(f"Slurm says {word}",))
+    started = sum(1 for event in node.get("events", ()) if event["event"] == "worker_started")
+    left = tuple(Survivor(p["pid"], p["command"], p["state"], p["user"]) for p in ended["survivors"])
+    unseen = tuple(f"process {pid} is hidden there" for pid in ended["unseen"])
+    return Proof(host=host, found=started + 1 + len(left), killed=int(ended["killed"]), survivors=left, unknown=unseen)

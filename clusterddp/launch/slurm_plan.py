@@ -1,0 +1,152 @@
+"""What a run asks of Slurm, and what its nodes are to start: from inventory and options, before any node is known.
+
+Not here: the script's text (slurm/script.py), submitting it (launch/slurm.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import UsageError
+from clusterddp.hosts.zipapp import bundle
+from clusterddp.launch import prepare
+from clusterddp.launch.code import code_of
+from clusterddp.launch.plan import make_plan
+from clusterddp.launch.record import record_without_hosts, variables_of
+from clusterddp.launch.script import check_script, check_synced
+from clusterddp.remote.shared.node_env import Node
+from clusterddp.remote.shared.slurm_job import SlurmJob
+from clusterddp.remote.shared.workdirs import FRESH
+from clusterddp.slurm.login import login_entry
+from clusterddp.slurm.script import Request, extra_line, nodelist, script, slurm_time
+from clusterddp.slurm.states import MANAGER
+from clusterddp.sync.files import scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.launch.base import Site
+    from clusterddp.launch.options import RunOptions
+    from clusterddp.slurm.login import Login
+
+NOBODY = "node"  # the host of the plan that stands for all
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - its address, until the nodes choose
+REFUSED = ("gpus",)  # options of a run that are Slurm's to decide
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Submission:
+    """A run that is ready to be submitted."""
+
+    job: SlurmJob
+    script: str
+
+
+def submission(log_in: Callable[[], Login], site: Site, options: RunOptions, *, dry: bool) -> Submission:
+    """All that comes before a run is submitted: its code is on the login host then, unless ``dry``.
+
+    Raises:
+        ClusterddpError: it cannot be meant, or the code cannot be synced.
+    """
+    check_script(options, site.project)
+    inventory = site.inventory
+    request = slurm_request(inventory, options)
+    settings = settings_of(inventory)
+    tree = scan(site.project, options.sync_limit)
+    wanted = replace(prepare.launch_options(options, site.project), rdzv_backend=options.rdzv_backend)
+    check_synced(wanted.script, options, site.project, tree)
+    login = log_in()
+    run = prepare.new_run_id()
+    name = run if options.workdir == FRESH else options.workdir or ""
+    site.progress("looking at the code there" if options.no_sync else "syncing")
+    told = (site.notify, site.progress)
+    workdirs, code = code_of([login.host], site.project, tree, options, name, *told, dry=dry)
+    workdir = workdirs[login.host.name]
+    record = record_without_hosts(run, site.project, inventory, options, tree, code)
+    record = record._replace(
+        launcher="slurm",
+        workdir=name or None,
+        env=tuple(sorted({*options.env, *settings.env})),
+        variables=variables_of([settings], options.env),
+        secrets=tuple(sorted({*options.secret, *settings.secrets})),
+    )
+    subfolder = site.project.subfolder
+    stand_in = Node(
+        host=NOBODY,
+        nproc=1,
+        address=settings.data_address or ANY_ADDRESS,
+        interface=None,
+        python="",
+        setup=settings.setup,
+        env={},
+        secrets=settings.secrets,
+        ports=settings.ports,
+        workdir=workdir,
+        cwd=f"{workdir}/{subfolder}" if subfolder else workdir,
+        run_dir="",
+    )
+    wanted = replace(wanted, env={**settings.env, **options.env})
+    plan = make_plan(run=run, nodes=[stand_in], options=wanted, record=record).node_plan(0)
+    plan = plan._replace(env={}, peers=(), places=(), store=None, record=record, manager=MANAGER)
+    plan = plan._replace(policy=plan.policy._replace(tight=False))  # nobody has compared their clocks
+    job = SlurmJob(
+        state=login.state,
+        plan=plan,
+        python=settings.python,
+        nproc=options.nproc_per_node or settings.nproc,
+        interface=settings.interface,
+    )
+    code_path = f"{login.state}/helper/{bundle().digest}.pyz"
+    python = settings.ansible_python or str(login.host.hello["executable"])
+    return Submission(job=job, script=script(job, request, code=code_path, python=python))
+
+
+def settings_of(inventory: Inventory) -> HostEntry:
+    """The host whose variables hold for all nodes of a job: the first one named, else the login host."""
+    return next(iter(_named(inventory)), None) or login_entry(inventory)
+
+
+def _named(inventory: Inventory) -> list[HostEntry]:
+    """The nodes that the inventory names; the built-in one, and one of this machine, name none."""
+    return [entry for entry in inventory.nodes if inventory.path and entry.connection != "local"]
+
+
+def slurm_request(inventory: Inventory, options: RunOptions) -> Request:
+    """What is asked of Slurm.
+
+    Raises:
+        UsageError: nobody says how many nodes, or an option is none of a run under Slurm.
+    """
+    for name in REFUSED:
+        if getattr(options, name) is not None:
+            raise UsageError(
+                f"--{name}: Slurm gives a job its GPUs", remedy="set clusterddp_gpus to their number a node"
+            )
+    named = [entry.name for entry in _named(inventory)]
+    if options.nnodes is None and not named:
+        raise UsageError("how many nodes is not said", remedy="--nnodes 2, or name the nodes in the inventory")
+    least, most = options.nnodes or (len(named), len(named))
+    if named and most > len(named):
+        raise UsageError(f"--nnodes {options.size}: the inventory names {len(named)} nodes", remedy="ask for fewer")
+    entry = settings_of(inventory)
+    if entry.environment:
+        raise UsageError("clusterddp_environment is not there under Slurm yet", remedy="set clusterddp_python")
+    return Request(
+        nodes=(least, most),
+        nodelist=nodelist(named[:least]),
+        options=_options(entry, options),
+        lines=tuple(map(extra_line, entry.slurm.get("lines", ()))),
+    )
+
+
+def _options(entry: HostEntry, options: RunOptions) -> dict[str, str]:
+    """Sbatch's options by the inventory's ``clusterddp_slurm_*``, and by what a run of any kind may ask for."""
+    given: dict[str, Any] = {name.replace("_", "-"): one for name, one in entry.slurm.items() if name != "lines"}
+    if isinstance(entry.gpus, int) and entry.gpus:
+        given.setdefault("gpus-per-node", str(entry.gpus))
+    if options.time_limit:
+        given["time"] = slurm_time(options.time_limit + options.grace)
+    given["no-requeue"] = ""
+    return given

@@ -1,0 +1,56 @@
+"""Slurm's lists of node names as it writes them, such as ``gpu[01-03,07],login1``, expanded in their order. Pure."""
+
+import re
+from typing import List, Tuple
+
+MOST = 1 << 16  # names; a longer list is none
+_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+_PART = re.compile(r"[^\[\],\s]*(?:\[[0-9,-]*\][^\[\],\s]*)*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def expand_nodelist(text: str) -> Tuple[str, ...]:
+    """The names in a list of Slurm's.
+
+    Raises:
+        ValueError: it is no such list, or one of more than 65536 names.
+    """
+    names: List[str] = []
+    place = 0
+    while place < len(text):
+        part = _PART.match(text, place)
+        if not part or not part.group():
+            raise ValueError("%r is no list of nodes" % text[:80])
+        names += _expand(part.group())
+        place = part.end()
+        if text[place : place + 1] == ",":
+            place += 1
+            if place == len(text):
+                raise ValueError("%r is no list of nodes: it ends in a comma" % text[-80:])
+    if not names or len(names) > MOST or not all(map(_NAME.fullmatch, names)):
+        raise ValueError("%r is no list of nodes" % text[:80])
+    return tuple(names)
+
+
+def _expand(part: str) -> List[str]:
+    """One part, in which several brackets may stand."""
+    before, bracket, rest = part.partition("[")
+    if not bracket:
+        return [part]
+    inside, _, after = rest.partition("]")
+    tails = _expand(after)
+    numbers = [number for word in inside.split(",") for number in _numbers(word)]
+    if len(numbers) * len(tails) > MOST:
+        raise ValueError("a list of more than %d nodes" % MOST)
+    return [before + number + tail for number in numbers for tail in tails]
+
+
+def _numbers(word: str) -> List[str]:
+    """``07`` or ``01-03``: as wide as the first is written."""
+    found = _RANGE.fullmatch(word)
+    if not found:
+        raise ValueError("%r is no range of numbers" % word[:80])
+    first, last = found.group(1), found.group(2) or found.group(1)
+    if len(last) > 9 or not int(first) <= int(last) < int(first) + MOST:
+        raise ValueError("%r is no range of numbers" % word[:80])
+    return ["%0*d" % (len(first), number) for number in range(int(first), int(last) + 1)]

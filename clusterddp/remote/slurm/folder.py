@@ -1,0 +1,124 @@
+"""The folder of a run that Slurm starts, which all its nodes and the login host share: its files.
+
+Not here: what they hold (shared/slurm_job.py), the spools of the run's nodes (spool/layout.py).
+"""
+
+import os
+from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
+
+from ..shared.node_records import StopOrder, read_stop_order
+from ..shared.records import parsed, written
+from ..shared.slurm_job import SlurmJob, read_slurm_job
+from ..shared.verdict_record import VerdictRecord, read_verdict
+from ..spool.layout import Spool, all_spools
+from ..system.bootstrap import Refused, read_json, write_json
+
+T = TypeVar("T")
+NAME = "slurm"  # of the folder in the state folder that holds those of all runs
+
+
+class JobFolder:
+    """One run's folder."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+
+    @classmethod
+    def of(cls, state: str, run: str) -> "JobFolder":
+        """The folder of a run."""
+        return cls(os.path.join(state, NAME, run))
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return os.path.basename(self.path)
+
+    @property
+    def state(self) -> str:
+        """The state folder it is in."""
+        return os.path.dirname(os.path.dirname(self.path))
+
+    def file(self, *names: str) -> str:
+        """A path inside."""
+        return os.path.join(self.path, *names)
+
+    def job(self) -> SlurmJob:
+        """What is to be started.
+
+        Raises:
+            Refused: that is not there, or damaged.
+        """
+        found = self._record("job.json", read_slurm_job)
+        if found is None:
+            raise Refused("%s is not there" % self.file("job.json"), "submit the script again")
+        return found
+
+    def secrets(self) -> Dict[str, str]:
+        """The values of the run's secrets, by name."""
+        found = read_json(self.file("secrets.json"))
+        return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+    def submitted(self) -> Optional[str]:
+        """Slurm's number of the job, as it was submitted or is running; None where nobody knows."""
+        found = read_json(self.file("submitted.json"))
+        return str(found.get("job")) if isinstance(found, dict) and found.get("job") else None
+
+    def write_submitted(self, job: str) -> None:
+        """Keep Slurm's number of the job."""
+        write_json(self.file("submitted.json"), {"job": job})
+
+    def stop_order(self) -> Optional[StopOrder]:
+        """The order to end the run: every later start refuses it."""
+        return self._record("stop.json", read_stop_order)
+
+    def order_stop(self, reason: str, grace: float) -> None:
+        """Order the run to end: whoever has begun, and whoever begins later."""
+        if self.stop_order() is None:
+            write_json(self.file("stop.json"), written(StopOrder(reason, grace)))
+        for spool in self.spools():
+            if not spool.exit_record():
+                spool.write_stop_order(reason, grace)
+
+    def end(self) -> Optional[VerdictRecord]:
+        """What the job said in the end; None where it said nothing, or that is damaged."""
+        try:
+            return self._record("end.json", read_verdict)
+        except Refused:
+            return None
+
+    def write_end(self, verdict: VerdictRecord) -> None:
+        """Keep what the job says in the end; nothing of the secrets is needed any more."""
+        write_json(self.file("end.json"), written(verdict))
+        try:
+            os.unlink(self.file("secrets.json"))
+        except FileNotFoundError:
+            pass  # there were none
+
+    def spools(self) -> List[Spool]:
+        """The spools of all nodes of the run's last attempt."""
+        found = [spool for spool in all_spools(self.state, self.run) if os.path.isdir(spool.folder)]
+        last = max((spool.attempt for spool in found), default=0)
+        return [spool for spool in found if spool.attempt == last]
+
+    def starts(self) -> List[str]:
+        """The folders in which the nodes of a start have met."""
+        return sorted(name for name in os.listdir(self.path) if name.startswith("start."))
+
+    def failures(self) -> Iterator[str]:
+        """Why a node of the last start could not begin, if one could not: each by its host."""
+        for start in self.starts()[-1:]:
+            for name in sorted(os.listdir(self.file(start))):
+                failed = read_json(self.file(start, name)) if name.startswith("failed.") else None
+                if isinstance(failed, dict):
+                    yield str(failed.get("message"))
+
+    def _record(self, name: str, read: Callable[[Any], T]) -> Optional[T]:
+        try:
+            with open(self.file(name), "rb") as stream:
+                data = stream.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            return parsed(data, read)
+        except ValueError as error:
+            raise Refused("%s is damaged: %s" % (self.file(name), error), "remove that run's folder") from None

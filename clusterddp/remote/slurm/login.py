@@ -1,0 +1,100 @@
+"""What a login host does for an operator: asks Slurm, submits, tells of what was submitted, orders a stop.
+
+Operations of the helper. Not here: what Slurm's answers mean (clusterddp/slurm).
+"""
+
+import json
+import os
+import shutil
+from typing import Any, Dict, List
+
+from ..helper.request import Request
+from ..shared.records import written
+from ..shared.slurm_job import JOB_ID, SubmittedRun
+from ..system.bootstrap import Refused, private_folder, write_private
+from ..system.bounded_child import Child
+from .folder import NAME, JobFolder
+
+PROGRAMS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo", "sacctmgr")
+TIMEOUT = 60.0  # seconds; a busy controller answers late
+
+
+def slurm_command(request: Request) -> Dict[str, Any]:
+    """``{status, out, err}`` of one of Slurm's commands, ``argv``; status null where it did not end in time."""
+    return _run([str(word) for word in request.args["argv"]])
+
+
+def _run(argv: List[str]) -> Dict[str, Any]:
+    """One of Slurm's commands, with times as people here write them.
+
+    Raises:
+        Refused: it is none, or not installed here.
+    """
+    if argv[0] not in PROGRAMS or shutil.which(argv[0]) is None:
+        raise Refused(
+            "no %s on this host" % argv[0], "give the host from which jobs are submitted clusterddp_role: login"
+        )
+    environment = dict(os.environ, SLURM_TIME_FORMAT="standard", LC_ALL="C")
+    result = Child(argv, env=environment, timeout=TIMEOUT, cwd="/").answer()
+    return {"status": result.status, "out": result.payload.decode(errors="replace"), "err": result.output}
+
+
+def slurm_submit(request: Request) -> Dict[str, Any]:
+    """Submit a run's script, once; ``{status, out, err}`` of sbatch.
+
+    The operator's data is JSON ``{run, script, job, secrets}``.
+    """
+    message = json.loads(request.read_all())
+    folder = JobFolder.of(request.args["state"], message["run"])
+    private_folder(os.path.dirname(folder.path))
+    private_folder(folder.path)
+    script = folder.file("script")
+    write_private(script, message["script"].encode(), 0o700)
+    write_private(folder.file("job.json"), json.dumps(message["job"]).encode())
+    if message["secrets"]:
+        write_private(folder.file("secrets.json"), json.dumps(message["secrets"]).encode())
+    answer = _run(["sbatch", "--parsable", script])
+    job = answer["out"].strip().partition(";")[0]
+    if answer["status"] == 0 and JOB_ID.fullmatch(job):
+        folder.write_submitted(job)
+    else:
+        shutil.rmtree(folder.path)
+    return answer
+
+
+def slurm_runs(request: Request) -> List[Dict[str, Any]]:
+    """Every run that was submitted here, or those whose ids begin with ``run``; damaged ones are left out."""
+    prefix = str(request.args.get("run") or "")
+    parent = os.path.join(request.args["state"], NAME)
+    names = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
+    found = []
+    for name in names:
+        folder = JobFolder(os.path.join(parent, name))
+        if name.startswith(prefix) and os.path.exists(folder.file("job.json")):
+            try:
+                found.append(written(_told(folder)))
+            except Refused:
+                pass  # its job says so
+    return found
+
+
+def _told(folder: JobFolder) -> SubmittedRun:
+    order = folder.stop_order()
+    return SubmittedRun(
+        run=folder.run,
+        plan=folder.job().plan,
+        job=folder.submitted(),
+        stopped=order.reason if order else None,
+        starts=len(folder.starts()),
+        end=folder.end(),
+    )
+
+
+def slurm_stop(request: Request) -> Dict[str, Any]:
+    """Order a run to end, for now and for every later start; ``{job, spools}``: Slurm's number, and how many it has."""
+    args = request.args
+    folder = JobFolder.of(args["state"], str(args["run"]))
+    if not os.path.isdir(folder.path):
+        raise Refused("run %s was never submitted here" % args["run"])
+    folder.order_stop(str(args["reason"]), float(args["grace"]))
+    return {"job": folder.submitted(), "spools": len(folder.spools())}

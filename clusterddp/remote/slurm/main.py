@@ -1,0 +1,36 @@
+"""The role ``slurm``: what a job's script calls, on each node and in the batch shell.
+
+    slurm node FOLDER           one task of a step, a node each: starts the node's supervisor, ends with it
+    slurm stop FOLDER           orders the run to end: Slurm, or somebody by it, ends the job
+    slurm end FOLDER STATUS     after the step: says how the run ended, and ends with its exit code
+
+``FOLDER`` is the run's (shared/slurm_job.py).
+"""
+
+import sys
+from typing import List
+
+from ..shared.failures import ended_by_manager
+from ..system.bootstrap import Refused
+from .end import end
+from .folder import JobFolder
+from .task import Task
+
+NOT_THE_SCRIPT = 125
+
+
+def main(argv: List[str]) -> int:
+    """Returns the exit status."""
+    what, folder, *rest = argv
+    try:
+        job = JobFolder(folder)
+        if what == "node":
+            return Task(job).run()
+        if what == "stop":
+            plan = job.job().plan
+            job.order_stop(ended_by_manager(plan.manager), plan.policy.grace)
+            return 0
+        return end(job, int(rest[0]))
+    except Refused as refused:
+        sys.stderr.write("clusterddp: %s%s\n" % (refused.message, "; " + refused.remedy if refused.remedy else ""))
+        return NOT_THE_SCRIPT

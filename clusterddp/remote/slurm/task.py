@@ -1,0 +1,146 @@
+"""A node's task in a job's step: brings up the same supervisor as a start over SSH, and stays until it has ended.
+
+The nodes meet in the run's folder (slurm/meeting.py): each says what it is, all make the same plans of that, each
+starts its supervisor and says its ports, and when all have, the agents start. The task is the subreaper of its node's
+processes, so that Slurm finds all of them below it.
+
+It ends with 0 when its supervisor has told how its part ended, whatever that was: with another code srun would end the
+other nodes (--kill-on-bad-exit) while they tell.
+"""
+
+import os
+import secrets as random
+import signal
+import sys
+from typing import Any, List, Sequence
+
+from ..shared.node_env import Node
+from ..shared.node_records import Ready
+from ..shared.nodelist import expand_nodelist
+from ..shared.placed_plan import choose_backend, placed_plan
+from ..shared.plan import NodePlan
+from ..shared.records import written
+from ..shared.slurm_job import SlurmJob
+from ..spool.layout import Spool, all_spools
+from ..supervisor.start import commit_node, start_node
+from ..system import prctl
+from ..system.bootstrap import Refused
+from .facts import NodeFacts, choose_addresses, node_facts, read_facts
+from .folder import JobFolder
+from .meeting import Meeting
+
+NOT_THE_SCRIPT = 125
+CLOCK_ERROR_NS = 10_000_000  # by which clocks of a cluster's nodes may differ; nobody has measured it here
+CLEANUP_REASON = "the start failed on another host"
+
+
+class Task:
+    """One node's. ``folder``: the run's."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self.folder = folder
+        environment = os.environ
+        try:
+            self.names = list(expand_nodelist(environment["SLURM_STEP_NODELIST"]))
+            self.place = int(environment["SLURM_NODEID"])
+            self.job = environment["SLURM_JOB_ID"]
+            self.start = "start.%s.%s" % (self.job, environment.get("SLURM_RESTART_COUNT", "0"))
+        except (KeyError, ValueError) as error:
+            raise Refused("this is no task of a step of Slurm's: %s" % error, "start it by srun") from None
+        self.host = self.names[self.place]
+
+    def run(self) -> int:
+        """The task's whole life; its exit status."""
+        prctl.set_subreaper()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):  # for the supervisor alone
+            signal.signal(number, lambda *_: None)
+        meeting = Meeting(self.folder.file(self.start), self.names, self.place)
+        spool = None
+        try:
+            job = self.folder.job()
+            if not self.place:
+                self.folder.write_submitted(self.job)  # nobody has where it was submitted by hand
+            order = self.folder.stop_order()
+            if order:
+                raise Refused("the run was stopped: %s" % order.reason)
+            plans = self.plans(job, meeting)
+            plan = plans[self.place]
+            known = self.folder.secrets()
+            answer = start_node(job.state, plan, {name: known[name] for name in plan.secrets}, self.key)
+            spool = Spool(answer["spool"])
+            ports = meeting.exchange("ready", {"store": answer["store"], "control": answer["control"]})
+            both = zip(plan.peers, ports)  # noqa: B905 - Python 3.8
+            peers = tuple((peer.address, int(told["control"])) for peer, told in both)
+            commit_node(spool, Ready(store=int(ports[0]["store"]), peers=peers))
+        except (Refused, OSError, KeyError, ValueError) as error:
+            self._fail(meeting, error, spool)
+        self.wait()
+        return 0 if spool and spool.exit_record() else NOT_THE_SCRIPT
+
+    def plans(self, job: SlurmJob, meeting: Meeting) -> List[NodePlan]:
+        """Every node's plan, the same on all nodes.
+
+        Raises:
+            Refused: a node cannot take part.
+        """
+        own = node_facts(job, self.host, os.environ)
+        earlier = [spool.attempt for spool in all_spools(job.state, job.plan.run)]
+        own = own._replace(attempts=max(earlier, default=0), key=random.token_hex(32) if not self.place else "")
+        told = [read_facts(one) for one in meeting.exchange("facts", written(own))]
+        self.key = told[0].key
+        addresses = choose_addresses(told, os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""))
+        both = zip(told, addresses)  # noqa: B905 - Python 3.8
+        nodes = [_node(job, one, address.address, address.interface) for one, address in both]
+        backend = choose_backend(job.plan.rdzv_backend, [one.torch for one in told], [job.state])
+        about = {"versions": _versions(job, told), "gpus": {one.host: one.gpus for one in told}}
+        return [
+            placed_plan(job.plan, nodes, place, attempt=told[0].attempts + 1, backend=backend, about=about)
+            for place in range(len(nodes))
+        ]
+
+    def _fail(self, meeting: Meeting, error: Exception, spool: Any) -> None:
+        """We cannot begin: the others are told, and what has begun here ends."""
+        message = str(error.args[0] if isinstance(error, Refused) else error)
+        remedy = "; " + error.remedy if isinstance(error, Refused) and error.remedy else ""
+        line = message + remedy
+        named = any(line.startswith(name + ": ") for name in self.names)
+        meeting.fail(line if named else "%s: %s" % (self.host, line))
+        sys.stderr.write("clusterddp: %s: %s\n" % (self.host, line))
+        if spool:
+            spool.write_stop_order(CLEANUP_REASON, 0.0)
+
+    @staticmethod
+    def wait() -> None:
+        """Until no process of the node is left."""
+        while True:
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                return
+            except InterruptedError:
+                continue
+
+
+def _node(job: SlurmJob, facts: NodeFacts, address: str, interface: str) -> Node:
+    plan = job.plan
+    return Node(
+        host=facts.host,
+        nproc=facts.nproc,
+        address=address,
+        interface=interface,
+        python=facts.python,
+        setup=plan.setup,
+        env={},
+        secrets=plan.secrets,
+        ports=plan.ports,
+        workdir=plan.workdir,
+        cwd=plan.cwd,
+        run_dir="%s/rundirs/%s-%s" % (job.state, plan.run, facts.host),
+        clock_error_ns=CLOCK_ERROR_NS,
+        threads=facts.threads,
+    )
+
+
+def _versions(job: SlurmJob, nodes: Sequence[NodeFacts]) -> Any:
+    first = nodes[0]
+    return dict(job.plan.record.versions, python=first.python_version, torch=first.torch or None, nccl=first.nccl)

@@ -1,0 +1,141 @@
+"""The host from which jobs are submitted: a login host over SSH, or this machine; what it is asked.
+
+All of Slurm's commands run there, below our helper, and no compute node is connected to. Not here: reading what they
+print (answers.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import HelperError, InventoryError, UsageError
+from clusterddp.hosts.fanout import reading_answer
+from clusterddp.inventory import HostEntry
+from clusterddp.remote.shared.slurm_job import SubmittedRun, read_submitted
+from clusterddp.slurm.answers import (
+    ACCOUNTING_FORMAT,
+    QUEUE_FORMAT,
+    Job,
+    last_error,
+    read_accounting,
+    read_queue,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.inventory import Inventory
+
+STATE = "~/.clusterddp"  # also on a network file system: all nodes of a job have to see it
+HERE = "localhost"  # the name of this machine where it is the login host
+TIMEOUT = 90.0  # seconds for a command of Slurm's; its own are 60
+
+
+def login_entry(inventory: Inventory) -> HostEntry:
+    """The inventory's login host, else this machine.
+
+    Raises:
+        InventoryError: there are several.
+    """
+    found = [entry for entry in inventory.hosts if entry.role == "login"]
+    if len(found) > 1:
+        names = " and ".join(entry.name for entry in found[:2])
+        raise InventoryError(
+            f"{names} both have clusterddp_role: login", remedy="leave it to one, or choose by --limit"
+        )
+    entry = found[0] if found else HostEntry(name=HERE, address=HERE, connection="local")
+    return replace(entry, state=entry.state or STATE)
+
+
+class Login:
+    """The open login host."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.state = str(host.hello["state"])
+
+    def command(self, *argv: str) -> tuple[int, str, str]:
+        """One of Slurm's commands: its exit status, and what it printed on stdout and at the end on stderr.
+
+        Raises:
+            HelperError: it did not end in time, or is not there.
+        """
+        answer = self.host.call("slurm_command", {"argv": list(argv)}, timeout=TIMEOUT)
+        return self._ended(answer, argv[0])
+
+    def submit(self, run: str, script: str, job: dict[str, Any], secrets: dict[str, str]) -> str:
+        """Submit a run's script; Slurm's number of the job.
+
+        Raises:
+            UsageError: Slurm refuses it; says why.
+            HelperError: Slurm does not answer.
+        """
+        import json  # noqa: PLC0415 - start-up
+
+        message = json.dumps({"run": run, "script": script, "job": job, "secrets": secrets}).encode()
+        answer = self.host.upload("slurm_submit", {}, [message], timeout=TIMEOUT)
+        status, out, err = self._ended(answer, "sbatch")
+        if status:
+            raise refusal(last_error(err))
+        return out.strip().partition(";")[0]
+
+    def jobs(self, numbers: Iterable[str]) -> dict[str, Job]:
+        """What Slurm knows of these jobs, by number; one that it has forgotten is missing.
+
+        Raises:
+            HelperError: the controller does not answer.
+        """
+        wanted = set(numbers)
+        if not wanted:
+            return {}
+        status, out, err = self.command("squeue", "--noheader", "--me", "--states=all", f"--format={QUEUE_FORMAT}")
+        if status:
+            raise HelperError(self.host.name, f"Slurm does not answer: {last_error(err)}")
+        found = {job.job: job for job in read_queue(out) if job.job in wanted}
+        if left := sorted(wanted - found.keys()):
+            options = ["--noheader", "--parsable2", "--allocations", f"--format={ACCOUNTING_FORMAT}"]
+            _, out, _ = self.command("sacct", *options, f"--jobs={','.join(left)}")  # it fails without accounting
+            found |= {job.job: job for job in read_accounting(out) if job.job in left}
+        return found
+
+    def runs(self, prefix: str) -> list[SubmittedRun]:
+        """The runs that were submitted there and whose ids begin so."""
+        answer = self.host.call("slurm_runs", {"run": prefix})
+        with reading_answer(self.host.name):
+            return [read_submitted(one) for one in answer]
+
+    def order_stop(self, run: str, reason: str, grace: float) -> int:
+        """Order a run to end; how many of its nodes have a spool."""
+        answer = self.host.call("slurm_stop", {"run": run, "reason": reason, "grace": grace})
+        with reading_answer(self.host.name):
+            return int(answer["spools"])
+
+    def _ended(self, answer: Any, program: str) -> tuple[int, str, str]:
+        with reading_answer(self.host.name):
+            status, out, err = answer["status"], str(answer["out"]), str(answer["err"])
+        if type(status) is not int:
+            raise HelperError(self.host.name, f"{program} did not end in time: Slurm's controller may be down")
+        return status, out, err
+
+
+_REFUSALS = (  # a part of what Slurm says → the remedy
+    ("Invalid partition", "`sinfo` lists the partitions; set clusterddp_slurm_partition to one of them"),
+    ("not permitted to use this partition", "set clusterddp_slurm_partition to one that is open to you"),
+    ("Invalid account", "set clusterddp_slurm_account to one of yours (`sacctmgr show associations user=$USER`)"),
+    ("Invalid qos", "set clusterddp_slurm_qos to one of yours"),
+    ("node configuration is not available", "no node of the partition has that; `sinfo -o '%N %c %m %G'` lists them"),
+    ("Invalid feature", "`sinfo -o '%N %f'` lists the features that clusterddp_slurm_constraint may name"),
+    ("Requested time limit", "ask for less time: --time-limit, or clusterddp_slurm_time"),
+    ("Node count specification", "ask for fewer nodes: --nnodes"),
+    ("More processors requested", "ask for fewer nodes or CPUs"),
+    ("Unable to contact slurm controller", "ask who runs the cluster: its controller is down"),
+    ("authentication error", "ask who runs the cluster: munge does not work on the login host"),
+)
+
+
+def refusal(said: str) -> UsageError:
+    """Why Slurm takes no job, in its own words, and what helps."""
+    remedy = next((remedy for part, remedy in _REFUSALS if part.lower() in said.lower()), "")
+    return UsageError(f"Slurm refuses the job: {said.removeprefix('Batch job submission failed: ')}", remedy=remedy)

@@ -1,0 +1,204 @@
+"""A run as the script of a job: what ``sbatch`` takes, readable, and as good submitted by hand. Pure.
+
+Values of secrets never stand in it: Slurm keeps scripts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import UsageError
+from clusterddp.remote.shared.plan import NodePlan
+from clusterddp.remote.shared.records import written
+from clusterddp.remote.shared.run_record import RunRecord
+from clusterddp.remote.shared.slurm_job import SlurmJob
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+COMMENT = "clusterddp:"  # begins a job's comment; the run's id follows
+NOTICE = 120  # seconds before the time limit, or a preemption, at which the job is told
+END = "END OF JOB"
+# What the script itself needs: a line of the inventory that changes it would break every run.
+OWNED = ("export", "chdir", "ntasks-per-node", "nodes", "open-mode", "output", "comment", "signal", "job-name", "array")
+_OPTION = re.compile(r"--([a-z][a-z-]*)(?:[= ].*)?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What is asked of Slurm.
+
+    Attributes:
+        nodes: How many, at least and at most.
+        nodelist: Which, where the inventory names them.
+        options: sbatch's long options by name, without ``--``; an empty value for one that takes none.
+        lines: Further options, as they are.
+    """
+
+    nodes: tuple[int, int]
+    nodelist: str = ""
+    options: Mapping[str, str]
+    lines: tuple[str, ...] = ()
+
+
+def slurm_time(seconds: float) -> str:
+    """A time limit for ``--time``, which counts in minutes: no less than so many seconds."""
+    return str(max(1, math.ceil(seconds / 60)))
+
+
+def extra_line(line: str) -> str:
+    """A line of ``clusterddp_slurm_lines`` as an option of sbatch.
+
+    Raises:
+        UsageError: it is none, or one that a run sets itself.
+    """
+    option = line.strip().removeprefix("#SBATCH").strip()
+    found = _OPTION.fullmatch(option)
+    if not found or not option.isprintable():
+        raise UsageError(f"clusterddp_slurm_lines: {line!r} is no option of sbatch", remedy="write --reservation=night")
+    if found[1] in OWNED:
+        raise UsageError(f"clusterddp_slurm_lines: --{found[1]} is set by clusterddp itself", remedy="leave it out")
+    return option
+
+
+def script(job: SlurmJob, request: Request, *, code: str, python: str) -> str:
+    """The whole script.
+
+    Args:
+        job: What its nodes start.
+        request: What Slurm is asked for.
+        code: The path of our code, which all nodes see.
+        python: What runs it there: 3.8 or newer.
+    """
+    plan, record = job.plan, job.plan.record
+    folder = f"{job.state}/slurm/{plan.run}"
+    command = shlex.join([*(["-m"] if record.module else []), record.script or "", *record.argv])
+    head = [
+        "#!/bin/bash",
+        f"# Run {plan.run} of clusterddp: {_comment(command)}",
+        "# `sbatch` of this file by hand does the same, once the code is in its place:",
+        f"#   {_comment(plan.cwd)}",
+        *(
+            [f"# and the values of {', '.join(plan.secrets)} in {_comment(folder)}/secrets.json (mode 0600)"]
+            * bool(plan.secrets)
+        ),
+        "",
+        *(f"#SBATCH --{line}" for line in _options(job, request)),
+        *(f"#SBATCH {line}" for line in request.lines),
+    ]
+    body = _BODY.format(
+        state=shlex.quote(job.state),
+        folder=shlex.quote(folder),
+        code=shlex.quote(code),
+        python=shlex.quote(python),
+        job=_readable(compact(job)),
+        end=END,
+    )
+    return "\n".join(head) + "\n" + body
+
+
+_BODY = """
+state={state}
+folder={folder}  # of this run; every node sees it
+code={code}  # of clusterddp, the same on every node
+python={python}  # what runs it there, 3.8 or newer
+
+# What the nodes start. They find each other in the folder, and choose addresses and ports for torchrun themselves.
+umask 077
+mkdir -p "$folder"
+cat >"$folder/job.json" <<'{end}'
+{job}
+{end}
+
+# `--export=NONE` above keeps the environment of whoever submits out of the job; a step is to get the job's own.
+unset SLURM_EXPORT_ENV
+
+# A signal to the job (scancel --batch --signal=TERM) reaches this shell alone, which tells the nodes.
+trap '"$python" -I -S "$code" slurm stop "$folder"' TERM
+
+# One task a node: clusterddp's supervisor, which starts torchrun, keeps what the workers print, and ends all of it.
+srun --kill-on-bad-exit=1 --mpi=none ${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}} \\
+    "$python" -I -S "$code" slurm node "$folder" &
+step=$!
+while kill -0 "$step" 2>/dev/null; do
+    wait "$step"
+    status=$?
+done
+
+# How the run ended, by the nodes' own word; the job ends with its exit code.
+exec "$python" -I -S "$code" slurm end "$folder" "$status"
+"""
+
+
+def _options(job: SlurmJob, request: Request) -> list[str]:
+    """The options of sbatch, each as it stands behind ``--``."""
+    least, most = request.nodes
+    plan = job.plan
+    own = [
+        f"job-name={_word(plan.record.name or plan.run)}",
+        f"comment={COMMENT}{plan.run}",
+        f"nodes={least}" if least == most else f"nodes={least}-{most}",
+        *([f"nodelist={request.nodelist}"] if request.nodelist else []),
+        "ntasks-per-node=1",
+    ]
+    asked = [f"{name}={_word(value)}" if value else name for name, value in request.options.items()]
+    fixed = ["export=NONE", "chdir=/", "open-mode=append", f"output={_word(job.state)}/slurm/%j.out"]
+    return own + asked + fixed
+
+
+def _readable(job: Mapping[str, Any]) -> str:
+    """JSON with a line for each field, and the plan's fields one step in."""
+
+    def lines(data: Mapping[str, Any], indent: str) -> str:
+        fields = [f"{indent}{json.dumps(name)}: {value(one, name, indent)}" for name, one in sorted(data.items())]
+        return ",\n".join(fields)
+
+    def value(one: Any, name: str, indent: str) -> str:
+        nested = name in {"plan", "record"}
+        return f"{{\n{lines(one, indent + ' ')}\n{indent}}}" if nested else json.dumps(one, sort_keys=True)
+
+    return f"{{\n{lines(job, ' ')}\n}}"
+
+
+def _word(value: str) -> str:
+    """A value in a line of ``#SBATCH``, where quotes and blanks count as in a shell."""
+    return shlex.quote(value) if re.search(r"[^\w@%+=:,./\[\]&|*!-]", value) else value
+
+
+def _comment(text: str) -> str:
+    """A text in a comment of a shell: one line."""
+    return " ".join(text.split())[:200]
+
+
+def compact(job: SlurmJob) -> dict[str, Any]:
+    """A job's JSON object without what has its default."""
+    data = written(job)
+    plan = _without_defaults(written(job.plan), NodePlan)
+    plan["record"] = _without_defaults(written(job.plan.record), RunRecord)
+    return {**_without_defaults(data, SlurmJob), "plan": plan}
+
+
+def _without_defaults(data: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    defaults: Mapping[str, Any] = kind._field_defaults
+    return {name: value for name, value in data.items() if name not in defaults or not _same(value, defaults[name])}
+
+
+def _same(value: object, default: object) -> bool:
+    return value == (list(default) if isinstance(default, tuple) else default)
+
+
+def nodelist(names: Sequence[str]) -> str:
+    """Nodes by name, for ``--nodelist``.
+
+    Raises:
+        UsageError: one cannot be a name of Slurm's.
+    """
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+            raise UsageError(f"{name!r} is no name of a node of Slurm's", remedy="name hosts as `sinfo -N` does")
+    return ",".join(names)

@@ -1,0 +1,77 @@
+"""What Slurm's job states mean for a run: one table. Pure. A state that is not in it is ``unknown``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clusterddp.errors import EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, EXIT_TIME_LIMIT
+
+MANAGER = "Slurm"  # as our lines name it
+OUT_OF_MEMORY = 137  # as of a process that the kernel's OOM killer ended
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Meaning:
+    """What one state means.
+
+    Attributes:
+        state: The run's, in the contract's words.
+        exit_code: Of a run that has ended so, where its nodes say nothing.
+        outside: Slurm, or somebody by it, has ended the job: whatever its nodes saw of that is no reason of theirs.
+    """
+
+    state: str
+    exit_code: int = EXIT_NOT_THE_SCRIPT
+    outside: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether the job has ended."""
+        return self.state not in {"queued", "starting", "running"}
+
+
+_QUEUED, _RUNNING = Meaning(state="queued"), Meaning(state="running")
+_FAILED = Meaning(state="failed")
+_CUT = Meaning(state="failed", outside=True)
+UNKNOWN = Meaning(state="unknown")
+STATES = {
+    "PENDING": _QUEUED,
+    "REQUEUED": _QUEUED,
+    "REQUEUE_FED": _QUEUED,
+    "REQUEUE_HOLD": _QUEUED,
+    "RESV_DEL_HOLD": _QUEUED,
+    "SPECIAL_EXIT": _QUEUED,
+    "CONFIGURING": Meaning(state="starting"),
+    "RUNNING": _RUNNING,
+    "SUSPENDED": _RUNNING,
+    "STOPPED": _RUNNING,
+    "SIGNALING": _RUNNING,
+    "STAGE_OUT": _RUNNING,
+    "RESIZING": _RUNNING,
+    "COMPLETING": _RUNNING,
+    "COMPLETED": UNKNOWN,  # so it is called too when a node was powered off
+    "FAILED": _FAILED,
+    "LAUNCH_FAILED": _FAILED,
+    "RECONFIG_FAIL": _FAILED,
+    "BOOT_FAIL": _CUT,
+    "NODE_FAIL": _CUT,
+    "DEADLINE": Meaning(state="failed", exit_code=EXIT_TIME_LIMIT, outside=True),
+    "TIMEOUT": Meaning(state="failed", exit_code=EXIT_TIME_LIMIT, outside=True),
+    "OUT_OF_MEMORY": Meaning(state="failed", exit_code=OUT_OF_MEMORY, outside=True),
+    "CANCELLED": Meaning(state="stopped", exit_code=EXIT_STOPPED, outside=True),
+    "PREEMPTED": Meaning(state="stopped", exit_code=EXIT_STOPPED, outside=True),
+    "REVOKED": UNKNOWN,
+}
+# Why a job stands in the queue for ever, as it was submitted: what it asks for is not there, or not for this user.
+HOPELESS = frozenset((
+    "AccountNotAllowed", "AssocMaxCpuPerJobLimit", "AssocMaxGRESPerJob", "AssocMaxMemPerJob", "AssocMaxNodePerJobLimit",
+    "AssocMaxWallDurationPerJobLimit", "BadConstraints", "InvalidAccount", "InvalidQOS", "MaxMemPerLimit",
+    "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "QOSMaxCpuPerJobLimit", "QOSMaxGRESPerJob",
+    "QOSMaxMemoryPerJob", "QOSMaxNodePerJobLimit", "QOSMaxWallDurationPerJobLimit", "QOSMinCpuNotSatisfied",
+    "QOSMinGRES", "QOSMinMemory", "QOSNotAllowed", "QOSTimeLimit",
+))  # fmt: skip
+
+
+def meaning(state: str) -> Meaning:
+    """What a state of Slurm's means; it may have words behind it, as ``CANCELLED by 1000``."""
+    return STATES.get(state.split(" ", 1)[0].rstrip("+"), UNKNOWN)

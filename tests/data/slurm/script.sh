@@ -1,0 +1,83 @@
+#!/bin/bash
+# Run k3xa8w2mnp of clusterddp: train.py --lr 3e-4
+# `sbatch` of this file by hand does the same, once the code is in its place:
+#   /home/u/work
+# and the values of TOKEN in /home/u/.clusterddp/slurm/k3xa8w2mnp/secrets.json (mode 0600)
+
+#SBATCH --job-name='night run'
+#SBATCH --comment=clusterddp:k3xa8w2mnp
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --partition=a100
+#SBATCH --time=90
+#SBATCH --no-requeue
+#SBATCH --export=NONE
+#SBATCH --chdir=/
+#SBATCH --open-mode=append
+#SBATCH --output=/home/u/.clusterddp/slurm/%j.out
+#SBATCH --exclusive
+
+state=/home/u/.clusterddp
+folder=/home/u/.clusterddp/slurm/k3xa8w2mnp  # of this run; every node sees it
+code=/home/u/.clusterddp/helper/0123.pyz  # of clusterddp, the same on every node
+python=/usr/bin/python3  # what runs it there, 3.8 or newer
+
+# What the nodes start. They find each other in the folder, and choose addresses and ports for torchrun themselves.
+umask 077
+mkdir -p "$folder"
+cat >"$folder/job.json" <<'END OF JOB'
+{
+ "plan": {
+  "argv": ["-m", "torch.distributed.run", "train.py"],
+  "attempt": 1,
+  "clock_error_ns": 2000000,
+  "clock_offset_ns": -7,
+  "cwd": "/home/u/work",
+  "env": {},
+  "host": "node",
+  "nnodes": 1,
+  "node": "0-node",
+  "node_rank": 0,
+  "nproc": 2,
+  "places": [],
+  "policy": {"debug_comm": false, "elastic": false, "env": {}, "grace": 30.0, "run": "run1", "tight": false},
+  "ports": [29400, 29499],
+  "python": "/opt/py/bin/python",
+  "record": {
+   "argv": ["--lr", "3e-4"],
+   "hosts": [],
+   "name": "night run",
+   "run": "k3xa8w2mnp",
+   "script": "train.py"
+  },
+  "run": "k3xa8w2mnp",
+  "run_dir": "/home/u/.clusterddp/rundirs/run1-h",
+  "secrets": ["TOKEN"],
+  "setup": ["module load cuda"],
+  "store": null,
+  "time_limit": null,
+  "workdir": "/home/u/work",
+  "world_size": 2
+ },
+ "python": "python3",
+ "state": "/home/u/.clusterddp"
+}
+END OF JOB
+
+# `--export=NONE` above keeps the environment of whoever submits out of the job; a step is to get the job's own.
+unset SLURM_EXPORT_ENV
+
+# A signal to the job (scancel --batch --signal=TERM) reaches this shell alone, which tells the nodes.
+trap '"$python" -I -S "$code" slurm stop "$folder"' TERM
+
+# One task a node: clusterddp's supervisor, which starts torchrun, keeps what the workers print, and ends all of it.
+srun --kill-on-bad-exit=1 --mpi=none ${SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK} \
+    "$python" -I -S "$code" slurm node "$folder" &
+step=$!
+while kill -0 "$step" 2>/dev/null; do
+    wait "$step"
+    status=$?
+done
+
+# How the run ended, by the nodes' own word; the job ends with its exit code.
+exec "$python" -I -S "$code" slurm end "$folder" "$status"

@@ -1,0 +1,191 @@
+"""`clusterddp run` where Slurm owns the machines: the same lines, codes and verdicts as over SSH."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.cli import STATE, WAIT, User, wait_until_nothing_is_left
+from tests.lab.system import wait_until
+from tests.lean import lean_python
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.lab.slurm import Slurm
+
+pytest.importorskip("torch", reason="torchrun is part of torch")
+pytestmark = pytest.mark.torch
+# What is longer than a few seconds, and told apart by other tests too.
+thorough = pytest.mark.skipif(not os.environ.get("CLUSTERDDP_SLURM"), reason="part of `make test-slurm`")
+
+SPEAK = """
+import os, sys
+rank = os.environ["RANK"]
+print("rank", rank, "of", os.environ["WORLD_SIZE"], *sys.argv[1:], flush=True)
+if "fail" in sys.argv:
+    if rank == "1":
+        raise ValueError("loss is NaN")
+    __import__("time").sleep(60)
+if "token" in sys.argv:
+    print(os.environ["TOKEN"][::-1], os.environ.get("OPERATORS_OWN"))
+"""
+STAY = (
+    WAIT
+    + """
+import signal
+signal.signal(signal.SIGUSR1, lambda *_: print("noticed", flush=True))
+print("begun", os.environ["RANK"], flush=True)
+wait_for(sys.argv[1])
+print("done", flush=True)
+"""
+)
+HOME = "/home/trainer"
+
+
+@pytest.fixture
+def user(slurm: Slurm, tmp_path: Path) -> User:
+    """Somebody who reaches the login host alone."""
+    user = User(tmp_path)
+    slurm.write_inventory({"clusterddp_python": lean_python()}, user.folder / "inventory.yaml")
+    user.env.update(CLUSTERDDP_INVENTORY="inventory.yaml", OPERATORS_OWN="1")
+    user.write("speak.py", SPEAK)
+    user.write("stay.py", STAY)
+    return user
+
+
+@contextlib.contextmanager
+def cancelled_in_the_end(slurm: Slurm) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        slurm.run("scancel", "--me")
+
+
+def nothing_is_left(slurm: Slurm) -> None:
+    """No job, and no process of any on a compute host."""
+    wait_until("no job is left", lambda: not slurm.run("squeue", "--noheader"), timeout=60)
+    wait_until_nothing_is_left(slurm.compute, STATE)
+
+
+def test_a_run_shows_labelled_lines_and_ends_with_its_code(user: User, slurm: Slurm) -> None:
+    done = user.run("run", "--nnodes", "2", "speak.py", "--lr", "3e-4")
+    assert done.code == 0, done.err + done.out
+    said = sorted((line.rank, line.host, line.local_rank, line.text) for line in done.workers)
+    assert said == [(rank, f"gpu0{rank + 1}", 0, f"rank {rank} of 2 --lr 3e-4") for rank in range(2)]
+    assert re.fullmatch(r"run \w{10} succeeded in .* s.*", done.notes[-1])
+    assert f"run {done.run}: 2 ranks on 2 hosts; Ctrl-C stops it, Ctrl-\\ detaches" in done.notes
+    again = user.run("logs", done.run)
+    assert sorted(again.lines) == sorted(done.lines)
+    nothing_is_left(slurm)
+
+
+@thorough
+def test_a_failing_rank_is_named_with_its_traceback_and_its_code_is_the_jobs(user: User, slurm: Slurm) -> None:
+    done = user.run("run", "--nnodes", "2", "--name", "nan", "speak.py", "fail")
+    assert done.code == 1, done.err
+    assert done.notes[-1].startswith("rank 1 (gpu02:0) failed first: ValueError: loss is NaN (speak.py:")
+    assert any("traceback of rank 1 (gpu02:0):" in line for line in done.notes)
+    job = user.status("nan")["job"]
+    wait_until("the job has ended", lambda: "FAILED" in slurm.run("scontrol", "show", "job", "-o", job))
+    assert "ExitCode=1:0" in slurm.run("scontrol", "show", "job", "-o", job)
+    assert user.run("wait", job).code == 1
+    nothing_is_left(slurm)
+
+
+def test_a_detached_run_is_followed_looked_at_signalled_and_stopped(user: User, slurm: Slurm) -> None:
+    done = user.run("run", "--nnodes", "2", "--name", "night", "--detach", "stay.py", f"{HOME}/never")
+    assert (done.code, len(done.lines)) == (0, 1), done.err
+    run = done.lines[0]
+    with user.start("logs", "--follow", "night") as live:
+        live.wait_for("[0 gpu01:0] begun 0")
+        live.wait_for("[1 gpu02:0] begun 1")
+        status = user.status(run)
+        assert (status["state"], status["world_size"], status["launcher"]) == ("running", 2, "slurm")
+        assert [host["name"] for host in status["hosts"]] == ["gpu01", "gpu02"]
+        assert "stay.py" in user.run("status", status["job"], "--stacks").out
+        assert user.run("signal", "night", "USR1").code == 0
+        live.wait_for("[0 gpu01:0] noticed")
+        live.wait_for("[1 gpu02:0] noticed")
+        stopped = user.run("stop", "night", "--grace", "5")
+        assert stopped.code == 0, stopped.err
+        assert [line.split(": ")[1] for line in stopped.notes[1:]] == ["gpu01", "gpu02"]
+        assert all(line.endswith("proved empty") for line in stopped.notes[1:])
+        ended = live.end()
+    assert (ended.code, ended.notes[-1]) == (143, f"run {run}: stopped: by another command")
+    listed = user.run("runs", "--json").json
+    assert [(one["run"], one["state"]) for one in listed if one["run"] == run] == [(run, "stopped")]
+    nothing_is_left(slurm)
+
+
+def test_a_job_that_somebody_cancels_ends_the_run_with_143(user: User, slurm: Slurm) -> None:
+    with user.start("run", "--nnodes", "2", "stay.py", f"{HOME}/never") as live:
+        live.wait_for("[1 gpu02:0] begun 1")
+        job = user.status(live.run)["job"]
+        slurm.controller.run(["scancel", job], user="root")
+        done = live.end()
+    assert done.code == 143, done.err
+    assert "CANCELLED" in done.notes[-1]
+    nothing_is_left(slurm)
+
+
+@thorough
+def test_secrets_and_the_operators_environment_stay_out_of_what_slurm_keeps(user: User, slurm: Slurm) -> None:
+    words = ("run", "--nnodes", "1", "--secret", "TOKEN", "speak.py", "token")
+    done = user.run(*words, env={"TOKEN": "s3cretvalue"})
+    assert done.code == 0, done.err
+    assert "[0 gpu01:0] eulavterc3s None" in done.lines
+    kept = slurm.controller.run(["grep", "-rl", "s3cretvalue", f"{HOME}/.clusterddp"], check=False).stdout
+    spool = slurm.controller.run(["grep", "-rl", "s3cretvalue", "/var/lib/slurmctld"], user="root", check=False).stdout
+    assert kept + spool == ""
+    nothing_is_left(slurm)
+
+
+@thorough
+def test_a_run_waits_in_the_queue_says_why_and_can_be_stopped_there(user: User, slurm: Slurm) -> None:
+    slurm.run("sbatch", "--parsable", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 60")
+    with cancelled_in_the_end(slurm), user.start("run", "--nnodes", "2", "--name", "patient", "speak.py") as live:
+        live.wait_for("is queued (Resources", stream="err")
+        status = user.status("patient")
+        assert (status["state"], status["hosts"]) == ("queued", [])
+        live.interrupt()
+        done = live.end()
+    assert done.code == 130, done.err
+    assert user.status("patient")["state"] == "stopped"
+    nothing_is_left(slurm)
+
+
+@thorough
+@pytest.mark.parametrize(
+    ("variables", "words", "said"),
+    [
+        ({"clusterddp_slurm_partition": "nope"}, (), "Slurm refuses the job: Invalid partition name specified"),
+        ({"clusterddp_slurm_partition": "closed"}, (), "not permitted to use this partition"),
+        ({}, ("--nnodes", "5"), "Slurm would never start job"),
+        ({}, ("--time-limit", "9h"), "Slurm would never start job"),
+        ({"clusterddp_gpus": 3}, (), "Requested node configuration is not available"),
+    ],
+)
+def test_what_slurm_would_never_start_is_refused_in_one_line_and_nothing_is_left(
+    user: User, slurm: Slurm, variables: dict[str, object], words: tuple[str, ...], said: str
+) -> None:
+    slurm.write_inventory({"clusterddp_python": lean_python(), **variables}, user.folder / "inventory.yaml")
+    done = user.run("run", "--nnodes", "1", *words, "speak.py")
+    assert done.code == 125, done.err
+    assert said in done.notes[-1]
+    nothing_is_left(slurm)
+
+
+@thorough
+def test_the_script_of_a_dry_run_works_when_it_is_submitted_by_hand(user: User, slurm: Slurm) -> None:
+    assert user.run("run", "--nnodes", "2", "speak.py").code == 0  # the code is in its place
+    script = user.run("run", "--nnodes", "2", "--dry-run", "speak.py", "by hand").out
+    slurm.controller.write("by-hand.sh", script)
+    job = slurm.run("sbatch", "--parsable", f"{HOME}/by-hand.sh").strip()
+    wait_until("the job ends", lambda: "COMPLETED" in slurm.run("scontrol", "show", "job", "-o", job), timeout=60)
+    assert sorted(user.run("logs", job).lines) == ["[0 gpu01:0] rank 0 of 2 by hand", "[1 gpu02:0] rank 1 of 2 by hand"]

@@ -1,0 +1,98 @@
+"""Slurm's answers: recorded ones are read, damaged ones cost nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterddp.slurm.answers import Job, last_error, read_accounting, read_queue, read_shown, shown_job
+from clusterddp.slurm.login import refusal
+from clusterddp.slurm.states import HOPELESS, STATES, meaning
+
+# Printed by Slurm 22.05.8.
+QUEUE = """\
+17|PENDING|2026-11-22T08:55:10||trainer|Resources
+18_3|RUNNING|2026-11-22T08:50:00|gpu[01-02,07]|trainer|None
+5|PENDING|N/A||trainer|PartitionTimeLimit
+"""
+SHOWN = (
+    "JobId=1 JobName=bash UserId=trainer(20001) GroupId=trainer(20001) MCS_label=N/A Priority=4294901759 Nice=0"
+    " Account=(null) QOS=(null) JobState=COMPLETED Reason=None Dependency=(null) Requeue=1 Restarts=0 BatchFlag=0"
+    " ExitCode=0:0 StartTime=2026-11-22T07:14:53 NodeList=gpu[01-02] NumNodes=2 Command=bash -c sleep WorkDir=/a b\n"
+)
+# As its documentation has it: accounting needs a database that the lab has not.
+ACCOUNTING = "16|CANCELLED by 1000|0:15|gpu01|alice\n15|NODE_FAIL|0:0|gpu[01-02]|alice\n15.batch|FAILED|1:0|gpu01|\n"
+
+
+def test_a_queue_is_read_line_by_line_and_what_is_no_line_of_it_is_left_out() -> None:
+    assert read_queue(f"slurm_load_jobs: hm\n{QUEUE}x|y\n") == [
+        Job(job="17", state="PENDING", reason="Resources", start="2026-11-22T08:55:10", user="trainer"),
+        Job(
+            job="18_3", state="RUNNING", start="2026-11-22T08:50:00", nodes=("gpu01", "gpu02", "gpu07"), user="trainer"
+        ),
+        Job(job="5", state="PENDING", reason="PartitionTimeLimit", user="trainer"),
+    ]
+
+
+def test_accounting_tells_who_cancelled_a_job_and_nothing_of_its_steps() -> None:
+    assert read_accounting(ACCOUNTING) == [
+        Job(job="16", state="CANCELLED", by="1000", nodes=("gpu01",), user="alice"),
+        Job(job="15", state="NODE_FAIL", nodes=("gpu01", "gpu02"), user="alice"),
+    ]
+
+
+def test_a_job_is_shown_with_values_that_hold_spaces() -> None:
+    fields = read_shown(SHOWN)
+    assert (fields["Command"], fields["WorkDir"], fields["Requeue"]) == ("bash -c sleep", "/a b", "1")
+    assert shown_job(fields) == Job(
+        job="1", state="COMPLETED", start="2026-11-22T07:14:53", nodes=("gpu01", "gpu02"), user="trainer"
+    )
+    with pytest.raises(ValueError, match="no job is told of"):
+        shown_job(read_shown("slurm_load_jobs error: Invalid job id specified"))
+
+
+@given(st.text())
+def test_whatever_slurm_prints_is_read_without_an_error(text: str) -> None:
+    read_queue(text)
+    read_queue(f"1|RUNNING|{text}|{text}|{text}|{text}")
+    read_accounting(f"1|{text}|0:0|{text}|{text}")
+    read_shown(text)
+    assert last_error(text).isprintable()
+    assert meaning(text).state
+
+
+@pytest.mark.parametrize(
+    ("state", "ours", "code", "over"),
+    [
+        ("PENDING", "queued", 125, False),
+        ("RUNNING", "running", 125, False),
+        ("COMPLETING", "running", 125, False),
+        ("TIMEOUT", "failed", 124, True),
+        ("NODE_FAIL", "failed", 125, True),
+        ("OUT_OF_MEMORY", "failed", 137, True),
+        ("CANCELLED by 1000", "stopped", 143, True),
+        ("CANCELLED+", "stopped", 143, True),
+        ("COMPLETED", "unknown", 125, True),
+        ("SOMETHING_NEW", "unknown", 125, True),
+        ("", "unknown", 125, True),
+    ],
+)
+def test_one_table_says_what_a_state_means(state: str, ours: str, code: int, *, over: bool) -> None:
+    means = meaning(state)
+    assert (means.state, means.exit_code, means.over) == (ours, code, over)
+
+
+def test_what_waits_for_others_is_not_hopeless() -> None:
+    assert not HOPELESS & {"Resources", "Priority", "Dependency", "QOSMaxJobsPerUserLimit", "ReqNodeNotAvail", "None"}
+    assert not HOPELESS & STATES.keys()
+
+
+def test_a_refusal_is_slurms_own_reason_and_what_helps() -> None:
+    said = (
+        "sbatch: error: invalid partition specified: nope\n"
+        "sbatch: error: Batch job submission failed: Invalid partition name specified\n"
+    )
+    error = refusal(last_error(said))
+    assert error.message == "Slurm refuses the job: Invalid partition name specified"
+    assert "clusterddp_slurm_partition" in error.remedy

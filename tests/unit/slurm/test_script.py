@@ -1,0 +1,73 @@
+"""A run as a script for sbatch: the whole text, and what must never be in it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterddp.errors import UsageError
+from clusterddp.remote.shared.records import parsed
+from clusterddp.remote.shared.run_record import RunRecord
+from clusterddp.remote.shared.slurm_job import SlurmJob, read_slurm_job
+from clusterddp.slurm.script import END, Request, extra_line, nodelist, script, slurm_time
+from tests.unit.plan_made import PLAN
+
+GOLDEN = Path(__file__).parents[2] / "data" / "slurm" / "script.sh"
+
+
+def job(**changes: Any) -> SlurmJob:
+    plan = PLAN._replace(
+        run="k3xa8w2mnp",
+        env={},
+        peers=(),
+        places=(),
+        store=None,
+        host="node",
+        node="0-node",
+        record=RunRecord(hosts=(), run="k3xa8w2mnp", script="train.py", argv=("--lr", "3e-4"), name="night run"),
+    )
+    return SlurmJob(state="/home/u/.clusterddp", plan=plan, python="python3")._replace(**changes)
+
+
+def text(request: Request | None = None) -> str:
+    options = {"partition": "a100", "time": "90", "no-requeue": ""}
+    asked = request or Request(nodes=(2, 2), options=options, lines=("--exclusive",))
+    return script(job(), asked, code="/home/u/.clusterddp/helper/0123.pyz", python="/usr/bin/python3")
+
+
+def test_the_whole_script() -> None:
+    assert text() == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_a_shell_takes_it_and_the_job_in_it_is_the_one_that_was_written() -> None:
+    assert subprocess.run(["bash", "-n"], input=text(), text=True, check=False).returncode == 0
+    _, _, after = text().partition(f"<<'{END}'\n")
+    body = after.partition(f"\n{END}\n")[0]
+    assert parsed(body.encode(), read_slurm_job) == job()
+
+
+def test_nodes_may_be_a_range_and_named() -> None:
+    said = text(Request(nodes=(2, 4), nodelist=nodelist(["gpu01", "gpu02"]), options={}))
+    assert "#SBATCH --nodes=2-4\n#SBATCH --nodelist=gpu01,gpu02\n" in said
+    with pytest.raises(UsageError, match="'gpu 01' is no name of a node"):
+        nodelist(["gpu 01"])
+
+
+@pytest.mark.parametrize(
+    ("line", "option"), [("--exclusive", "--exclusive"), ("#SBATCH --reservation=night", "--reservation=night")]
+)
+def test_a_line_of_the_inventory_is_an_option_of_sbatch(line: str, option: str) -> None:
+    assert extra_line(line) == option
+
+
+@pytest.mark.parametrize("line", ["rm -rf ~", "-N 3", "--export=ALL", "#SBATCH --chdir=/tmp", "--x\n#SBATCH -N9"])
+def test_any_other_line_is_refused(line: str) -> None:
+    with pytest.raises(UsageError, match=r"^clusterddp_slurm_lines: "):
+        extra_line(line)
+
+
+def test_a_time_limit_is_whole_minutes_and_no_less_than_asked_for() -> None:
+    assert [slurm_time(seconds) for seconds in (1, 60, 61, 5400)] == ["1", "1", "2", "90"]
