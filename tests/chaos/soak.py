@@ -9,6 +9,7 @@ between the hosts is lost for five, each way. Says how it went; fails if any att
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.chaos import invariants
 from tests.integration.cli import User
 from tests.own_lab import own_lab
 
@@ -91,7 +93,21 @@ def main(words: list[str]) -> int:
         done = user.run("logs", "--follow", run)
         print(f"{minutes:g} minutes, {count} storms: attempt {told['attempt']}, {told['state']}; then {done.notes[-1]}")
         user.run("stop", run, "--grace", "0")
-        return int((told["attempt"], told["state"], done.code) != (1, "running", 0))
+        lost = (told["attempt"], told["state"], done.code) != (1, "running", 0)
+        if lost:
+            print("\n".join(done.notes), why(lab, run), sep="\n")
+        return int(lost)
+
+
+def why(lab: Lab, run: str) -> str:
+    """What every supervisor put on record, in the order of time."""
+    found = []
+    for host in lab.hosts:
+        folder = invariants.root(host) / f"home/{host.users[0].name}/.clusterddp/runs/{run}"
+        for path in folder.glob("*/*/events.jsonl"):
+            events = map(json.loads, path.read_text().splitlines())
+            found += [(event["time"], f"{path.parent.name} {json.dumps(event)[:300]}") for event in events]
+    return "\n".join(text for _, text in sorted(found))
 
 
 if __name__ == "__main__":
