@@ -101,6 +101,18 @@ def spool(host: LabHost, run: str) -> Path:
     return found
 
 
+def recorded(hosts: Sequence[LabHost], run: str) -> str:
+    """What the supervisors of a run put on record, in the order of time: what led to an end that is not understood."""
+    found = []
+    for host in [host for host in hosts if host.running]:
+        for path in (root(host) / f"home/{host.users[0].name}/.clusterddp/runs/{run}").glob("*/*/events.jsonl"):
+            events = [json.loads(text) for text in _documents(path) if _is_json(text)]
+            found += [
+                (event["time"], f"{path.parent.parent.name}/{path.parent.name} {event}"[:300]) for event in events
+            ]
+    return "\n".join(text for _, text in sorted(found))
+
+
 def sweep(host: LabHost) -> None:
     """End and remove whatever of ours a failed scenario has left, so that it fails no other."""
     left = [ProcessId.of(seen.pid) for seen in host.leftovers(STATE)]

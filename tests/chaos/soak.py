@@ -9,7 +9,6 @@ between the hosts is lost for five, each way. Says how it went; fails if any att
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -95,19 +94,8 @@ def main(words: list[str]) -> int:
         user.run("stop", run, "--grace", "0")
         lost = (told["attempt"], told["state"], done.code) != (1, "running", 0)
         if lost:
-            print("\n".join(done.notes), why(lab, run), sep="\n")
+            print("\n".join(done.notes), invariants.recorded(lab.hosts, run), sep="\n")
         return int(lost)
-
-
-def why(lab: Lab, run: str) -> str:
-    """What every supervisor put on record, in the order of time."""
-    found = []
-    for host in lab.hosts:
-        folder = invariants.root(host) / f"home/{host.users[0].name}/.clusterddp/runs/{run}"
-        for path in folder.glob("*/*/events.jsonl"):
-            events = map(json.loads, path.read_text().splitlines())
-            found += [(event["time"], f"{path.parent.name} {json.dumps(event)[:300]}") for event in events]
-    return "\n".join(text for _, text in sorted(found))
 
 
 if __name__ == "__main__":

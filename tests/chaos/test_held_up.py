@@ -68,8 +68,9 @@ def ended_well(scene: Scene, live: Live, attempt: int) -> Done:
     """The workers are let go; the run has succeeded in that attempt, and no two attempts were under way at once."""
     scene.release()
     done = scene.seen(live.end())
-    assert (done.code, "succeeded" in done.notes[-1]) == (0, True), done.err
-    assert scene.user.status(live.run)["attempt"] == attempt
+    told = f"{done.err}\n{invariants.recorded(scene.hosts, live.run)}"
+    assert (done.code, "succeeded" in done.notes[-1]) == (0, True), told
+    assert scene.user.status(live.run)["attempt"] == attempt, told
     one_at_a_time(scene, live.run)
     return done
 
