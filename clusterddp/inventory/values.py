@@ -53,6 +53,7 @@ class HostEntry:
         state: The folder of spools and helper; None is the default.
         transport: Which SSH to use.
         launcher: What starts torchrun.
+        fork_server: Whether workers are forked from one process that has imported torch.
         slurm: ``partition``, ``account``, ``time``: text; ``extra``: a tuple of sbatch lines. Only what is set.
         where: ``file:line`` of the host's first mention.
     """
@@ -82,6 +83,7 @@ class HostEntry:
     state: str | None = None
     transport: Transport = "auto"
     launcher: str = "ssh"
+    fork_server: bool = False
     slurm: Mapping[str, Any] = field(default_factory=dict)
     where: str = ""
 

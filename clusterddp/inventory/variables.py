@@ -98,6 +98,7 @@ def _job(reader: VariableReader) -> dict[str, Any]:
         "interface": _interface(reader),
         "ports": _ports(reader),
         "workdir": _folder(reader, "clusterddp_workdir"),
+        "fork_server": _flag(reader, "clusterddp_fork_server"),
         "launcher": reader.choice("clusterddp_launcher", variable_names.LAUNCHERS) or variable_names.LAUNCHERS[0],
     }
 
@@ -219,6 +220,15 @@ def _ports(reader: VariableReader) -> tuple[int, int]:
     if not 1 <= first <= last <= 65535:
         refuse_value(setting, "a first and a last port", "write 29400-29499 or [29400, 29499]")
     return first, last
+
+
+def _flag(reader: VariableReader, name: str) -> bool:
+    setting = reader.get(name)
+    if setting is None:
+        return False
+    if not isinstance(setting.value, bool):
+        refuse_value(setting, "true or false", "write one of them without quotes")
+    return setting.value
 
 
 def _folder(reader: VariableReader, name: str) -> str | None:

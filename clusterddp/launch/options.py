@@ -47,6 +47,7 @@ class RunOptions:
         grace: Seconds, or a duration, between SIGTERM and SIGKILL for the workers, when the run is stopped or a round
             starts again; 1 s where a host of theirs was lost.
         no_doctor: Refuse no host by the doctor's quick checks.
+        no_fork_server: Start every worker plainly, whatever the inventory says.
         skip: Names of those checks, or of categories, that are left out.
         no_sync: Use what is on the hosts.
         sync_limit: Bytes, or a size such as ``2G``, that a sync may hold; None is the default.
@@ -78,6 +79,7 @@ class RunOptions:
     debug_comm: bool = False
     grace: float = GRACE
     no_doctor: bool = False
+    no_fork_server: bool = False
     skip: tuple[str, ...] = ()
     no_sync: bool = False
     sync_limit: int | None = None
@@ -144,6 +146,7 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "debug_comm": values.flag,
     "grace": duration,
     "no_doctor": values.flag,
+    "no_fork_server": values.flag,
     "skip": values.checks,
     "no_sync": values.flag,
     "sync_limit": values.size,
@@ -177,6 +180,7 @@ class RunKeywords(TypedDict, total=False):
     debug_comm: bool
     grace: float | str
     no_doctor: bool
+    no_fork_server: bool
     skip: str | Iterable[str]
     no_sync: bool
     sync_limit: int | str | None

@@ -66,6 +66,13 @@ class LaunchOptions:
     relaunch: int = 0
     lease: float | None = None  # seconds; None: the run outlives its terminal
 
+    @property
+    def worker_argv(self) -> tuple[str, ...]:
+        """What torchrun gives a worker's interpreter; empty where that differs from worker to worker, or may."""
+        if self.program or self.pass_local_rank or self.torchrun_args:
+            return ()
+        return ("-u", *(["-m"] if self.module else []), self.script, *self.args)
+
     def __post_init__(self) -> None:
         for given in self.torchrun_args:
             option = given.split("=")[0].replace("_", "-")
@@ -141,6 +148,7 @@ class LaunchPlan:
             log_limit=self.options.log_limit,
             relaunch=self.options.relaunch,
             lease=self.options.lease,
+            worker_argv=self.options.worker_argv if node.fork_server else (),
         )
 
     def environment(self, place: int) -> dict[str, str]:

@@ -187,6 +187,7 @@ def _nodes(
         place = network[host.name]
         _log.debug("%s: workers: %d; between the hosts: %s (%s); workdir %s", host.name, count, *place, workdir)
         node = node_of(host, facts[host.name], place, count, devices[host.name], workdir, cwd, run)
+        node = node._replace(fork_server=host.entry.fork_server and not options.no_fork_server)
         nodes.append(install.with_source(node, host, project))
     return nodes
 

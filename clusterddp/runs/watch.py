@@ -7,6 +7,7 @@ Not here: what is said of a round (runs/rounds.py), another attempt, which the f
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from datetime import datetime
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.run import Run
     from clusterddp.runs.view import RunView
 
+_log = logging.getLogger("clusterddp")
 GATHER_LIMIT = 15.0  # seconds for all workers of a round to start before it is told as far as it is known
 LOOK = 0.3  # seconds between two looks at a round that is not complete
 LAST_LOOK = 5.0  # seconds for what is to be told when the run has ended
@@ -85,6 +87,8 @@ class RunWatch:
                     self._wake.set()
 
     def _watch(self) -> None:
+        if _log.isEnabledFor(logging.DEBUG):
+            self._log_plain_starts()
         while not self._over:
             left = None if self._silent or not self.silence else self._heard + self.silence - time.monotonic()
             if left is None or left > 0:
@@ -115,6 +119,19 @@ class RunWatch:
             self._wake.wait(LOOK)
             if not self._over:
                 self._wake.clear()
+
+    def _log_plain_starts(self) -> None:
+        """Why hosts that have a fork server started something plainly all the same, once the workers are there."""
+        deadline = time.monotonic() + GATHER_LIMIT
+        while True:
+            view = self._view()
+            found = rounds_of(view.nodes) if view else {}
+            if self._over or time.monotonic() > deadline or any(each.complete for each in found.values()):
+                break
+            self._wake.wait(LOOK)
+        for node in view.nodes if view else ():
+            for reason in dict.fromkeys(each["reason"] for each in node["events"] if each["event"] == "not_forked"):
+                _log.debug("%s: not from the fork server: %s", node["host"], reason)
 
     def _tell_silence(self) -> None:
         """The hosts know of all output; what is shown may be a part of it."""

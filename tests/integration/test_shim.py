@@ -101,6 +101,7 @@ def test_the_start_is_on_record_before_the_first_line(spool: ShimSpool) -> None:
     event = json.loads(line)
     assert event == {
         "event": "worker_started", "time": event["time"], "start": 0, "local_rank": 0, "pid": event["pid"], "rank": 3,
+        "forked": False,
         "world_size": 4, "local_world_size": None, "group_rank": 1, "group_world_size": None, "restart_count": 0,
         "max_restarts": None, "master_addr": "10.0.0.1", "master_port": 29511, "round": 3,
         "agent_bytes": None,

@@ -70,6 +70,7 @@ _BESIDE_AGAIN = {"again", "detach", "show", "show_agents", "silence", "result", 
 @setting("--sync-limit", type=SIZE, metavar="SIZE", help="Sync up to so much (500MB).")
 @setting("--log-limit", type=SIZE, metavar="SIZE", help="Keep so much output on each host (10GB).")
 @setting("--no-sync", is_flag=True, help="Use the code that is on the hosts.")
+@setting("--no-fork-server", is_flag=True, help="Start every worker plainly, whatever the inventory says.")
 @setting("--no-doctor", is_flag=True, help="Skip the quick checks before the start.")
 @click.option(
     "--skip",

@@ -69,6 +69,7 @@ class Node(NamedTuple):
     clock_error_ns: int = 0
     devices: Optional[str] = None
     threads: Optional[int] = None
+    fork_server: bool = False
 
 
 def node_environment(policy: Policy, node: Node) -> Dict[str, str]:

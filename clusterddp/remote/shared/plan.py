@@ -84,6 +84,7 @@ class NodePlan(NamedTuple):
     log_limit: Optional[int] = None  # bytes
     relaunch: int = 0  # attempts that may follow the first
     lease: Optional[float] = None  # seconds without an operator after which the run ends; None: it outlives him
+    worker_argv: Tuple[str, ...] = ()  # a worker's, without the interpreter, where workers are forked; else empty
     bound: Tuple[int, int] = (0, 0)  # ports of the store and of run control, by the host
     manager: str = ""  # a workload manager that may end the node's processes, all at once, by SIGTERM
     format: int = FORMAT
@@ -142,6 +143,7 @@ _PLAN: Readers = {
     "log_limit": Fields.maybe_number,
     "relaunch": Fields.number,
     "lease": Fields.maybe_real,
+    "worker_argv": Fields.texts,
     "bound": Fields.pair,
     "manager": Fields.text,
     "format": Fields.number,
@@ -214,6 +216,7 @@ def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
         joined=True,
         standby=False,
         store=None,
+        worker_argv=plan.worker_argv if node.fork_server else (),
         record=plan.record._replace(
             hosts=(*plan.record.hosts, node.host),
             workdirs=dict(plan.record.workdirs, **{node.host: node.workdir}),

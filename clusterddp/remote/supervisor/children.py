@@ -19,6 +19,8 @@ from ..spool.layout import Spool
 from ..system import prctl, procfs
 from ..system.clock import boot_clock
 from ..system.wait_status import exit_code, reap
+from ..worker.environment import fork_server_environment
+from .fork_server import LOG, ForkServer, secrets_of, server_argv
 
 NEVER = float("inf")
 HELD_UP = 127
@@ -64,8 +66,12 @@ class Children:
         self.until = NEVER  # when, by the boot clock, it is too late to start the agent
         self.store: Optional[int] = None
         self.store_again = False  # it was started a second time, the plain way
+        self.fork_server: Optional[ForkServer] = None
         self.umask, self.files = umask, files
-        self.logs = {name: _opened(spool.path(name)) for name in (STORE_LOG, os.path.join("logs", AGENT_LOG))}
+        forks = bool(plan.worker_argv) and not plan.standby and plan.attempt == 1
+        logs = [STORE_LOG, os.path.join("logs", AGENT_LOG), *([LOG] if forks else [])]
+        self.logs = {name: _opened(spool.path(name)) for name in logs}
+        self.server_environment = dict(environment, **secrets_of(spool)) if forks else {}
         self.start_error = ""  # why the agent cannot be started
         self.processes = NodeProcesses.of(spool, os.getpid())
         self.roster = RosterWriter(spool)
@@ -89,6 +95,29 @@ class Children:
         except OSError:  # on record in its log; the agent has the same interpreter
             self.store = None
 
+    def start_fork_server(self) -> None:
+        """The process that imports torch once for the agent and the workers, where the plan wants one."""
+        if LOG not in self.logs:
+            return
+        ours, its = socket.socketpair()
+        env = fork_server_environment(self.server_environment, self.spool.folder, its.fileno())
+        try:
+            if "CLUSTERDDP_HOOK" not in env:  # a path that no PYTHONPATH can say
+                raise OSError("the spool's path holds a colon")
+            pid = self.spawn(server_argv(self.plan), self.logs[LOG], (its.fileno(),), env)
+        except OSError as error:  # the agent has the same interpreter: it says so
+            self.event("not_forked", reason=str(error))
+            ours.close()
+        else:
+            self.fork_server = ForkServer(pid, ours, self.event)
+        finally:
+            its.close()
+
+    def end_fork_server(self) -> None:
+        """End it: no worker is to be started any more."""
+        if self.fork_server:
+            self.fork_server.end()
+
     def start_agent(self, store_port: int) -> None:
         """torchrun, in the folder and the environment of the plan.
 
@@ -99,8 +128,13 @@ class Children:
         if "--rdzv-endpoint" in argv:
             place = argv.index("--rdzv-endpoint") + 1
             argv[place] = argv[place].replace(PORT_TO_COME, str(store_port))
-        self.agent = self.spawn([self.plan.python, *argv], self.agent_log, ())
-        self.event("agent_started", pid=self.agent)
+        argv = [self.plan.python, *argv]
+        if self.fork_server:
+            log = self.spool.path("logs", AGENT_LOG)
+            self.agent = self.fork_server.order(argv, self.environment, log, self.until)
+        forked = self.agent is not None
+        self.agent = self.agent or self.spawn(argv, self.agent_log, ())
+        self.event("agent_started", pid=self.agent, forked=forked)
 
     @property
     def agent_log(self) -> int:
@@ -111,13 +145,15 @@ class Children:
         """How much the agent has written."""
         return os.fstat(self.agent_log).st_size
 
-    def spawn(self, argv: List[str], out: int, keep: "tuple[Optional[int], ...]") -> int:
+    def spawn(
+        self, argv: List[str], out: int, keep: "tuple[Optional[int], ...]", env: Optional[Dict[str, str]] = None
+    ) -> int:
         """Start a child that dies with us; both its streams go to the descriptor ``out``."""
         try:
             child = subprocess.Popen(
                 argv,
                 cwd=self.plan.cwd,
-                env=self.environment,
+                env=self.environment if env is None else env,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -144,6 +180,8 @@ class Children:
     def reap(self) -> None:
         """Note the agent's end; take away whatever orphan was left to us."""
         for pid, status in reap():
+            if self.fork_server:
+                self.fork_server.ended(pid)
             if pid == self.agent:
                 self.agent_exit = exit_code(status)
                 self.event("agent_exited", exit_code=self.agent_exit)
@@ -186,11 +224,13 @@ class Children:
 
     def kill(self) -> None:
         """SIGKILL to all processes of this node but the store."""
+        self.end_fork_server()
         for process in self.leftovers():
             terminate.kill(process, self.killed)
 
     def end(self, grace: float) -> terminate.Ending:
         """What ends all processes of this node but the store, step by step: run control must not wait for it."""
+        self.end_fork_server()
         return terminate.Ending(self.leftovers, grace, killed=self.killed)
 
     def unseen(self) -> List[int]:
@@ -212,7 +252,8 @@ class Children:
         self.logs = {}
 
     def kill_store(self) -> None:
-        """End the store, if there is one."""
+        """End the store, if there is one, and the fork server."""
+        self.end_fork_server()
         store, self.store = self.store, None
         if self.listener is not None:
             os.close(self.listener)  # else who calls now would wait for an answer instead of being refused

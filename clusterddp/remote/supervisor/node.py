@@ -128,6 +128,9 @@ class Supervisor:
         """The node's whole life."""
         self.loop.watch_signals()
         self.children.start_store()
+        self.children.start_fork_server()
+        if self.children.fork_server:
+            self.children.fork_server.wake(self.loop.selector)
         steps: Dict[Phase, Callable[[], Phase]] = {
             Phase.WAITING: self._wait,
             Phase.RUNNING: self._run,
@@ -174,7 +177,7 @@ class Supervisor:
         if self.plan.standby:
             self.tell(NodeState.STANDBY)
             return Phase.BETWEEN
-        if self.conditions.too_early():
+        if self.conditions.too_early() or (self.children.fork_server and self.children.fork_server.pending):
             return Phase.WAITING
         return self._start()
 

@@ -82,6 +82,34 @@ def worker_environment(environ: Dict[str, str], spool: str, key: str) -> Dict[st
     return env
 
 
+def fork_server_environment(environ: Dict[str, str], spool: str, descriptor: int) -> Dict[str, str]:
+    """A fork server's: what all workers of the agent with ``environ`` have in common, with the way to the hook.
+
+    Args:
+        environ: The agent's environment, with the secrets.
+        spool: The spool's absolute path.
+        descriptor: The fork server's socket to the supervisor.
+    """
+    env = worker_environment(environ, spool, "fork-server %d" % descriptor)
+    env.pop("TORCHELASTIC_ERROR_FILE")
+    return env
+
+
+def script_environment(env: Dict[str, str]) -> Dict[str, str]:
+    """What the hook makes of ``worker_environment`` before any code of the user: the environment the script sees."""
+    user = env.get("CLUSTERDDP_USER_PYTHONPATH")
+    if "CLUSTERDDP_HOOK" not in env:  # it runs without the hook
+        return dict(env)
+    given = {
+        name: value for name, value in env.items() if name not in ("CLUSTERDDP_HOOK", "CLUSTERDDP_USER_PYTHONPATH")
+    }
+    if user is None:
+        given.pop("PYTHONPATH", None)
+    else:
+        given["PYTHONPATH"] = user
+    return given
+
+
 def recorded_variables(env: Dict[str, str]) -> Dict[str, Any]:
     """The variables in ``RECORDED`` from an environment by field, numbers as int, None where absent."""
     values: Dict[str, Any] = {}

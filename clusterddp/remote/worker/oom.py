@@ -9,6 +9,7 @@ import os
 from typing import Iterator, Optional
 
 CGROUPS = "/sys/fs/cgroup"
+OOM_SCORE = 500  # of a worker: the kernel takes it before the agent, the supervisor and sshd
 
 
 class OomKills:

@@ -14,14 +14,24 @@ import signal
 import sys
 import time
 from types import FrameType
-from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 from ..shared.plan import read_plan
-from ..spool.events import agent_bytes, append_event
 from ..system import disk_space, prctl
-from .environment import original_environment, recorded_variables, worker_environment, wrong_size
+from .environment import (
+    original_environment,
+    recorded_variables,
+    script_environment,
+    worker_environment,
+    wrong_size,
+)
+from .fork_checks import FORK_SOCKET
 from .grace import TIMER, Grace
 from .oom import OomKills
+from .plain_start import CANNOT_EXEC, Plain, Worker
+
+if TYPE_CHECKING:
+    from .fork_client import Forked
 
 # torchrun ends a worker by killpg on the shim. The worker has a group of its own, so its whole group gets the
 # signal, DataLoader workers and all, as it would without us.
@@ -33,33 +43,9 @@ AGENT_DIED = signal.SIGRTMIN + 8  # from the kernel: the group is killed, and th
 GRACE_OVER = TIMER
 OURS = (*TO_GROUP, *TO_WORKER, AGENT_DIED, GRACE_OVER)
 
-OOM_SCORE = 500  # the kernel takes a worker before the agent, the supervisor and sshd
 DEFAULT_GRACE = 30  # seconds, torchrun's own
-CANNOT_EXEC = 127
 NOT_THE_SCRIPT = 125
 ERR_ROOM = 16 << 10  # bytes that a worker can write on stderr when the disk is full: a traceback or two
-
-
-class Worker(NamedTuple):
-    """One worker: its spool, its start and local rank, and what is executed."""
-
-    spool: str
-    start: int
-    local_rank: int
-    python: str
-    args: List[str]
-    env: Dict[str, str]
-    record: Dict[str, Any]
-
-    @property
-    def key(self) -> str:
-        """``<start>.<local_rank>``, as its files are named."""
-        return "%d.%d" % (self.start, self.local_rank)
-
-    def event(self, name: str, **fields: Any) -> None:
-        """Append an event about this worker; a full disk loses it."""
-        fields.update(start=self.start, local_rank=self.local_rank, agent_bytes=agent_bytes(self.spool))
-        append_event(os.path.join(self.spool, "events.jsonl"), name, **fields)
 
 
 def main(argv: List[str]) -> int:
@@ -152,77 +138,57 @@ def _open_err(path: str, flags: int) -> int:
 
 
 def run(worker: Worker, out: int, err: int) -> int:
-    """Fork, exec, forward signals, wait, record both ends.
+    """Start the worker, forward signals, wait, record both ends.
 
-    The child waits until its start is on record: no line of it is ever read before its rank is known.
+    It waits until its start is on record: no line of it is ever read before its rank is known.
 
     Returns:
         The raw wait status.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, OURS)  # none gets lost between the fork and the handlers
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some daemons leave it, nothing could be waited for
-    parent, kills = os.getpid(), OomKills()
-    released, release = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(release)
-        _child(worker, parent, released, out, err)
-    os.setpgid(pid, pid)
+    kills = OomKills()
+    process = _start(worker, out, err)
     received: List[Tuple[int, int]] = []
     grace = Grace(worker.spool, float(os.environ.get("PET_SHUTDOWN_TIMEOUT", DEFAULT_GRACE)))
-    _forward_to(pid, received, grace)
-    worker.event("worker_started", pid=pid, **worker.record)
-    for fd in (released, release, out, err):
+    _forward_to(process, received, grace)
+    worker.event("worker_started", pid=process.pid, forked=process.forked, **worker.record)
+    process.release()
+    for fd in (out, err):
         os.close(fd)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, OURS)
-    status = _wait(worker, pid, kills, received)
+    status = _wait(worker, process, kills, received)
     _keep_torch_record(worker)
     return status
 
 
-def _child(worker: Worker, parent: int, released: int, out: int, err: int) -> NoReturn:
-    try:
-        os.setpgid(0, 0)
-        prctl.set_pdeathsig(signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(CANNOT_EXEC)  # the shim died in between; nobody wants this worker
-        prctl.set_oom_score_adj(OOM_SCORE)
-        os.read(released, 1)
-        os.dup2(out, 1)
-        os.dup2(err, 2)
-        _default_signals()
-        os.execve(worker.python, [worker.python, *worker.args], worker.env)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        text = "clusterddp: cannot start %s: %s; check clusterddp_python\n" % (worker.python, reason)
-        os.write(2, os.fsencode(text))
-    finally:
-        os._exit(CANNOT_EXEC)
+def _start(worker: Worker, out: int, err: int) -> "Union[Forked, Plain]":
+    """The worker from the run's fork server, where it has one; else, and where that refuses, started plainly."""
+    if os.path.exists(os.path.join(worker.spool, FORK_SOCKET)):
+        from .fork_client import NotForkedError, fork_worker  # most workers need none of its modules
 
-
-def _default_signals() -> None:
-    """The dispositions and the mask of a program started at a login; Python and daemons ignore some signals."""
-    for number in signal.valid_signals():
+        argv = [worker.python, *worker.args]
         try:
-            signal.signal(number, signal.SIG_DFL)
-        except (OSError, ValueError):
-            continue  # SIGKILL, SIGSTOP and the C library's own
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            return fork_worker(worker.spool, worker.key, argv, script_environment(worker.env), (0, out, err))
+        except NotForkedError as error:
+            worker.event("not_forked", reason=str(error))
+    return Plain(worker, out, err)
 
 
-def _forward_to(pid: int, received: List[Tuple[int, int]], grace: Grace) -> None:
+def _forward_to(process: "Union[Forked, Plain]", received: List[Tuple[int, int]], grace: Grace) -> None:
     """Forward signals to the worker; ignore the terminal's stop signals.
 
     When the ``grace`` after a SIGTERM is over the worker's group is killed: torchrun gives it the run's own only when
     it ends itself, and a fixed 30 s before a restart.
     Signals that tell it to end while it lives are appended to ``received`` as (signal, ns): evidence for the verdict.
     """
+    pid = process.pid
 
     def to_group(number: int, _frame: Optional[FrameType]) -> None:
         if number == GRACE_OVER and not grace.is_over():
             return
         deadly = signal.SIGKILL if number in (AGENT_DIED, GRACE_OVER) else number
-        if deadly in ENDING and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        if deadly in ENDING and process.lives():
             received.append((int(deadly), time.time_ns()))
         _quietly(os.killpg, pid, deadly)
         if number == signal.SIGTERM:
@@ -246,19 +212,22 @@ def _quietly(call: Any, pid: int, number: int) -> None:
         pass  # it ended by itself in this moment
 
 
-def _wait(worker: Worker, pid: int, kills: OomKills, received: List[Tuple[int, int]]) -> int:
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+def _wait(worker: Worker, process: "Union[Forked, Plain]", kills: OomKills, received: List[Tuple[int, int]]) -> int:
+    process.wait()
     signal.pthread_sigmask(signal.SIG_BLOCK, OURS)  # once reaped, its pid may be somebody else's
-    _, status, usage = os.wait4(pid, 0)
+    ended = process.reap()
+    if ended is None:  # its keeper was killed, and it with that: the supervisor adopts and records it
+        return signal.SIGKILL
+    status, maxrss = ended
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     worker.event(
         "worker_exited",
         rank=worker.record["rank"],
-        pid=pid,
+        pid=process.pid,
         status=status,
         exit_code=128 + number if number else os.WEXITSTATUS(status),
         signal=number,
-        maxrss_kib=usage.ru_maxrss,
+        maxrss_kib=maxrss,
         oom_kills=kills.since() if status else 0,
         told=received,
     )

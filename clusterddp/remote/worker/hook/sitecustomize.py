@@ -26,6 +26,7 @@ SPOOL = os.path.dirname(HERE)
 STACK_DESCRIPTOR = 250  # the highest that is tried
 STACK_SIGNAL_OFFSET = 7  # above SIGRTMIN; the same number stands in system/procfs.py
 LONGEST = 64 * 1024  # characters of a traceback or message that are kept
+FORK_SERVER = "fork-server "  # in place of a worker's name: before the descriptor of the socket to the supervisor
 
 
 def restore() -> str:
@@ -50,6 +51,37 @@ def _set_environment(name: str, value: "Optional[str]") -> None:
     else:
         os.environ[name] = value
         original[os.fsencode(name)] = os.fsencode(value)
+
+
+def begin_server() -> None:
+    """Execute the fork server's real command line, a worker's, where that stands behind ``python -c ""``.
+
+    Begun so, an interpreter that passes over our hook (a wrapper with -E) runs nothing, and not the script.
+    """
+    with open("/proc/self/cmdline", "rb") as stream:
+        words = stream.read().split(b"\0")[:-1]
+    with open("/proc/self/environ", "rb") as stream:  # as it was given: Python may have added to its own
+        given = [item.partition(b"=") for item in stream.read().split(b"\0") if item]
+    if words[1:3] == [b"-c", b""]:
+        os.execve(words[0], [words[0], *words[3:]], {name: value for name, _, value in given})
+
+
+def serve_forks(descriptor: int) -> str:
+    """Be the run's fork server; returns in each worker that is forked here, with its ``<start>.<local_rank>``."""
+    loaded = set(sys.modules)
+    code = os.path.join(SPOOL, "remote.pyz")
+    sys.path.insert(0, code)
+    try:
+        serve = __import__("clusterddp_remote.worker.fork_server", fromlist=["serve"]).serve
+    finally:
+        sys.path.remove(code)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "clusterddp_remote"]:
+        del sys.modules[name]
+    cache: "Any" = getattr(sys.modules.get("zipimport"), "_zip_directory_cache", {})
+    for places in (sys.path_importer_cache, cache):
+        for path in [path for path in places if path.startswith(code)]:
+            del places[path]
+    return str(serve(SPOOL, descriptor, loaded))
 
 
 def install(worker: str) -> None:
@@ -303,7 +335,14 @@ def hand_over() -> None:
 
 
 if __name__ == "sitecustomize":
-    _worker = restore()
+    try:
+        if os.environ.get("CLUSTERDDP_HOOK", "").startswith(FORK_SERVER):
+            begin_server()
+        _worker = restore()
+        if _worker.startswith(FORK_SERVER):
+            _worker = serve_forks(int(_worker[len(FORK_SERVER) :]))
+    except BaseException:  # noqa: BLE001 - a server that goes on would run the script
+        os._exit(1)
     try:
         hand_over()
     finally:

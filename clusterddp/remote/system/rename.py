@@ -1,0 +1,72 @@
+"""What /proc and children see of this process: its command line and environment, replaced as a whole.
+
+For a fork that takes another program's place without exec. Not here: what else such a fork makes anew
+(worker/fork_worker.py).
+"""
+
+import os
+import sys
+from typing import Any, Iterable, Sequence, Tuple
+
+PR_SET_MM, PR_SET_MM_MAP = 35, 14
+READ_WRITE, PRIVATE_ANONYMOUS = 3, 0x22  # of mmap
+NO_FILE = 0xFFFFFFFF  # in place of a descriptor
+
+
+def set_environment(items: Iterable[Tuple[str, str]]) -> None:
+    """Replace the environment: the C library's, os.environ's, and what os.environ was made from.
+
+    Raises:
+        OSError: this Python has no ctypes.
+    """
+    encoded = [(os.fsencode(name), os.fsencode(value)) for name, value in items]
+    _libc().clearenv()
+    for name, value in encoded:
+        os.putenv(name, value)
+    module: Any = sys.modules["posix"]
+    for mapping in (os.environ._data, module.environ):  # type: ignore[attr-defined] # noqa: SLF001
+        mapping.clear()
+        mapping.update(encoded)
+
+
+def rename(argv: Sequence[str], env: Iterable[Tuple[str, str]]) -> bool:
+    """Have the kernel show this command line and environment in /proc; whether it does.
+
+    By PR_SET_MM_MAP: it needs no capability, but a kernel with CONFIG_CHECKPOINT_RESTORE.
+    """
+    import ctypes
+
+    line = b"".join(os.fsencode(word) + b"\0" for word in argv)
+    variables = b"".join(os.fsencode("%s=%s" % item) + b"\0" for item in env)
+    libc = _libc()
+    libc.mmap.restype = libc.sbrk.restype = ctypes.c_void_p
+    libc.sbrk.argtypes = [ctypes.c_long]
+    size = len(line) + len(variables)
+    start = libc.mmap(None, ctypes.c_size_t(size), READ_WRITE, PRIVATE_ANONYMOUS, -1, ctypes.c_long(0))
+    if start in (None, ctypes.c_void_p(-1).value):
+        return False
+    ctypes.memmove(start, line + variables, size)
+    with open("/proc/self/stat", "rb") as file:
+        fields = [b"0", b"0", b"0", *file.read().rpartition(b")")[2].split()]  # so that they have proc(5)'s numbers
+    code_and_data = [int(fields[number]) for number in (26, 27, 45, 46, 47)]
+    middle = start + len(line)
+    words = [*code_and_data, 0, int(fields[28]), start, middle, middle, start + size, 0, NO_FILE << 32]
+    table = (ctypes.c_uint64 * len(words))(*words)
+    length, zero = ctypes.c_ulong(ctypes.sizeof(table)), ctypes.c_ulong(0)
+    while True:  # until nothing of this moves the end of the heap
+        table[5] = libc.sbrk(0)
+        if table[5] == libc.sbrk(0):
+            break
+    if libc.prctl(PR_SET_MM, ctypes.c_ulong(PR_SET_MM_MAP), ctypes.byref(table), length, zero):
+        return False
+    with open("/proc/self/environ", "rb") as shown_env, open("/proc/self/cmdline", "rb") as shown_line:
+        return shown_env.read() == variables and shown_line.read() == line
+
+
+def _libc() -> Any:
+    try:
+        import ctypes
+
+        return ctypes.CDLL(None, use_errno=True)
+    except ImportError as error:
+        raise OSError("no ctypes") from error

@@ -1,0 +1,102 @@
+"""Whether a fork would differ from a plain start: what importing left behind, and what would be imported otherwise.
+
+Run in the training interpreter while it starts. Not here: forking (worker/fork_server.py), what a fork makes anew
+(worker/fork_worker.py).
+"""
+
+import os
+import sys
+from importlib.machinery import PathFinder
+from typing import Any, Container, Dict, List, Optional, Sequence
+
+NO_RENAME = "this kernel lets no process show another command line (CONFIG_CHECKPOINT_RESTORE)"
+FORK_SOCKET = "fork.sock"  # of the fork server, in the spool
+SET_AGAIN = ("TORCHINDUCTOR_CACHE_DIR",)  # torch._dynamo sets it when imported, and again when it is asked for
+HARMLESS_LINES = 8  # of Ubuntu's own sitecustomize
+
+
+class RefusedError(Exception):
+    """Why nothing is forked; the reason is for `-v`."""
+
+
+def tell(descriptor: int, line: str) -> None:
+    """Write a line; whoever listens may be gone."""
+    try:
+        os.write(descriptor, line.replace("\n", " ").encode("utf-8", "replace") + b"\n")
+    except OSError:
+        pass
+
+
+def threads() -> int:
+    """How many this process has, Python's and others'."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def process_state() -> Dict[str, Any]:
+    """What importing must not change, by name."""
+    signals = __import__("_signal")  # signal itself, with its enums, a script may not have
+    return {
+        "the number of threads": threads(),
+        "the open files": len(os.listdir("/proc/self/fd")),
+        "the output": [os.fstat(handle).st_size for handle in (1, 2)],
+        "variables": {name: value for name, value in os.environ.items() if name not in SET_AGAIN},
+        "signal handlers": [signals.getsignal(number) for number in range(1, signals.NSIG)],
+        "the working folder": os.getcwd(),
+        "names in __main__": sorted(vars(sys.modules["__main__"])),
+    }
+
+
+def refuse_start_up_code() -> None:
+    """Refuse where Python runs more than our hook at its start: plainly, that runs before torch is imported.
+
+    Raises:
+        RefusedError: names the file.
+    """
+    site = sys.modules.get("site")
+    names = ["sitecustomize"] + (["usercustomize"] if getattr(site, "ENABLE_USER_SITE", False) else [])
+    for name in names:
+        spec = PathFinder.find_spec(name, sys.path)
+        if spec and not _is_harmless(spec.origin):
+            raise RefusedError("the interpreter has a %s of its own: %s" % (name, spec.origin))
+
+
+def _is_harmless(path: Optional[str]) -> bool:
+    """Whether it is what Ubuntu installs: it reports crashes of installed programs."""
+    try:
+        with open(path or "", encoding="utf-8") as stream:
+            lines = [line for line in stream.read().splitlines() if line.strip() and not line.startswith("#")]
+    except (OSError, ValueError):
+        return False
+    return len(lines) < HARMLESS_LINES and any("apport_python_hook" in line for line in lines)
+
+
+def first_folders(argv: Sequence[str]) -> List[str]:
+    """What comes first in sys.path: the script's folder, and where it really lies; the working folder under -m."""
+    words = [word for word in argv[1:] if word != "-u"]
+    if not words or words[0] == "-m":
+        return [os.getcwd()]
+    script = os.path.abspath(words[0])
+    real = os.path.realpath(script)
+    return [os.path.dirname(script), os.path.dirname(real), *([real] if os.path.isdir(real) else [])]
+
+
+def refuse_shadows(folder: str, asked: Container[str]) -> None:
+    """Refuse where a folder provides what was imported, or looked for in vain, from elsewhere.
+
+    Args:
+        folder: It will be before all others in sys.path.
+        asked: Top-level names of modules.
+
+    Raises:
+        RefusedError: names the file.
+    """
+    try:
+        entries = os.listdir(folder)
+    except OSError as error:
+        raise RefusedError("%s cannot be read: %s" % (folder, error.strerror)) from None
+    for entry in entries:
+        path = os.path.join(folder, entry)
+        if entry.partition(".")[0] in asked and (entry.endswith((".py", ".pyc", ".so")) or os.path.isdir(path)):
+            raise RefusedError("%s would be imported in place of an installed module" % path)
+        if entry.endswith((".egg-info", ".dist-info", ".egg-link")):
+            raise RefusedError("%s may tell torch of plugins" % path)

@@ -1,0 +1,198 @@
+"""The shim's side of a run's fork server: ask it for a worker, and be that worker's parent through its keeper.
+
+The other end is worker/fork_keeper.py.
+A worker is forked only for a process that stands as the server does (``differences``): limits, cgroup, affinity
+and all else that a child has from its parent are then the same either way. Whatever fails before the worker's pid is
+known means that it is started plainly; nothing of it has begun by then.
+
+Not here: the plain start (worker/plain_start.py), the server's start (supervisor/fork_server.py).
+"""
+
+import array
+import json
+import os
+import socket
+import struct
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+
+from ..system import procfs
+from .fork_checks import FORK_SOCKET
+
+PATIENCE = 30.0  # seconds for the server to import the rest, and to fork
+_STATUS = (
+    "Uid", "Gid", "Groups", "Umask", "NoNewPrivs", "Seccomp", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb",
+    "Cpus_allowed_list", "Mems_allowed_list",
+)  # fmt: skip
+_TEXTS = ("limits", "cgroup", "cpuset", "oom_score_adj", "coredump_filter", "loginuid", "sessionid", "attr/current")
+_LINKS = ("cwd", "root", "ns/mnt", "ns/net", "ns/pid", "ns/user", "ns/ipc", "ns/uts", "ns/cgroup", "ns/time")
+
+
+class NotForkedError(Exception):
+    """Why there is no forked worker."""
+
+
+class Forked:
+    """A worker whose parent is its keeper; the keeper reaps it when it is told to, so its pid stays its own till then.
+
+    Args:
+        pid: The worker's.
+        connection: To the keeper.
+    """
+
+    forked = True
+
+    def __init__(self, pid: int, connection: "Connection") -> None:
+        self.pid, self.connection = pid, connection
+        self.kept = True  # whether the keeper lives, as far as is known
+
+    def release(self) -> None:
+        """Let it begin."""
+        self.connection.say(b"g")
+
+    def lives(self) -> bool:
+        """Whether it has not ended yet."""
+        return procfs.read_process(self.pid) is not None
+
+    def wait(self) -> None:
+        """Return when it has ended."""
+        self.kept = self.connection.line() == b"ended"
+
+    def reap(self) -> Optional[Tuple[int, int]]:
+        """The wait status and maxrss (KiB); None where the keeper was killed: the supervisor hears of the end then."""
+        if not self.kept:
+            return None
+        self.connection.say(b"r")
+        found = _decoded(self.connection.line())
+        self.connection.line()  # until the keeper has ended too
+        status, maxrss = found.get("status"), found.get("maxrss")
+        return (status, maxrss) if isinstance(status, int) and isinstance(maxrss, int) else None
+
+
+class Connection:
+    """Lines from a keeper, single bytes to it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.data = b""
+
+    def line(self) -> bytes:
+        """The next line without its end; what there is at the end of all."""
+        while b"\n" not in self.data:
+            try:
+                more = self.sock.recv(4096)
+            except ConnectionError:
+                more = b""
+            if not more:
+                break
+            self.data += more
+        line, _, self.data = self.data.partition(b"\n")
+        return line
+
+    def say(self, word: bytes) -> None:
+        """Send a byte; that the keeper is gone is heard when it is read."""
+        try:
+            self.sock.sendall(word)
+        except OSError:
+            pass
+
+
+def fork_worker(spool: str, key: str, argv: Sequence[str], env: Dict[str, str], handles: Sequence[int]) -> Forked:
+    """A worker, forked by the spool's fork server and waiting for ``release``.
+
+    Args:
+        spool: The node's.
+        key: ``<start>.<local_rank>``.
+        argv: The command line that a plain start would have.
+        env: The environment that the script is to see.
+        handles: Its stdin, stdout and stderr.
+
+    Raises:
+        NotForkedError: it has to be started plainly; says why.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(PATIENCE)
+    try:
+        _connect(sock, spool)
+        server, user, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user != os.getuid():
+            raise NotForkedError("the socket in the spool is another user's")
+        for difference in differences(server):
+            raise NotForkedError("the fork server's %s is another" % difference)
+        request = {"key": key, "argv": list(argv), "env": list(env.items())}
+        body = json.dumps(request).encode("ascii")
+        rights = array.array("i", handles).tobytes()
+        sock.sendmsg([struct.pack("<I", len(body))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        sock.sendall(body)
+        connection = Connection(sock)
+        answer = _decoded(connection.line())
+        pid = answer.get("pid")
+        if not isinstance(pid, int):
+            raise NotForkedError(str(answer.get("refused") or "the fork server did not answer"))
+    except OSError as error:
+        sock.close()
+        raise NotForkedError("no fork server: %s" % (error.strerror or error)) from None
+    except NotForkedError:
+        sock.close()
+        raise
+    sock.settimeout(None)
+    return Forked(pid, connection)
+
+
+def _connect(sock: socket.socket, spool: str) -> None:
+    folder = os.open(spool, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        sock.connect("/proc/self/fd/%d/%s" % (folder, FORK_SOCKET))  # a spool's path may be too long for an address
+    finally:
+        os.close(folder)
+
+
+def _decoded(line: bytes) -> Dict[str, object]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def differences(server: int) -> Iterator[str]:
+    """What a child would have from this process otherwise than from process ``server``, by name."""
+    mine, its = ("/proc/%s/" % pid for pid in (os.getpid(), server))
+    for name in _TEXTS:
+        if _text(mine + name) != _text(its + name):
+            yield name
+    if _status(mine) != _status(its):
+        yield "status"
+    for name in _LINKS:
+        if _identity(mine + name) != _identity(its + name):
+            yield name
+    if _scheduling(os.getpid()) != _scheduling(server):
+        yield "scheduling"
+
+
+def _text(path: str) -> Optional[bytes]:
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except OSError:  # not in this kernel, or nobody's to read: then neither has it
+        return None
+
+
+def _status(folder: str) -> List[List[str]]:
+    text = (_text(folder + "status") or b"").decode("ascii", "replace")
+    return [line.split() for line in text.splitlines() if line.partition(":")[0] in _STATUS]
+
+
+def _identity(path: str) -> Optional[Tuple[int, int]]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _scheduling(pid: int) -> Tuple[int, int, int]:
+    try:
+        priority = os.sched_getparam(pid).sched_priority
+        return os.sched_getscheduler(pid), priority, os.getpriority(os.PRIO_PROCESS, pid)
+    except OSError:
+        return -1, -1, -1

@@ -1,0 +1,128 @@
+"""A fork of the run's fork server that becomes a worker: what `python -u SCRIPT` is at this point of its start.
+
+What a process gets at its start and a fork does not is made anew; where that may not succeed the worker is refused,
+and its shim starts it plainly. What differs all the same is documented in docs/run.md.
+"""
+
+import os
+import signal
+import sys
+import time
+from typing import Any, Dict, List, NamedTuple, Sequence, Set, Tuple
+
+from ..system import prctl
+from ..system.rename import rename, set_environment
+from .fork_checks import NO_RENAME, RefusedError, first_folders, refuse_shadows, tell
+from .oom import OOM_SCORE
+
+# What torchrun sets for one worker; torch reads none of it while it is imported (docs/performance.md).
+OF_A_WORKER = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_NAME",
+    "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+)  # fmt: skip
+OF_A_WORKER_PREFIX = "TORCHELASTIC_"
+KIND = 0o170000  # of a file's mode
+
+
+class Given(NamedTuple):
+    """What the fork server was started with, and the top-level names of modules it has looked for."""
+
+    argv: List[str]
+    env: Dict[str, str]
+    asked: Set[str]
+
+    @classmethod
+    def of_this_process(cls) -> "Given":
+        """Of the calling one, before it imports anything."""
+        with open("/proc/self/cmdline", "rb") as stream:
+            argv = [os.fsdecode(word) for word in stream.read().split(b"\0")[:-1]]
+        return cls(argv, dict(os.environ), set())
+
+
+def become(given: Given, request: Dict[str, Any], handles: List[int], parent: int, pipes: Tuple[int, int]) -> str:
+    """Get ready, say so by silence, wait for the order to begin; ``<start>.<local_rank>``, or this process ends here.
+
+    Args:
+        given: What the fork server was started with.
+        request: ``{key, argv, env}`` of the shim.
+        handles: stdin, stdout and stderr.
+        parent: The keeper's pid.
+        pipes: Where to say why not; where the order comes from.
+    """
+    refused, held = pipes
+    try:
+        _check(given, request, handles)
+        _change(given, request, handles, parent)
+    except BaseException as error:  # noqa: BLE001 - started plainly then
+        tell(refused, str(error) if isinstance(error, RefusedError) else repr(error))
+        os._exit(1)
+    os.close(refused)
+    if os.read(held, 1) != b"g":
+        os._exit(1)
+    os.close(held)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    return str(request["key"])
+
+
+def _check(given: Given, request: Dict[str, Any], handles: Sequence[int]) -> None:
+    """Refuse what may come out otherwise than plainly.
+
+    Raises:
+        RefusedError: says why.
+    """
+    if request["argv"] != given.argv:
+        raise RefusedError("its command line is another: %s" % " ".join(request["argv"]))
+    wanted = dict(request["env"])
+    for name in sorted({*given.env, *wanted}):
+        if given.env.get(name) != wanted.get(name) and not _is_of_a_worker(name):
+            raise RefusedError("%s is set for this worker alone" % name)
+    if len(handles) != 3:
+        raise RefusedError("its output did not come with it")
+    for number, handle in enumerate(handles):
+        mine, its = os.fstat(number), os.fstat(handle)
+        if (mine.st_mode & KIND, mine.st_rdev) != (its.st_mode & KIND, its.st_rdev):
+            raise RefusedError("its descriptor %d is of another kind" % number)
+    for folder in first_folders(given.argv):
+        refuse_shadows(folder, given.asked)
+
+
+def _is_of_a_worker(name: str) -> bool:
+    return name in OF_A_WORKER or name.startswith(OF_A_WORKER_PREFIX)
+
+
+def _change(given: Given, request: Dict[str, Any], handles: Sequence[int], parent: int) -> None:
+    """Make anew what a fork has from its parent.
+
+    Raises:
+        RefusedError, OSError: it cannot be.
+    """
+    os.setsid()
+    if not prctl.set_pdeathsig(signal.SIGKILL) or os.getppid() != parent:
+        raise RefusedError("its parent is gone")
+    prctl.set_oom_score_adj(OOM_SCORE)
+    for number, handle in enumerate(handles):
+        os.dup2(handle, number)
+        os.close(handle)
+    env = [(str(name), str(value)) for name, value in request["env"]]
+    set_environment(env)
+    if not rename(given.argv, env):
+        raise RefusedError(NO_RENAME)
+    _seed_anew()
+
+
+def _seed_anew() -> None:
+    """Draw anew what a process draws once; Python's own ``random`` does so at each fork."""
+    loaded: Dict[str, Any] = dict(sys.modules)
+    loaded["torch"].default_generator.seed()
+    if "numpy.random" in loaded:
+        loaded["numpy.random"].seed()
+    if "sympy.core.random" in loaded:
+        loaded["sympy.core.random"].rng.seed()
+    if "multiprocessing.process" in loaded:
+        loaded["multiprocessing.process"].current_process().authkey = os.urandom(32)
+    if "logging" in loaded:  # what %(relativeCreated)s counts from
+        logging = loaded["logging"]
+        whole = isinstance(logging._startTime, int)  # noqa: SLF001 - since Python 3.13
+        logging._startTime = time.time_ns() if whole else time.time()  # noqa: SLF001
+    if "threading" in loaded:
+        loaded["threading"].main_thread()._set_native_id()  # noqa: SLF001

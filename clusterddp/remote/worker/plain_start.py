@@ -1,0 +1,105 @@
+"""A worker started plainly: the shim's own child, which execs the real interpreter with the start-up hook.
+
+Not here: a forked one (worker/fork_client.py), what the shim does with either (worker/shim.py).
+"""
+
+import os
+import signal
+from typing import Any, Dict, List, NamedTuple, NoReturn, Tuple
+
+from ..spool.events import agent_bytes, append_event
+from ..system import prctl
+from .oom import OOM_SCORE
+
+CANNOT_EXEC = 127
+
+
+class Worker(NamedTuple):
+    """One worker: its spool, its start and local rank, and what is executed."""
+
+    spool: str
+    start: int
+    local_rank: int
+    python: str
+    args: List[str]
+    env: Dict[str, str]
+    record: Dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """``<start>.<local_rank>``, as its files are named."""
+        return "%d.%d" % (self.start, self.local_rank)
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Append an event about this worker; a full disk loses it."""
+        fields.update(start=self.start, local_rank=self.local_rank, agent_bytes=agent_bytes(self.spool))
+        append_event(os.path.join(self.spool, "events.jsonl"), name, **fields)
+
+
+class Plain:
+    """A worker that is this process's own child.
+
+    Args:
+        worker: What is executed.
+        out: The descriptor of its out file.
+        err: The same of its err file.
+    """
+
+    forked = False
+
+    def __init__(self, worker: Worker, out: int, err: int) -> None:
+        parent = os.getpid()
+        released, self._release = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._release)
+            _child(worker, parent, released, out, err)
+        os.close(released)
+        os.setpgid(self.pid, self.pid)
+
+    def release(self) -> None:
+        """Let it begin."""
+        os.close(self._release)
+
+    def lives(self) -> bool:
+        """Whether it has not ended yet."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
+
+    def wait(self) -> None:
+        """Return when it has ended."""
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+
+    def reap(self) -> Tuple[int, int]:
+        """The wait status and maxrss (KiB)."""
+        _, status, usage = os.wait4(self.pid, 0)
+        return status, usage.ru_maxrss
+
+
+def _child(worker: Worker, parent: int, released: int, out: int, err: int) -> NoReturn:
+    try:
+        os.setpgid(0, 0)
+        prctl.set_pdeathsig(signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(CANNOT_EXEC)  # the shim died in between; nobody wants this worker
+        prctl.set_oom_score_adj(OOM_SCORE)
+        os.read(released, 1)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        _default_signals()
+        os.execve(worker.python, [worker.python, *worker.args], worker.env)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        text = "clusterddp: cannot start %s: %s; check clusterddp_python\n" % (worker.python, reason)
+        os.write(2, os.fsencode(text))
+    finally:
+        os._exit(CANNOT_EXEC)
+
+
+def _default_signals() -> None:
+    """The dispositions and the mask of a program started at a login; Python and daemons ignore some signals."""
+    for number in signal.valid_signals():
+        try:
+            signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            continue  # SIGKILL, SIGSTOP and the C library's own
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())

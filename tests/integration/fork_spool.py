@@ -1,0 +1,60 @@
+"""A spool with a fork server, as the supervisor starts one: what its shim starts then is forked.
+
+Not here: the supervisor and the agent (test_fork_server.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from clusterddp.remote.supervisor.fork_server import LOG
+from clusterddp.remote.worker.environment import fork_server_environment
+from tests.integration.shim_spool import PATIENCE, ShimSpool, environment, shim_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+LOADED = "import torch.distributed.run, torch._dynamo\n"  # what a forked worker has loaded at its first line
+OF_ONE_WORKER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+def torch_environment(**extra: str) -> dict[str, str]:
+    """A worker's environment, with its share of the cores."""
+    return environment(**{"OMP_NUM_THREADS": "1", **extra})
+
+
+@contextlib.contextmanager
+def fork_server(
+    spool: ShimSpool, *args: str, env: Mapping[str, str] | None = None, python: str = sys.executable
+) -> Iterator[str]:
+    """A fork server for ``python args``; yields what it says: ``ready`` at its end, or why it has ended."""
+    ours, its = socket.socketpair()
+    given = fork_server_environment(shim_environment(env or torch_environment()), str(spool.folder), its.fileno())
+    given = {n: v for n, v in given.items() if n not in OF_ONE_WORKER and not n.startswith("TORCHELASTIC_")}
+    log = os.open(spool.folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    server = subprocess.Popen(
+        [python, "-c", "", *args],
+        env=given,
+        cwd=spool.cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=[its.fileno()],
+    )
+    its.close()
+    os.close(log)
+    ours.settimeout(2 * PATIENCE)
+    said = b""
+    while not said.endswith(b"ready\n") and (more := ours.recv(4096)):
+        said += more
+    try:
+        yield said.decode()
+    finally:
+        server.kill()
+        server.wait()
+        ours.close()
