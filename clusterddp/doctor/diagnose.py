@@ -13,6 +13,8 @@ from clusterddp.checks.model import Diagnosis
 from clusterddp.checks.needs import PAIRS, REHEARSAL, RUNS, WORKERS
 from clusterddp.crash import write_crash
 from clusterddp.doctor import bench_pairs, rehearsal
+from clusterddp.environments import install
+from clusterddp.errors import ClusterddpError
 from clusterddp.launch import prepare
 from clusterddp.probe.evidence import gather_evidence, spared, with_runs
 from clusterddp.runs import cleanup
@@ -35,6 +37,15 @@ class Patient(RunHosts, Protocol):
 
     def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
         """Open the hosts."""
+
+
+def _with_environments(cluster: Patient, outcomes: list[Outcome[Host]]) -> list[Outcome[Host]]:
+    """The same hosts, with the interpreters of their environments; where a lock cannot be had that is told."""
+    try:
+        install.adopt([outcome.value for outcome in outcomes if outcome.value], cluster.project, cluster.progress)
+    except ClusterddpError as error:
+        cluster.notify(str(error))
+    return outcomes
 
 
 def diagnose(
@@ -61,7 +72,7 @@ def diagnose(
     needs = {need for check in chosen for need in check.needs}
     prepare.nodes(cluster.inventory)
     entries = cluster.inventory.nodes + cluster.inventory.spares
-    outcomes = cluster.connect(entries)
+    outcomes = _with_environments(cluster, cluster.connect(entries))
 
     def crashed(error: Exception, during: str) -> None:
         """Write down and tell a bug of a part of ours, without which the rest goes on."""

@@ -137,6 +137,16 @@ def ensure(
     return found
 
 
+def adopt(hosts: Sequence[Host], project: Project, progress: Callable[[str], None]) -> None:
+    """Take the environments' interpreters on all hosts that are to have one, there or not; nothing is built.
+
+    Raises:
+        LockError, HostError, HostsError: as of ``ensure``.
+    """
+    for plan in planned(hosts, project, progress):
+        _take(plan)
+
+
 def source_of(project: Project) -> str:
     """The folder of the project that holds its packages, where that is not the project's own."""
     source = project.root / SOURCE
@@ -290,7 +300,7 @@ def refuse_unequal(found: Sequence[Installed]) -> None:
         for one in mine:
             if one.digest != usual[0][0]:
                 message = f"environment {ident[:SHOWN]} is not what it is on the other hosts"
-                errors.append(HelperError(one.host, message, remedy="`clusterddp down --environments` removes it"))
+                errors.append(HelperError(one.host, message, remedy=f"remove {one.path} there: it is built anew"))
     if errors:
         raise errors[0] if len(errors) == 1 else HostsError(errors)
 

@@ -71,6 +71,17 @@ def test_hosts_get_the_locked_environment_once_and_workers_run_in_it(lab: Lab, u
     assert f"environment {told[1]} (ready on 1, building on 1)" in again.err
     assert all("/.clusterddp/environments/" in line for line in again.lines)
 
+    # What somebody installs there besides is found.
+    assert user.run("doctor", "--only", "locked-environment").code == 0
+    record = (
+        lab.hosts[0].run(["sh", "-c", "ls .clusterddp/environments/*/lib/*/site-packages/tiny*/RECORD"]).stdout.strip()
+    )
+    lab.hosts[0].run(["sh", "-c", f"cp {record} kept && echo more.py,sha256=x,1 >> {record}"])
+    changed = user.run("doctor", "--only", "locked-environment")
+    assert changed.code == 1
+    assert "gpu00: packages were changed in the environment of uv.lock[gpu] since it was built" in changed.out
+    lab.hosts[0].run(["sh", "-c", f"cp kept {record}"])
+
     # What is no longer used goes, after a yes.
     project_with_lock(user.folder, tmp_path / "wheels", "tiny", "torch", gpu="tiny==1.0")
     assert user.run("exec", "--", "python", "-c", "import torch").code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clusterddp.checks.catalog import locked
 from clusterddp.checks.model import Check, Finding, fail, for_facts, internal_error, odd_ones, unknown, warn
 from clusterddp.checks.needs import ASKED, FACTS, HEALTH
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from clusterddp.facts import Facts
     from clusterddp.inventory import HostEntry
 
-CATEGORY = "Python and torch"
+CATEGORY = locked.CATEGORY
 STEERING = ("NCCL_", "GLOO_", "TP_")
 
 
@@ -114,12 +115,14 @@ CHECKS = (
         symptom="a script started by hand takes another job's MASTER_ADDR, RANK or PET_* and waits for peers",
         fix="remove them from the login's rc files and clusterddp_setup; `run` itself drops them",
     ),
+    locked.CHECK,
     Check(
         name="python",
         category=CATEGORY,
         title="there is an interpreter to train with",
         judge=for_facts(_python),
         needs=(FACTS,),
+        after=("locked-environment",),
         symptom="command not found, exit code 127",
         fix="set clusterddp_python to the interpreter that has torch, or bring it by clusterddp_setup",
     ),

@@ -125,9 +125,7 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
     result = Path(given["result"]) if given["result"] else None
     with open_cluster(inventory, limit) as cluster:
         if options is None:
-            from clusterddp.launch.again import options_of, recorded  # noqa: PLC0415 - start-up
-
-            options = options_of(recorded(cluster.project, given["again"]))
+            options = cluster.options_again(given["again"])
         else:
             refuse_misplaced(given["script"], given["args"], cluster.inventory)
             notice_own_options(given["args"], command.params)

@@ -136,6 +136,20 @@ def environment_build(request: Request) -> Dict[str, Any]:
         os.close(lock)
 
 
+def environment_proof(request: Request) -> Dict[str, Any]:
+    """The environment whose interpreter is ``python``: ``{path, there, built, now}``, digests over what is installed.
+
+    ``built``: when it was built; ``now``: by its RECORDs as they are.
+    """
+    store = Store(request.args["state"])
+    path = os.path.dirname(os.path.dirname(request.args["python"]))
+    ident = os.path.basename(path)
+    told = store.ready(ident) if path == os.path.join(store.folder, ident) else None
+    if not told:
+        return {"path": path, "there": False, "built": "", "now": ""}
+    return {"path": path, "there": True, "built": told["digest"], "now": installed_digest(path)}
+
+
 def _build(store: Store, ident: str, args: Dict[str, Any]) -> str:
     place = store.place(ident)
     work = place + ".work"

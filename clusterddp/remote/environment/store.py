@@ -48,6 +48,8 @@ class Store:
 
     def ready(self, ident: Any) -> Optional[Dict[str, Any]]:
         """What was written when an environment was whole, or None where there is none, or not its interpreter."""
+        if not isinstance(ident, str) or not IDENT.fullmatch(ident):
+            return None
         try:
             told = read_json(os.path.join(self.place(ident), READY))
             fields = Fields(told)

@@ -29,6 +29,7 @@ TABLE = {
     "environment_lacks": "environment.operations:environment_lacks",
     "environment_wheel": "environment.operations:environment_wheel",
     "environment_build": "environment.operations:environment_build",
+    "environment_proof": "environment.operations:environment_proof",
     "environments": "environment.removal:environments",
     "remove_environments": "environment.removal:remove_environments",
     "start": "supervisor.start:start",

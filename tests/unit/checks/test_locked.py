@@ -1,0 +1,42 @@
+"""The doctor's check of environments of a lock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from clusterddp.checks.catalog.locked import CHECK, LOCKED
+from clusterddp.checks.engine import judge
+from clusterddp.checks.evidence import Answer, Evidence, Seen
+from clusterddp.facts.locked import LockedFacts
+from clusterddp.inventory import HostEntry
+
+WHOLE = LockedFacts(path="/s/environments/abc", there=True, built="d", now="d")
+
+
+def said(*told: LockedFacts | None, environment: str | None = "uv.lock[gpu]") -> list[tuple[str, tuple[str, ...], str]]:
+    hosts = tuple(
+        Seen(
+            entry=HostEntry(name=f"gpu{number}", address="x", environment=environment),
+            answers={} if one is None else {LOCKED.name: Answer(value=one)},
+        )
+        for number, one in enumerate(told)
+    )
+    return [(one.verdict, one.hosts, one.message) for one in judge(Evidence(hosts=hosts), [CHECK])]
+
+
+def test_hosts_with_the_same_whole_environment_pass() -> None:
+    assert [verdict for verdict, _, _ in said(WHOLE, WHOLE, WHOLE)] == ["pass"]
+    assert [verdict for verdict, _, _ in said(None, None, environment=None)] == ["pass"]
+
+
+def test_what_is_not_built_changed_or_different_is_named() -> None:
+    missing, changed = replace(WHOLE, there=False), replace(WHOLE, now="e")
+    other = replace(WHOLE, built="e", now="e")
+    assert [one for one in said(WHOLE, WHOLE, missing, changed, other) if one[0] != "pass"] == [
+        ("fail", ("gpu2",), "the environment of uv.lock[gpu] is not built"),
+        ("fail", ("gpu3",), "packages were changed in the environment of uv.lock[gpu] since it was built"),
+        ("fail", ("gpu4",), "its environment is not what the others have of the same lock"),
+    ]
+    assert said(WHOLE, None)[0][0] == "unknown"
+    elsewhere = replace(other, path="/s/environments/other")  # another lock, or another kind of host
+    assert [verdict for verdict, _, _ in said(WHOLE, elsewhere)] == ["pass"]
