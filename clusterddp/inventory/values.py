@@ -50,6 +50,7 @@ class HostEntry:
         interface: Its NIC on the data plane; None: to be probed.
         ports: First and last port that we may listen on.
         workdir: A worker's current folder; None is the default.
+        links: Path below that → where it leads on this host.
         state: The folder of spools and helper; None is the default.
         transport: Which SSH to use.
         launcher: What starts torchrun.
@@ -80,6 +81,7 @@ class HostEntry:
     interface: str | None = None
     ports: tuple[int, int] = DEFAULT_PORTS
     workdir: str | None = None
+    links: Mapping[str, str] = field(default_factory=dict)
     state: str | None = None
     transport: Transport = "auto"
     launcher: str = "ssh"

@@ -23,12 +23,12 @@ OURS = frozenset(
     PREFIX + name
     for name in (
         *("role", "setup", "python", "nproc", "gpus", "env", "secrets", "address", "interface", "ports"),
-        *("workdir", "state", "transport", "launcher", "environment", "fork_server"),
+        *("workdir", "links", "state", "transport", "launcher", "environment", "fork_server"),
         *(f"slurm_{name}" for name in (*SLURM_OPTIONS, "lines")),
     )
 )
 LAUNCHERS = ("ssh", "slurm")  # the first is the default; each one is a module of launch/, where it is there
-RESERVED = frozenset(PREFIX + name for name in ("links", "sync", "requirements", "container"))
+RESERVED = frozenset(PREFIX + name for name in ("sync", "requirements", "container"))
 PRIORITY = "ansible_group_priority"
 # Each with its aliases; where several are set, the last one wins, as in Ansible's ssh plugin.
 HOST = ("ansible_host", "ansible_ssh_host")

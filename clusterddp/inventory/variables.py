@@ -99,6 +99,7 @@ def _job(reader: VariableReader) -> dict[str, Any]:
         "ports": _ports(reader),
         "workdir": _folder(reader, "clusterddp_workdir"),
         "fork_server": _flag(reader, "clusterddp_fork_server"),
+        "links": _links(reader),
         "launcher": reader.choice("clusterddp_launcher", variable_names.LAUNCHERS) or variable_names.LAUNCHERS[0],
     }
 
@@ -239,6 +240,25 @@ def _folder(reader: VariableReader, name: str) -> str | None:
     if not text.startswith(("/", "~/")) or plain in {"", "~"} or "$" in text or ".." in text.split("/"):
         refuse_value(setting, "a folder below / or ~/, without $ and ..", "write it as /scratch/me/run or ~/run")
     return plain
+
+
+def _links(reader: VariableReader) -> dict[str, str]:
+    setting = reader.get("clusterddp_links")
+    if setting is None:
+        return {}
+    found = plain(setting.value)
+    if not isinstance(found, dict) or not all(_is_link(name, target) for name, target in found.items()):
+        expected = "a mapping of names below the workdir to paths below / or ~/, both without $ and .."
+        refuse_value(setting, expected, "write 'data: /scratch/me/data' below it")
+    return {str(name): str(target) for name, target in found.items()}
+
+
+def _is_link(name: object, target: object) -> bool:
+    if not isinstance(name, str) or not isinstance(target, str) or "$" in target or "\0" in name + target:
+        return False
+    parts = name.split("/")
+    inside = not {"", ".", ".."}.intersection(parts) and not parts[0].startswith(".clusterddp")
+    return inside and target.startswith(("/", "~/")) and ".." not in target.split("/")
 
 
 def _slurm(reader: VariableReader) -> dict[str, Any]:

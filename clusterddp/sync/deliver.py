@@ -65,7 +65,15 @@ def deliver(
     """
     digest = manifest.digest(entries)
     args = {"dest": folder, "digest": digest, "overwrite": overwrite, **uploads.sizes}
-    jobs = [_Job(host, uploads, entries, {"workdir": host.entry.workdir or workdir, **args}) for host in hosts]
+    jobs = [
+        _Job(
+            host,
+            uploads,
+            entries,
+            {"workdir": host.entry.workdir or workdir, "links": dict(host.entry.links), **args},
+        )
+        for host in hosts
+    ]
     for _ in range(_TRIES):
         waiting = [job for job in jobs if not job.done]
         fanout.values(fanout.each(waiting, _Job.ask))

@@ -151,7 +151,12 @@ class _Job:
         self._have: set[str] = set()  # contents and chunks
         self._home: list[str] = []
         self._host, self._tree = host, tree
-        self.args: dict[str, Any] = {"workdir": workdir, "digest": tree.digest, **wanted}
+        self.args: dict[str, Any] = {
+            "workdir": workdir,
+            "digest": tree.digest,
+            "links": dict(host.entry.links),
+            **wanted,
+        }
 
     def ask(self) -> None:
         """Ask which files the host has; sets ``result`` if it has all."""
@@ -206,7 +211,7 @@ class _Job:
             sent_bytes=sum(entry.size for entry in self.needs),
             removed=answer["removed"],
             kept=tuple(KeptFile(path=path, kept_as=kept_as) for path, kept_as in answer["kept"]),
-            told=self._told(answer["notice"]),
+            told=self._told(answer["notice"]) + tuple(map(str, answer["links"])),
             changes=self.changes,
         )
 

@@ -70,7 +70,8 @@ class FakeHost:
         self.state = self.place / "state"
         self.state.mkdir(mode=0o700, exist_ok=True)
         self.workdir = Path(workdir or self.place / "work")
-        self.entry: Any = SimpleNamespace(workdir=str(self.workdir), connection="ssh" if ssh else "local", name=name)
+        way = "ssh" if ssh else "local"
+        self.entry: Any = SimpleNamespace(workdir=str(self.workdir), connection=way, name=name, links={})
         self.calls: list[str] = []
         self.sent_bytes = 0
 

@@ -23,6 +23,7 @@ from ..system.bootstrap import Refused
 from . import sibling
 from .assembly import PARTS, Assembly
 from .home import bring_home
+from .links import make_links
 from .live import keep_beating, live_runs, mark
 from .lock import PLACE, FolderLock, make_place
 from .place import WorkdirUpdate
@@ -37,7 +38,8 @@ def workdir_state(request: Request) -> Dict[str, Any]:
     Args:
         request: args ``workdir``, ``digest`` (empty: only look at the workdir), ``folders``
             (to be there for a worker's cwd), ``home`` (whether files in siblings are brought home), ``name`` (of
-            the folder beside the workdir that is meant), ``alone`` (whether no other folder will do).
+            the folder beside the workdir that is meant), ``alone`` (whether no other folder will do),
+            ``links`` (of the workdir to data on this host).
 
     Returns:
         ``{ready, digest, workdir, notice, home, shared, live}``, and where it is not ready ``have``
@@ -68,7 +70,7 @@ def workdir_state(request: Request) -> Dict[str, Any]:
             return dict(answer, have=have, chunks=sorted(_chunks(folder.path, disk)))
         if disk.hashed:
             record.remember(disk, looked)
-        _finish(args, folder)
+        answer["home"] = home + _finish(args, folder)
         return answer
 
 
@@ -81,7 +83,7 @@ def sync_apply(request: Request) -> Dict[str, Any]:
         request: args as for ``workdir_state``, and the bytes of ``manifest`` and of ``lists``.
 
     Returns:
-        ``{workdir, digest, sent, removed, kept: [[path, kept as]], notice}``; or ``{missing}``, and nothing was
+        ``{workdir, digest, sent, removed, kept: [[path, kept as]], notice, links}``; or ``{missing}``, and nothing was
         changed, when the host changed since it was asked and lacks contents that were not sent.
 
     Raises:
@@ -145,7 +147,7 @@ def _apply(
             remedy = "sync again; is another program writing there?"
             raise Refused("%s on this host is not what was synced" % entry.path, remedy)
     record.complete(args["digest"], plan, proof, looked)
-    _finish(args, folder)
+    links = _finish(args, folder)
     return {
         "workdir": as_text(target),
         "digest": record.digest,
@@ -153,6 +155,7 @@ def _apply(
         "removed": placing.removed,
         "kept": placing.kept,
         "notice": folder.notice,
+        "links": links,
     }
 
 
@@ -169,8 +172,12 @@ def _chunks(root: bytes, disk: Disk) -> Set[str]:
         os.close(handle)
 
 
-def _finish(args: Dict[str, Any], folder: Folder) -> None:
-    """Make what a ready workdir needs besides its code: the worker's cwd, and a sibling's links."""
+def _finish(args: Dict[str, Any], folder: Folder) -> List[str]:
+    """Make what a ready workdir needs besides its code: links to data, the worker's cwd, a sibling's links.
+
+    Returns: lines for the user on links to data.
+    """
+    told = make_links(folder.primary, args.get("links") or {})
     record = folder.record
     folders = [manifest.checked_path(one) for one in args.get("folders") or []]
     for one in folders:
@@ -183,6 +190,7 @@ def _finish(args: Dict[str, Any], folder: Folder) -> None:
         if (links, linked) != (record.links, record.linked):
             record.links, record.linked = links, linked
             record.save()
+    return told
 
 
 def protect(spool: Spool, state: str, workdir: str, digest: str) -> None:

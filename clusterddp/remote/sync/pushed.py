@@ -21,6 +21,7 @@ from ..shared.sync_stream import Incoming
 from ..system.bootstrap import Refused, home_folder
 from .apply import read_head
 from .assembly import Assembly
+from .links import make_links
 from .place import WorkdirUpdate
 from .push_record import PushRecord
 from .record import SyncRecord
@@ -36,8 +37,8 @@ def push_check(request: Request) -> Dict[str, Any]:
     The operator's data is the manifest and the lists of chunks.
 
     Args:
-        request: args ``workdir``, ``dest`` (below it, or absolute), ``digest``, ``overwrite``, and the bytes of
-            ``manifest`` and ``lists``.
+        request: args ``workdir``, ``dest`` (below it, or absolute), ``digest``, ``overwrite``, ``links`` (of the
+            workdir to data on this host), and the bytes of ``manifest`` and ``lists``.
 
     Returns: ``{root, shared, ready, lacking}``: the folder, a name for it where hosts may share it, whether it has all.
 
@@ -45,8 +46,12 @@ def push_check(request: Request) -> Dict[str, Any]:
         Refused: a file is in the way, or there is no room.
     """
     args = request.args
-    root = dest_path(args["workdir"], args["dest"], args["state"])
     plan, lists = read_head(Incoming(request.read), args)
+    if args["links"] and not args["dest"].startswith(("/", "~/")):
+        workdir = workdir_path(args["workdir"], args["state"])
+        os.makedirs(workdir, exist_ok=True)
+        make_links(workdir, args["links"])
+    root = dest_path(args["workdir"], args["dest"], args["state"])
     record = PushRecord(args["state"], root)
     record.choose(plan, overwrite=args["overwrite"])
     update = WorkdirUpdate(record, plan)

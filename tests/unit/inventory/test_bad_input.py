@@ -101,6 +101,19 @@ VARIABLES = [
     ("clusterddp_ports: 29499-29400", "a first and a last port"),
     ("clusterddp_ports: 29400", "a first and a last port"),
     ("clusterddp_ports: 0-70000", "a first and a last port"),
+    *(
+        (f"clusterddp_links: {value}", "a mapping of names below the workdir to paths")
+        for value in (
+            "data",
+            "[data]",
+            "{data: rel}",
+            "{../x: /y}",
+            "{/x: /y}",
+            "{x: /y/../z}",
+            "{x: /$USER}",
+            "{7: /x}",
+        )
+    ),
     ("clusterddp_workdir: relative/path", "a folder below / or ~/"),
     ("clusterddp_workdir: /scratch/$USER", "without $"),
     ("clusterddp_workdir: ~/", "a folder below"),
@@ -115,7 +128,7 @@ VARIABLES = [
     ("clusterddp_nprocs: 2", "did you mean clusterddp_nproc?"),
     ("clusterddp_zzz: 2", "known are clusterddp_address"),
     ("clusterddp_container: x", "reserved for a later version"),
-    ("clusterddp_links: x", "reserved for a later version"),
+    ("clusterddp_container: x", "reserved for a later version"),
     ("clusterddp_sync: x", "reserved for a later version"),
     ("clusterddp_requirements: x", "reserved for a later version"),
     ('ansible_user: "{{ me }}"', "a Jinja template"),

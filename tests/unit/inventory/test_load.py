@@ -57,6 +57,7 @@ def test_everything_we_read_arrives(inventory: Path) -> None:
         "clusterddp_interface: ib0.8001",
         "clusterddp_ports: [30000, 30099]",
         "clusterddp_workdir: /scratch/run/",
+        "clusterddp_links: {data: /scratch/sets, a/b: ~/c}",
         "clusterddp_state: ~/.ddp",
         "clusterddp_transport: openssh",
         "clusterddp_launcher: slurm",
@@ -72,6 +73,7 @@ def test_everything_we_read_arrives(inventory: Path) -> None:
     assert (host.python, host.gpus, host.secrets) == ("/opt/my env/bin/python", ("0", "GPU-aa-bb"), ("TOKEN",))
     assert (host.data_address, host.interface, host.ports) == ("10.0.0.1", "ib0.8001", (30000, 30099))
     assert (host.workdir, host.state, host.transport) == ("/scratch/run", "~/.ddp", "openssh")
+    assert host.links == {"data": "/scratch/sets", "a/b": "~/c"}
     assert host.launcher == "slurm"
     assert host.slurm == {"partition": "a100", "time": "1:30:00", "lines": ("--exclusive",)}
 
