@@ -29,6 +29,10 @@ _LOCAL = (_PACKAGE / "local.yaml", _PACKAGE.parent / "inventories" / "local.yaml
 _LOCAL_SHOWN = "built-in inventory"
 
 
+class ForeignInventory(InventoryError):
+    """An inventory that Ansible reads and we do not; ``up`` has it converted."""
+
+
 def load(path: str | Path) -> Inventory:
     """Read an inventory file of Ansible's YAML format, with ``group_vars/`` and ``host_vars/`` beside it.
 
@@ -48,7 +52,7 @@ def load(path: str | Path) -> Inventory:
         raise
     if document.encrypted:
         remedy = "keep the hosts in a plain file and the secrets in group_vars/"
-        raise InventoryError("is encrypted with ansible-vault", where=str(path), remedy=remedy)
+        raise ForeignInventory("is encrypted with ansible-vault", where=str(path), remedy=remedy)
     if isinstance(document.data, str) or (not isinstance(document.data, Marked) and _is_ini(path)):
         raise _convert(path, "an INI inventory")
     return _inventory(document.data, str(path), path, duplicate_notices_of=document.duplicates)
@@ -107,7 +111,9 @@ def _refuse_other_kinds(path: Path) -> None:
         raise InventoryError("there is no such inventory file", where=str(path), remedy="check the path")
     if path.is_dir():
         remedy = "give one of the files in it"
-        raise InventoryError("is a folder, not an inventory file", where=str(path), remedy=remedy)
+        raise ForeignInventory("is a folder, not an inventory file", where=str(path), remedy=remedy)
+    if not path.is_file():
+        raise InventoryError("is no file", where=str(path), remedy="give the inventory's file")
     if _starts_with(path, b"#!"):
         raise _convert(path, "an executable inventory")
     if path.suffix not in _YAML:
@@ -134,11 +140,11 @@ def _is_ini(path: Path) -> bool:
         return False
 
 
-def _convert(path: Path, kind: str) -> InventoryError:
+def _convert(path: Path, kind: str) -> ForeignInventory:
     source, target = shlex.quote(str(path)), shlex.quote(str(path.with_suffix(".yaml")))
     if source == target:
         target = shlex.quote(str(path.with_name(f"{path.stem}-static.yaml")))
-    return InventoryError(
+    return ForeignInventory(
         f"is {kind}; clusterddp reads Ansible's YAML format",
         where=str(path),
         remedy=f"convert it: `ansible-inventory -i {source} --list --yaml --output {target}`",

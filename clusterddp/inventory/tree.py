@@ -16,6 +16,7 @@ from clusterddp.inventory.ranges import expand
 from clusterddp.inventory.yamlfile import Marked, Setting
 
 _SECTIONS = ("hosts", "vars", "children")
+_MOST_ABOVE = 100  # groups above one
 
 
 @dataclass(kw_only=True, slots=True)
@@ -162,7 +163,10 @@ class GroupTree:
                 group.settings[name] = setting
 
     def _link(self, parent: str, child: str, where: str) -> None:
-        if parent == child or child in self.ancestors(parent):
+        above = self.ancestors(parent)
+        if len(above) > _MOST_ABOVE:
+            raise InventoryError(f"group {child!r} is below more than {_MOST_ABOVE} groups", where=where)
+        if parent == child or child in above:
             raise InventoryError(
                 f"group {child!r} is its own child, through {parent!r}", where=where, remedy="remove one of the two"
             )

@@ -8,6 +8,7 @@ Not here: what the keys mean (tree.py, variables.py).
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,6 +24,11 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _VAULT = frozenset({"!vault", "!vault-encrypted"})
 _MAP, _SET, _MERGE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:set", "tag:yaml.org,2002:merge"
 VAULT_HEADER = "$ANSIBLE_VAULT"
+MOST_BYTES = 10 << 20  # of a file: a hundred thousand hosts
+_DEEPEST = 100  # levels; the parser recurses in C, where nothing stops it but the end of the stack
+_MAY_BE_DEEP = re.compile(rf"^ {{{_DEEPEST}}}|(?:[-?] +){{{_DEEPEST}}}", re.MULTILINE)
+_MOST_DIGITS = 400  # of a number, whose reading takes the square of them
+_NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,15 +102,20 @@ def read(path: Path, shown: str) -> Document:
         InventoryError: It cannot be read, or is neither YAML nor JSON.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
+        where = f"{shown}:{1 + data.count(bytes([10]), 0, error.start)}"
         raise InventoryError(
-            f"is not UTF-8 text (byte {error.start})", where=shown, remedy="save the file as UTF-8"
+            f"is not UTF-8 text (byte {error.start})", where=where, remedy="save the file as UTF-8"
         ) from None
     except OSError as error:
         raise InventoryError(
             f"cannot be read: {error.strerror}", where=shown, remedy="check the path and its permissions"
         ) from None
+    if len(data) > MOST_BYTES:
+        raise InventoryError(f"is larger than {MOST_BYTES >> 20} MiB", where=f"{shown}:1", remedy="is it an inventory?")
     return parse(text, shown)
 
 
@@ -112,6 +123,7 @@ def parse(text: str, shown: str) -> Document:
     """Parse YAML or JSON text; see :func:`read`."""
     if text.startswith(VAULT_HEADER):
         return Document(data=None, encrypted=True)
+    _refuse_deep(text, shown)
     as_json = _is_json(text)
     builder = _Builder(shown, as_json=as_json)
     try:
@@ -121,10 +133,26 @@ def parse(text: str, shown: str) -> Document:
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error, shown) from None
     except yaml.YAMLError as error:
-        raise InventoryError(f"is not YAML: {error}".replace("\n", " "), where=shown) from None
-    except RecursionError:
-        raise InventoryError("is nested too deeply", where=shown) from None
+        at = getattr(error, "position", 0)  # of a character that no YAML may hold
+        where = f"{shown}:{text.count(chr(10), 0, at) + 1}"
+        raise InventoryError(f"is not YAML: {error}".replace("\n", " "), where=where) from None
     return Document(data=data, duplicates=tuple(builder.duplicates))
+
+
+def _refuse_deep(text: str, shown: str) -> None:
+    """Raise for what is nested deeper than any inventory; text that cannot be is not parsed for that."""
+    if text.count("[") + text.count("{") < _DEEPEST and not _MAY_BE_DEEP.search(text):
+        return
+    depth = 0
+    try:
+        for event in yaml.parse(text, _Loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEEPEST:
+                mark = event.start_mark
+                where = f"{shown}:{mark.line + 1 if mark else 1}"
+                raise InventoryError(f"is nested deeper than {_DEEPEST} levels", where=where)
+    except yaml.YAMLError:
+        return  # told by who reads it
 
 
 def _is_json(text: str) -> bool:
@@ -181,6 +209,8 @@ class _Builder:
     def _scalar(self, node: yaml.ScalarNode, *, unsafe: bool) -> Any:
         if node.tag in _VAULT:
             return Opaque(kind="vault", text=node.value)
+        if node.tag in _NUMBERS and len(node.value) > _MOST_DIGITS:
+            raise self._error(node, f"a number of more than {_MOST_DIGITS} digits")
         if self.as_json:
             return _json_scalar(node)
         if node.tag == "!unsafe":

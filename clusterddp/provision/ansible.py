@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("clusterddp")
 _USER = ("-u", "--user")
+# The first line of an inventory that we had converted; the second names the original.
+FROM = "# By ansible-inventory, for `clusterddp up`; what is changed here is lost with the next one. From:"
 
 
 def program(name: str) -> str:
@@ -56,11 +58,8 @@ def playbook_argv(
     """
     if inventory.path is None:
         raise UsageError("a playbook needs an inventory file", remedy="`clusterddp up INVENTORY` remembers one")
-    limit = ["--limit", ",".join(hosts)] if hosts else []
-    return [
-        program("ansible-playbook"), "-i", str(inventory.path), *limit, *_as_user(inventory, arguments), str(playbook),
-        *arguments,
-    ]  # fmt: skip
+    where = ["-i", str(source_of(inventory.path)), *(["--limit", ",".join(hosts)] if hosts else [])]
+    return [program("ansible-playbook"), *where, *_as_user(inventory, arguments), str(playbook), *arguments]
 
 
 def _as_user(inventory: Inventory, arguments: Sequence[str]) -> list[str]:
@@ -87,3 +86,11 @@ def run_at_terminal(argv: Sequence[str]) -> int:
     """Run one of Ansible's programs with this terminal, where it may ask for passwords; its exit code."""
     _log.debug("%s", shlex.join(argv))
     return subprocess.run(argv, check=False).returncode
+
+
+def source_of(path: Path) -> Path:
+    """What a playbook is run with: the inventory that ``path`` was converted from, while it is there; else itself."""
+    with path.open(encoding="utf-8", errors="surrogateescape") as file:
+        made = file.readline().rstrip("\n") == FROM
+        source = Path(file.readline().removeprefix("# ").rstrip("\n"))
+    return source if made and source.exists() else path

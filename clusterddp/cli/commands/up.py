@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -128,7 +129,7 @@ def _inventory(text: str, variables: tuple[str, ...], project: Project) -> Itera
         if variables:
             remedy = f"write them into {text}, below vars"
             raise UsageError(f"-e and --python go into the inventory of a host list; {text} is a file", remedy=remedy)
-        yield path
+        yield _readable(path, project)
         return
     # The second ones are countries too, of hosts that have more than one dot in their names.
     a_file = path.suffix in {".yaml", ".yml", ".json", ".ini"} or (path.suffix in _OF_FILES and text.count(".") == 1)
@@ -143,6 +144,39 @@ def _inventory(text: str, variables: tuple[str, ...], project: Project) -> Itera
         shown = typed(path)
         say(f"the hosts stand in {shown}: edit it where that helps, then `clusterddp up {shown}`")
         raise
+
+
+def _readable(path: Path, project: Project) -> Path:
+    """The inventory itself; of one that only Ansible reads, what it is as YAML.
+
+    Raises:
+        InventoryError: it is none, or Ansible is not installed.
+    """
+    from clusterddp.inventory import ForeignInventory, load  # noqa: PLC0415 - start-up
+
+    try:
+        load(path)
+    except ForeignInventory:
+        # Ansible runs what is executable in a folder, so a project's own is never meant.
+        if (path.is_dir() and path.resolve() in {project.root, *project.root.parents}) or _cannot_run(path):
+            raise
+        from clusterddp.project import typed  # noqa: PLC0415 - start-up
+        from clusterddp.provision.inventory import converted  # noqa: PLC0415
+
+        made = converted(path, project)
+        say(f"{path} is read by ansible-inventory; what it says stands in {typed(made)}, and is remembered")
+        return made
+    except InventoryError:
+        pass  # told where it is read, with whatever else there is to say
+    return path
+
+
+def _cannot_run(path: Path) -> bool:
+    """Whether it is a script that is not executable, which Ansible would take for something else."""
+    if path.is_dir() or os.access(path, os.X_OK):
+        return False
+    with path.open("rb") as file:
+        return file.read(2) == b"#!"
 
 
 def _trust(cluster: Cluster) -> None:

@@ -1,0 +1,49 @@
+"""Inventories that only Ansible reads (INI, folders, scripts, plugins, encrypted files), as the YAML that we read.
+
+``up`` has `ansible-inventory` convert one and remembers what comes out, so later commands run neither Ansible nor a
+script. Not here: which files those are (inventory/load.py raises ForeignInventory).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import ClusterddpError, InventoryError
+from clusterddp.provision.ansible import FROM, program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusterddp.project import Project
+
+_REMEDY = "`pip install ansible-core` brings it; `clusterddp up` converts the inventory then"
+
+
+def converted(source: Path, project: Project) -> Path:
+    """The YAML that an inventory stands for, in the project's own folder (0600: it may hold what a vault held).
+
+    Args:
+        source: The inventory, whatever Ansible can read. A script is run.
+        project: Whose it becomes.
+
+    Raises:
+        InventoryError: Ansible is not installed, or cannot read it; its own words stand on stderr.
+    """
+    try:
+        argv = [program("ansible-inventory"), "-i", str(source), "--list", "--yaml", "--export"]
+    except ClusterddpError as error:
+        raise InventoryError(
+            f"can only be read by Ansible; {error.message}", where=str(source), remedy=_REMEDY
+        ) from None
+    done = subprocess.run(
+        argv, stdout=subprocess.PIPE, check=False, env={**os.environ, "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1"}
+    )
+    if done.returncode:
+        message = f"Ansible cannot read it: ansible-inventory ended with {done.returncode}"
+        raise InventoryError(message, where=str(source), remedy="what it says stands above")
+    path = source.resolve()
+    name = f"inventory-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}.yaml"
+    return project.write(name, f"{FROM}\n# {path}\n".encode(errors="surrogateescape") + done.stdout)

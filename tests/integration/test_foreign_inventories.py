@@ -1,0 +1,86 @@
+"""Inventories that only Ansible reads: `up` has them converted once, and no later command runs anything."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.cli import User
+
+if TYPE_CHECKING:
+    from tests.lab import Lab
+
+BIN = Path(sys.executable).parent
+pytestmark = pytest.mark.skipif(not (BIN / "ansible-inventory").exists(), reason="ansible-core is not installed")
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    return User(tmp_path)
+
+
+def ini(lab: Lab) -> str:
+    lines = [f"{host.name} ansible_host={host.address}" for host in lab.hosts[:2]]
+    known = f"-o UserKnownHostsFile={lab.folder}/known_hosts"
+    key = f"ansible_ssh_private_key_file={lab.folder}/id_ed25519"
+    own = ["ansible_user=trainer", key, f"ansible_ssh_common_args={known!r}"]
+    return "\n".join(["[gpu]", *lines, "[all:vars]", *own, f"clusterddp_python={sys.executable}", ""])
+
+
+def hosts(user: User, *words: str) -> list[str]:
+    done = user.run("hosts", *words)
+    assert done.code == 0, done.err
+    return [line.split("\t")[0] for line in done.lines]
+
+
+def test_an_ini_inventory_is_converted_by_up_and_remembered(lab: Lab, user: User) -> None:
+    path = user.write("hosts.ini", ini(lab))
+    user.write("group_vars/gpu.yml", "clusterddp_env: {A: '1'}\n")
+    done = user.run("up", "hosts.ini")
+    assert done.code == 0, done.err
+    assert "hosts.ini is read by ansible-inventory; what it says stands in .clusterddp/inventory-" in done.err
+    assert done.notes[-1].startswith("ready: 2 nodes, 2 ranks; remembered hosts.ini")
+    path.unlink()  # nothing asks it again
+    env = {"PATH": "/usr/bin:/bin"}
+    found = user.run("hosts", "--json", env=env).json
+    assert [(one["name"], one["groups"]) for one in found] == [("gpu00", ["gpu"]), ("gpu01", ["gpu"])]
+    assert user.run("exec", "--limit", "gpu00", "--shell", "echo $A", env=env).lines == ["[gpu00] 1"]
+
+
+def test_a_script_is_run_once_and_a_folder_and_a_vault_are_read(lab: Lab, user: User) -> None:
+    script = user.write("dynamic.py", "#!/bin/sh\necho ran >>ran\ncat <<'END'\n" + as_json(lab) + "\nEND\n")
+    refused = user.run("up", "dynamic.py")
+    assert (refused.code, "is an executable inventory" in refused.err) == (2, True)
+    script.chmod(0o755)
+    assert user.run("up", "./dynamic.py").code == 0
+    ran = (user.folder / "ran").read_text()
+    assert hosts(user) == ["gpu00", "gpu01"]
+    assert (user.folder / "ran").read_text() == ran
+
+    user.write("inventories/hosts", ini(lab))
+    assert user.run("up", "inventories").code == 0
+    assert hosts(user, "--limit", "gpu") == ["gpu00", "gpu01"]
+    assert user.run("up", ".").notes[-1].startswith(".: is a folder, not an inventory file")
+
+    secret = user.write("secret.yaml", (lab.inventory).read_text())
+    password = user.write("password", "word\n")
+    env = {**os.environ, **user.env}
+    argv = [str(BIN / "ansible-vault"), "encrypt", "--vault-password-file", str(password), str(secret)]
+    subprocess.run(argv, cwd=user.folder, env=env, capture_output=True, check=True)
+    wrong = user.run("up", "secret.yaml")
+    assert wrong.code == 2
+    assert "secret.yaml: Ansible cannot read it: ansible-inventory ended with " in wrong.err
+    right = user.run("up", "secret.yaml", "--limit", "gpu00", env={"ANSIBLE_VAULT_PASSWORD_FILE": str(password)})
+    assert right.code == 0, right.err
+
+
+def as_json(lab: Lab) -> str:
+    """What a script prints: Ansible's JSON of two hosts."""
+    path = lab.write_inventory(lab.folder / "for-script.yaml", hosts=["gpu00", "gpu01"])
+    argv = [str(BIN / "ansible-inventory"), "-i", str(path), "--list"]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
