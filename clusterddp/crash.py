@@ -87,12 +87,12 @@ def crash_of_host(error: HostError) -> str:
 def crash_text(error: BaseException, *, during: str = "", argv: Sequence[str] | None = None) -> str:
     """A crash file's text; see ``write_crash`` for the arguments."""
     facts = {
-        "clusterddp": _version("clusterddp"),
+        "clusterddp": version("clusterddp"),
         "during": during,
         "command": shlex.join(["clusterddp", *_shown(sys.argv[1:] if argv is None else argv)]),
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "python": f"{platform.python_version()} on {platform.platform()}",
-        "libraries": ", ".join(f"{name} {_version(name)}" for name in LIBRARIES),
+        "libraries": ", ".join(f"{name} {version(name)}" for name in LIBRARIES),
     }
     parts = ["".join(f"{name:<11}{value}\n" for name, value in facts.items() if value)]
     stack = [] if error.__traceback__ else ["Stack:\n", *traceback.format_stack()]  # told of, not raised here
@@ -152,7 +152,8 @@ def _is_secret(name: str, value: str) -> bool:
     return is_secret(name.strip("-").replace("-", "_"), value)
 
 
-def _version(name: str) -> str:
+def version(name: str) -> str:
+    """The version of an installed library; ``?`` where it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -24,12 +24,17 @@ from clusterddp.runs.run import interrupted_by
 from clusterddp.runs.watch import RunWatch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from clusterddp.api import Cluster, Run
+    from clusterddp.cli.notify import Notifier
     from clusterddp.cli.progress import Progress
     from clusterddp.logs import Event
     from clusterddp.runs.verdict import Verdict
+
+
+_EVENTS = {"succeeded": "done", "stopped": "stopped"}  # of a run's states
 
 
 class DetachedError(BaseException):
@@ -51,6 +56,7 @@ def attach(
     silence: float,
     grace: float,
     result: Path | None,
+    notifier: Notifier,
 ) -> int:
     """Follow the run to its end; the contract's exit code.
 
@@ -63,20 +69,17 @@ def attach(
         silence: Seconds without a word of any rank after which that is told; 0: never.
         grace: Seconds between SIGTERM and SIGKILL when Ctrl-C stops it.
         result: Where to write the final status.
+        notifier: Is told what is said of the run, and how it ends.
     """
     started = time.monotonic()
     try:
         signal.signal(signal.SIGQUIT, _detach)
         run = run.begun(progress.show)
-        world = run.record.world_size or 0
-        if run.spools:
-            say(f"run {run.id}: {_size(cluster, run, world)}; Ctrl-C stops it, Ctrl-\\ detaches")
-        if shown and min(shown) >= world:
-            say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
+        _announce(cluster, run, shown)
         progress.watch(run)
         with lease_renewal(run), joining_late_hosts(cluster, run, say):
-            verdict = _follow(run, progress, shown, agents=agents, silence=silence)
-        code = _ended(run, verdict, time.monotonic() - started)
+            verdict = _follow(run, progress, shown, notifier.also(say), agents=agents, silence=silence)
+        code = _ended(run, verdict, time.monotonic() - started, notifier)
     except DetachedError:
         progress.end()
         say(f"detached; `clusterddp logs --follow {run.id}` shows it again, `clusterddp stop {run.id}` ends it")
@@ -102,19 +105,29 @@ def attach(
     return code
 
 
-def _size(cluster: Cluster, run: Run, world: int) -> str:
-    """How many ranks, and where."""
+def _announce(cluster: Cluster, run: Run, shown: tuple[int, ...] | None) -> None:
+    """The first line of a run: how many ranks, and where; and of an option that shows nothing of it."""
+    world = run.record.world_size or 0
     where = f"{len(run.spools)} host{'' if len(run.spools) == 1 else 's'}"
     here = {entry.name for entry in cluster.inventory.hosts}
     where = where if cluster.inventory.path or not here.issuperset(run.spools) else "this machine only"
-    return f"{world} rank{'' if world == 1 else 's'} on {where}"
+    if run.spools:
+        say(f"run {run.id}: {world} rank{'' if world == 1 else 's'} on {where}; Ctrl-C stops it, Ctrl-\\ detaches")
+    if shown and min(shown) >= world:
+        say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
 
 
 def _follow(
-    run: Run, progress: Progress, shown: tuple[int, ...] | None, *, agents: bool, silence: float
+    run: Run,
+    progress: Progress,
+    shown: tuple[int, ...] | None,
+    notices: Callable[[str], None],
+    *,
+    agents: bool,
+    silence: float,
 ) -> Verdict | None:
     renderer = renderer_for(sys.stdout.buffer)
-    with writer(renderer) as write, RunWatch(run, say, silence=silence) as watch:
+    with writer(renderer) as write, RunWatch(run, notices, silence=silence) as watch:
 
         def write_alone(events: list[Event]) -> None:
             if any(not isinstance(event, FrameArrived) or event.frame.body for event in events):
@@ -122,14 +135,15 @@ def _follow(
             write(events)
             watch.saw(events)
 
-        return Follower(run, selection_for(renderer, shown, agents=agents), write_alone, say).follow()
+        return Follower(run, selection_for(renderer, shown, agents=agents), write_alone, notices).follow()
 
 
-def _ended(run: Run, verdict: Verdict | None, seconds: float) -> int:
+def _ended(run: Run, verdict: Verdict | None, seconds: float, notifier: Notifier) -> int:
     """Say how it ended."""
     if verdict is None:
         say("the run goes on, but its hosts cannot be followed")
         return EXIT_NOT_THE_SCRIPT
+    notifier.tell(_EVENTS.get(verdict.state, "failed"), verdict.line)
     return _told(run, verdict, f" in {seconds:.1f} s")
 
 

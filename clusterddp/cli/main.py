@@ -133,6 +133,9 @@ def main(argv: list[str] | None = None) -> NoReturn:
     have_plain_signs()
     threading.excepthook, before = lambda thread: _in_thread(thread.exc_value, words), threading.excepthook
     try:
+        if "--version" in words and {*words} & {"-v", "--verbose"}:
+            _say_versions()
+            words = ["--version"]
         code = cli.main(args=words, prog_name="clusterddp", standalone_mode=False)
     except click.exceptions.Exit as error:
         code = error.exit_code
@@ -157,6 +160,20 @@ def main(argv: list[str] | None = None) -> NoReturn:
     finally:
         threading.excepthook = before
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say_versions() -> None:
+    """What a report of a bug should hold, on stderr; no path and no name of a host."""
+    import platform  # noqa: PLC0415 - start-up
+    import shutil  # noqa: PLC0415
+
+    from clusterddp.crash import LIBRARIES, version  # noqa: PLC0415
+
+    say(f"python {platform.python_version()} on {platform.platform()}")
+    say(", ".join(f"{name} {version(name)}" for name in LIBRARIES))
+    programs = ("ssh", "ansible-playbook", "git", "uv", "sbatch")
+    say(f"programs: {', '.join(name for name in programs if shutil.which(name)) or 'none'}")
+    say(f"terminal: {os.environ.get('TERM', 'none')}, {'' if sys.stdout.isatty() else 'not '}interactive")
 
 
 def _have_streams() -> None:

@@ -9,6 +9,7 @@ Not here: what stands in the rows (run_tables.py, doctor_tables.py, up_tables.py
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -76,7 +77,8 @@ def when(seconds: float | None) -> str:
 
 
 def _console(*, stderr: bool = False) -> Console:
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+    forced = bool(os.environ.get("CLICOLOR_FORCE", "0").strip("0")) and not os.environ.get("NO_COLOR")
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, color_system="standard" if forced else "auto")
 
 
 def _for_programs(table: Table) -> Iterator[Text]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from dataclasses import fields
 from pathlib import Path
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from clusterddp.api import Cluster
     from clusterddp.launch.options import RunOptions
 
-_BESIDE_AGAIN = {"again", "detach", "show", "show_agents", "silence", "result", "dry_run"}
+_BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", "result", "dry_run"}
 
 
 @click.command(
@@ -100,6 +101,7 @@ _BESIDE_AGAIN = {"again", "detach", "show", "show_agents", "silence", "result", 
 @silence_option
 @setting("--debug-comm", is_flag=True, help="Let NCCL and torch tell what they do.")
 @click.option("--result", type=Checked(words.writable), metavar="FILE", help="Write the final status there as JSON.")
+@setting("--notify", metavar="CMD|URL", help="Tell a command here or a URL how the run fares while this follows it.")
 @click.option("--dry-run", is_flag=True, help="Print what would be started, as commands; start nothing.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is a module's name.")
 @click.option("--join", metavar="RUN", help="Let more hosts join an elastic run that is under way; no SCRIPT then.")
@@ -134,6 +136,7 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
             click.echo(cluster.render(options), nl=False)
             return 0
         from clusterddp.cli.attach import attach, heed_signals, stop_launched  # noqa: PLC0415 - start-up
+        from clusterddp.cli.notify import Notifier  # noqa: PLC0415
         from clusterddp.cli.progress import Progress  # noqa: PLC0415
 
         heed_signals()
@@ -143,7 +146,10 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
                 run = cluster.start(options)
                 if not given["detach"]:
                     shown = {"shown": given["show"], "agents": given["show_agents"], "silence": given["silence"]}
-                    return attach(cluster, run, progress, **shown, grace=options.grace, result=result)
+                    with contextlib.closing(Notifier(given["notify"] or "", run.id)) as notifier:
+                        return attach(
+                            cluster, run, progress, **shown, grace=options.grace, result=result, notifier=notifier
+                        )
         except KeyboardInterrupt as interrupt:
             if cluster.launched is None:
                 raise
@@ -190,6 +196,8 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
 
     if given["detach"] and given["on_disconnect"] == "stop":
         raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
+    if given["detach"] and given["notify"]:
+        raise UsageError("--notify with --detach: it tells while this command follows the run")
     own = {one.name: given[one.name] for one in fields(RunOptions) if one.name in given}
     own["env"] = words.environment(given["env"], given["env_file"])
     return RunOptions(**{**own, "skip": own["skip"] or (), "limit": limit})

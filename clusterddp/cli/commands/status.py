@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from typing import TYPE_CHECKING
+import sys
+import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,26 +16,58 @@ from clusterddp.cli.options import cluster_options
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from clusterddp.api import Cluster
+    from clusterddp.runs.view import RunView
+
+_EVERY = 2.0  # seconds
+
 
 @click.command("status")
 @cluster_options
 @click.option("--stacks", is_flag=True, help="Where each worker is now: its Python stack.")
+@click.option("--watch", is_flag=True, help="Again every two seconds, until the run has ended.")
 @click.option("--json", "as_json", is_flag=True, help="One object, by the contract.")
 @click.argument("run", required=False, shell_complete=completion.runs)
-def command(inventory: Path | None, limit: str | None, run: str | None, *, stacks: bool, as_json: bool) -> int:
+def command(inventory: Path | None, limit: str | None, run: str | None, **given: Any) -> int:
     """Show a run: the live one, else the last; or RUN, by id, prefix or name."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
 
     with open_cluster(inventory, limit) as cluster:
         view = cluster.find_view(run)
-        found = cluster.attach(view).stacks() if stacks and view.live else []
-        if as_json:
-            more = {"stacks": [stack.to_json() for stack in found]} if stacks else {}
-            click.echo(json.dumps({**view.to_json(), **more}, indent=1))
-        else:
-            from clusterddp.cli.run_tables import print_stacks, print_status  # noqa: PLC0415
-
-            print_status(view)
-            if stacks:
-                print_stacks(found)
+        if not given["watch"]:
+            _show(cluster, view, stacks=given["stacks"], as_json=given["as_json"])
+            return 0
+        with contextlib.suppress(KeyboardInterrupt):  # only the looking ends
+            _watch(cluster, view, stacks=given["stacks"], as_json=given["as_json"])
     return 0
+
+
+def _show(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool, indent: int | None = 1) -> None:
+    found = cluster.attach(view).stacks() if stacks and view.live else []
+    if as_json:
+        more = {"stacks": [stack.to_json() for stack in found]} if stacks else {}
+        click.echo(json.dumps({**view.to_json(), **more}, indent=indent))
+        return
+    from clusterddp.cli.run_tables import print_stacks, print_status  # noqa: PLC0415 - start-up
+
+    print_status(view)
+    if stacks:
+        print_stacks(found)
+
+
+def _watch(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool) -> None:
+    """Show a run again and again: in place on a terminal, elsewhere when it has changed, as JSON an object a line."""
+    seen: object = None
+    while True:
+        now = (view.state(), view.attempt, len(view.nodes))
+        if sys.stdout.isatty() and not as_json:
+            click.echo("\x1b[H\x1b[2J", nl=False)
+            seen = None
+        if now != seen or as_json:
+            _show(cluster, view, stacks=stacks, as_json=as_json, indent=None)
+            sys.stdout.flush()
+        seen = now
+        if not view.live:
+            return
+        time.sleep(_EVERY)
+        view = cluster.find_view(view.run)

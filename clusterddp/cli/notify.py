@@ -1,0 +1,90 @@
+"""``run --notify``: a command here, or a URL, is told how a run fares while this terminal follows it.
+
+Not here: what is told (attach.py), and a run that nobody follows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from typing import TYPE_CHECKING
+
+from clusterddp.cli.output import say
+from clusterddp.crash import hide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE = 20.0  # seconds for one command or request
+_URLS = ("http://", "https://")
+
+
+class Notifier:
+    """Tells events of one run, each in a thread of its own, so that nothing waits for it.
+
+    Args:
+        target: A command for the shell, which has ``CLUSTERDDP_EVENT``, ``CLUSTERDDP_TEXT`` and ``CLUSTERDDP_RUN``; or
+            a URL, which is sent them as JSON ``{run, event, text}``. Empty: nobody is told.
+        run: The run's id.
+    """
+
+    def __init__(self, target: str, run: str) -> None:
+        self._target, self._run = target, run
+        hide([target])  # who knows the URL of a webhook can write there
+        self._threads: list[threading.Thread] = []
+        self._failed = False
+
+    def tell(self, event: str, text: str) -> None:
+        """Tell one event: ``done``, ``failed``, ``stopped``, or a ``notice``, whose text is what was said here."""
+        if self._target:
+            thread = threading.Thread(target=self._send, args=(event, text), name="notify", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def also(self, notify: Callable[[str], None]) -> Callable[[str], None]:
+        """Who takes notices, and tells them here too."""
+
+        def told(line: str) -> None:
+            notify(line)
+            self.tell("notice", line)
+
+        return told
+
+    def close(self) -> None:
+        """Wait until all are told, as long as one may take."""
+        for thread in self._threads:
+            thread.join(PATIENCE)
+
+    def _send(self, event: str, text: str) -> None:
+        told = {"run": self._run, "event": event, "text": text}
+        try:
+            why = _post(self._target, told) if self._target.startswith(_URLS) else _run(self._target, told)
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            why = type(error).__name__ if isinstance(error, (ValueError, subprocess.TimeoutExpired)) else str(error)
+        if why and not self._failed:
+            self._failed = True
+            say(f"--notify: {why}; nobody is told")
+
+
+def _post(url: str, told: dict[str, str]) -> str:
+    from urllib.request import Request, urlopen  # noqa: PLC0415 - start-up
+
+    request = Request(url, json.dumps(told).encode(), {"Content-Type": "application/json"})  # noqa: S310 - http alone
+    with urlopen(request, timeout=PATIENCE):  # noqa: S310
+        return ""
+
+
+def _run(command: str, told: dict[str, str]) -> str:
+    own = {f"CLUSTERDDP_{name.upper()}": value for name, value in told.items()}
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        env={**os.environ, **own},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        check=False,
+        timeout=PATIENCE,
+        start_new_session=True,
+    )
+    return f"the command ended with {done.returncode}" if done.returncode else ""

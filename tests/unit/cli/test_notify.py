@@ -1,0 +1,93 @@
+"""`--notify`: a real command and a real HTTP server are told; what goes wrong is said once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.cli.main import main
+from clusterddp.cli.notify import Notifier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def server() -> Iterator[HTTPServer]:
+    """One that keeps what it is sent in ``told``."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    told: list[object] = []
+    with HTTPServer(("127.0.0.1", 0), Handler) as serving:
+        serving.told = told  # type: ignore[attr-defined]
+        thread = threading.Thread(target=serving.serve_forever, args=(0.01,))
+        thread.start()
+        yield serving
+        serving.shutdown()
+        thread.join()
+
+
+def test_a_url_is_sent_each_event_as_json(server: HTTPServer) -> None:
+    with contextlib.closing(Notifier(f"http://127.0.0.1:{server.server_port}/hook", "abc")) as notifier:
+        notifier.tell("done", "succeeded")
+    assert server.told == [{"run": "abc", "event": "done", "text": "succeeded"}]  # type: ignore[attr-defined]
+
+
+def test_a_command_has_the_event_in_its_environment_and_notices_are_still_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    command = f'echo "$CLUSTERDDP_RUN $CLUSTERDDP_EVENT $CLUSTERDDP_TEXT" > {tmp_path}/told'
+    with contextlib.closing(Notifier(command, "abc")) as notifier:
+        notifier.also(said.append)("gpu01 is $(lost)")
+    assert (tmp_path / "told").read_text() == "abc notice gpu01 is $(lost)\n"
+    assert said == ["gpu01 is $(lost)"]
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("exit 3", "the command ended with 3"),
+        ("http://127.0.0.1:9/x", "refused"),
+        ("https://[", "ValueError"),
+    ],
+)
+def test_what_goes_wrong_is_said_once_and_tells_no_url(
+    target: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.closing(Notifier(target, "abc")) as notifier:
+        notifier.tell("notice", "one")
+        notifier.close()
+        notifier.tell("done", "two")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("clusterddp: --notify: ")
+    assert why in line
+    assert "://" not in line
+
+
+def test_nobody_is_told_without_a_target() -> None:
+    with contextlib.closing(Notifier("", "abc")) as notifier:
+        notifier.tell("done", "succeeded")
+        assert notifier._threads == []
+
+
+def test_versions_are_told_for_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version", "-v"])
+    assert ended.value.code == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("clusterddp, version ")
+    assert "paramiko " in err
+    assert all(line.startswith("clusterddp: ") for line in err.splitlines())
