@@ -289,7 +289,9 @@ class Cluster(BesideRuns):
 
     def list_runs(self, wanted: Wanted = BRIEF) -> list[RunView]:
         """Every run the reachable hosts know of, or those ``wanted``, oldest first; without processes and evidence."""
-        return run_views(*self.gather("", None, wanted), local_record.kept(self.project))
+        nodes, silent = self.gather("", None, wanted)
+        begun = local_record.begun(self.project) if silent else ()
+        return run_views(nodes, silent, local_record.kept(self.project), begun)
 
     def diff(self, a: str, b: str) -> tuple[list[Difference], tuple[FileDiff, ...] | None]:
         """What tells two runs (ids or names) apart; file by file too where their code is kept in this project."""
@@ -311,7 +313,7 @@ class Cluster(BesideRuns):
     def find_view(self, reference: str | None = None, *, reading: bool = True) -> RunView:
         """``find``, as the hosts tell it now, with processes and evidence. Whose runs count: ``runs.choose``."""
         view = self._meant(reference, reading=reading)
-        return self.attach(view).detailed(view)
+        return local_record.seen(self.project, self.attach(view).detailed(view))
 
     def _meant(self, reference: str | None, *, reading: bool) -> RunView:
         found = self.list_runs(Wanted(reference=reference, brief=True))
@@ -385,7 +387,7 @@ class Cluster(BesideRuns):
             HostError, HostsError: no host answers, and the project knows of no such run either.
         """
         outcomes = self._runs(run, [one for one in self._reached if hosts is None or one.name in hosts], wanted)
-        if all(outcome.error for outcome in outcomes) and not local_record.kept(self.project, run):
+        if all(outcome.error for outcome in outcomes) and not local_record.knows(self.project, run):
             values(outcomes)
         silent = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error}
         for error in () if quiet else silent.values():

@@ -179,21 +179,11 @@ def _stop(run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
         say(f"stopping run {run.id}; Ctrl-C again leaves the rest to `clusterddp stop {run.id}`")
         proofs = run.stop(grace=grace, reason=interrupted_by(interrupt))
         report(run.id, proofs)
-        verdict = _verdict_of(run, {proof.host for proof in proofs if not proof.error})
+        verdict = run.stopped(proofs)
     except KeyboardInterrupt:
         say(f"left in the middle of the stop; `clusterddp stop {run.id}` finishes it")
         os._exit(code)  # threads still wait for hosts
     return _told(run, verdict) if verdict else code
-
-
-def _verdict_of(run: Run, hosts: set[str]) -> Verdict | None:
-    """How the run ended, by these of its hosts: the stop, unless it had failed or succeeded before that came."""
-    if not hosts:
-        return None
-    try:
-        return run.watched(run.view(hosts))
-    except ClusterddpError:  # lost meanwhile: the code says what was wanted
-        return None
 
 
 def _detach(*_: object) -> NoReturn:

@@ -201,10 +201,8 @@ def _no_output() -> None:
 
 
 def _say_error(error: ClusterddpError) -> None:
-    say(str(error))
-    if isinstance(error, HostsError):
-        for other in error.errors[1:]:
-            say(str(other))
+    for one in error.errors if isinstance(error, HostsError) else [error]:
+        say(str(one))
 
 
 def _in_thread(error: BaseException | None, words: list[str]) -> None:

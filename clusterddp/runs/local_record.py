@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterddp.errors import UsageError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.view import RunView
 
 FOLDER = "verdicts"
+KEPT_DAYS = 30  # that hosts keep a run (remote/cleanup/retention.py)
 MOST = 1000  # runs that are kept; the oldest go
 
 
@@ -45,6 +47,18 @@ def keep(project: Project, view: RunView) -> None:
             old.unlink(missing_ok=True)
 
 
+def seen(project: Project, view: RunView) -> RunView:
+    """The view; how its hosts say that it ended is known here from now on."""
+    if view.kept and not kept(project, view.run):
+        keep(project, view)
+    return view
+
+
+def knows(project: Project, run: str) -> bool:
+    """Whether there is something to tell of the run, or of any (an empty id), though no host answers."""
+    return bool(kept(project, run) or (not run and begun(project)))
+
+
 def kept(project: Project, run: str = "") -> dict[str, Kept]:
     """What is kept of the runs whose ids begin so, by run id; a damaged file tells of none."""
     found = {}
@@ -53,6 +67,12 @@ def kept(project: Project, run: str = "") -> dict[str, Kept]:
             fields = Fields(parse_json(path.read_bytes()), most=1 << 20)
             found[path.stem] = Kept(READER(fields, "record"), read_verdict(fields.raw("verdict")))
     return found
+
+
+def begun(project: Project) -> list[RunRecord]:
+    """What the project's runs wrote down of themselves, of which a host may still know."""
+    oldest = time.time_ns() - KEPT_DAYS * 86400 * 10**9
+    return [record for record in project.runs() if (record.started or 0) > oldest]
 
 
 def _age(path: Path) -> float:

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from clusterddp.errors import RunError, UnreachableError, UsageError
+from clusterddp.errors import ClusterddpError, RunError, UnreachableError, UsageError
 from clusterddp.hosts.fanout import Outcome, T, each, reading_answer, values
 from clusterddp.inventory.patterns import select
 from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, checked, lines
@@ -250,6 +250,14 @@ class Run:
         seen = replace(view, watched=self.live).refined()
         local_record.keep(self.cluster.project, seen)
         return seen.verdict()
+
+    def stopped(self, proofs: Iterable[Proof]) -> Verdict | None:
+        """The verdict after a stop with these proofs, which the project keeps; None where no host tells it."""
+        hosts = {proof.host for proof in proofs if not proof.error}
+        try:
+            return self.watched(self.view(hosts)) if hosts else None
+        except ClusterddpError:  # lost meanwhile
+            return None
 
     def logs(
         self, selection: Selection | None = None, *, follow: bool = False, **words: Unpack[Words]

@@ -54,16 +54,17 @@ def judge(nodes: Sequence[Mapping[str, Any]], unreachable: Iterable[str] = (), *
     """The verdict over all nodes of one attempt whose hosts keep none.
 
     Args:
-        nodes: Each host's node as its ``runs`` operation describes it, with detail.
+        nodes: Each host's node as its ``runs`` operation describes it, with detail; none where no host answers.
         unreachable: Hosts of the plan that did not answer.
         watched: They were waited for as the run ended, and are lost; else it may be unknown how it ended.
     """
     silent = in_order(unreachable)
+    if not nodes:
+        return _unknown(silent)
     ends, record = [_end(node) for node in nodes], nodes[0]["record"]
     found = shared.judge(ends, silent, record.min_nodes, record.max_restarts)
     if found.by_loss and silent and not watched and not any(end.state == "lost" for end in ends):
-        line = f"unknown: {folded_names(silent)} {'do' if silent[1:] else 'does'} not answer now"
-        return Verdict(state=UNKNOWN, exit_code=EXIT_NOT_THE_SCRIPT, line=line, failures=found.failures)
+        return _unknown(silent, found.failures)
     return Verdict(
         state=found.state,
         exit_code=found.exit_code,
@@ -72,6 +73,11 @@ def judge(nodes: Sequence[Mapping[str, Any]], unreachable: Iterable[str] = (), *
         notices=(found.notice,) if found.notice else (),
         remedy=remedy(*found.said),
     )
+
+
+def _unknown(silent: Sequence[str], failures: tuple[Failure, ...] = ()) -> Verdict:
+    line = f"unknown: {folded_names(silent)} {'do' if silent[1:] else 'does'} not answer now"
+    return Verdict(state=UNKNOWN, exit_code=EXIT_NOT_THE_SCRIPT, line=line, failures=failures)
 
 
 def of_record(record: VerdictRecord, nodes: Sequence[Mapping[str, Any]] = ()) -> Verdict:

@@ -239,6 +239,7 @@ def run_views(
     nodes: Iterable[Mapping[str, Any]],
     unreachable: Sequence[str] = (),
     kept: Mapping[str, tuple[RunRecord, VerdictRecord]] | None = None,
+    begun: Iterable[RunRecord] = (),
 ) -> list[RunView]:
     """Every run, oldest first.
 
@@ -246,6 +247,7 @@ def run_views(
         nodes: As hosts tell them.
         unreachable: Hosts of the inventory that did not answer.
         kept: What the project keeps of runs: by run id their records and verdicts.
+        begun: What it keeps of runs as they began; how they ended is unknown where none of their hosts answers.
     """
     by_run: dict[str, Nodes] = {}
     for node in nodes:
@@ -256,6 +258,8 @@ def run_views(
         hosts = tuple(name for name in record.hosts if name in unreachable)
         if run not in by_run and hosts:
             found.append(RunView(run=run, nodes=(), silent=hosts, copies=(copy,), about=record))
+    untold = [one for one in begun if one.run not in {*by_run, *own} and set(one.hosts) <= set(unreachable)]
+    found += [RunView(run=one.run, nodes=(), silent=one.hosts, about=one) for one in untold]
     return sorted(found, key=lambda view: view.record.started or _NEVER)
 
 

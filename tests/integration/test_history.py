@@ -95,7 +95,9 @@ def test_one_host_is_enough_to_tell_how_runs_ended(lab: Lab, user: User, strange
     assert user.run("wait", bad.run).code == 1
 
 
-def test_a_node_that_was_cut_off_speaks_for_itself_and_the_others_verdict_counts(lab: Lab, user: User) -> None:
+def test_a_node_that_was_cut_off_speaks_for_itself_and_the_others_verdict_counts(
+    lab: Lab, user: User, stranger: User
+) -> None:
     with user.start("run", "--relaunch", "1", "--nnodes", "3", "job.py", "waits") as live:
         for rank in range(3):
             live.wait_for(f"[{rank} gpu0{rank}:0] started")
@@ -110,9 +112,20 @@ def test_a_node_that_was_cut_off_speaks_for_itself_and_the_others_verdict_counts
     assert found["verdict"].startswith("gpu02 was lost: no answer")
     lab.host("gpu00").power_off()
     lab.host("gpu01").power_off()
-    alone = user.status(run)
+    assert user.status(run)["verdict"] == found["verdict"]  # who has seen it once keeps it
+    alone = stranger.status(run)
     assert (alone["state"], alone["exit_code"]) == ("failed", 125)
     assert any(line.startswith("so says gpu02") for line in alone["notices"])
+
+
+def test_a_run_that_nobody_watched_is_told_though_no_host_answers(lab: Lab, user: User) -> None:
+    runs = [user.run("run", "--detach", "job.py", "waits").out.strip() for _ in range(2)]
+    assert user.run("stop", runs[0], "--grace", "0").code == 0
+    for host in lab.hosts:
+        host.power_off()
+    told = [(one["run"], one["state"], one["verdict"]) for one in user.run("runs", "--json").json]
+    unknown = "unknown: gpu[00:02] do not answer now"
+    assert told == [(runs[0], "stopped", "stopped: by another command"), (runs[1], "unknown", unknown)]
 
 
 def test_without_a_copy_nobody_knows(lab: Lab, user: User, stranger: User) -> None:

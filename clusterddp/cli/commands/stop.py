@@ -28,7 +28,14 @@ def command(inventory: Path | None, limit: str | None, runs: tuple[str, ...], *,
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
 
     with open_cluster(inventory, limit) as cluster:
-        return max([report(run.id, run.stop(grace=grace)) for run in _chosen(cluster, runs, everything=everything)])
+        return max([_stop(run, grace) for run in _chosen(cluster, runs, everything=everything)])
+
+
+def _stop(run: Run, grace: float) -> int:
+    proofs = run.stop(grace=grace)
+    code = report(run.id, proofs)
+    run.stopped(proofs)
+    return code
 
 
 def _chosen(cluster: Cluster, references: tuple[str, ...], *, everything: bool) -> list[Run]:

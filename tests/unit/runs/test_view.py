@@ -256,6 +256,14 @@ class TestKeptVerdict:
         assert (view.run, view.state(), view.live, view.name) == ("r1", "succeeded", False, "r1")
         json.dumps(view.to_json())
 
+    def test_of_a_run_that_is_known_to_have_begun_nobody_knows_the_end_while_none_of_its_hosts_answers(self) -> None:
+        record = made("r1")[0].node["record"]._replace(run="r1")
+        (view,) = run_views([], ["gpu00", "gpu01"], {}, [record])
+        assert (view.state(), view.live) == ("unknown", False)
+        assert view.to_json()["verdict"] == "unknown: gpu00, gpu01 do not answer now"
+        assert run_views([], ["gpu01"], {}, [record]) == []  # gpu00 answers, and knows of no such run
+        assert len(run_views([made("r1")[0].node], ["gpu01"], {}, [record])) == 1
+
     def test_who_watched_knows_that_a_host_is_lost_and_who_looks_later_does_not(self) -> None:
         view = one(made("r1")[0].succeeded(5), unreachable=("gpu01",))
         assert view.to_keep() is None
