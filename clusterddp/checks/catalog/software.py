@@ -34,11 +34,16 @@ def _stale(entry: HostEntry, facts: Facts) -> Finding | None:
     return warn(entry.name, f"the login or clusterddp_setup sets {', '.join(stale[:6])}")
 
 
+def _is_meant(entry: HostEntry) -> bool:
+    """Whether the inventory says which interpreter a job has."""
+    return bool(entry.python or entry.setup or entry.environment)
+
+
 def _login(evidence: Evidence) -> Iterable[Finding]:
     for seen in evidence.hosts:
         health = HEALTH.of(seen)
         facts, login = seen.facts, health and health.login
-        if not facts or not login or seen.entry.python or seen.entry.setup:
+        if not facts or not login or _is_meant(seen.entry):
             continue  # what the inventory says is meant
         if login.error:
             yield unknown(seen.name, f"could not look: {login.error}")

@@ -35,8 +35,13 @@ def command(inventory: Path | None, host: str, run: str | None, *, bare: bool) -
         entry = entry_of(cluster, host)
         spool = _spool(cluster, run, entry.name) if run else ""
         where = workdirs([entry], cluster.project)[entry.name]
-        asked = Command(shell="", bare=bare).args(entry, where, cluster.project.subfolder)
-        return run_shell(cluster.host(entry.name), {**asked, "spool": spool})
+        opened = cluster.host(entry.name)
+        if entry.environment and not bare and not run:
+            from clusterddp.environments import install  # noqa: PLC0415 - start-up
+
+            install.ensure([opened], cluster.project, cluster.notify, cluster.progress)
+        asked = Command(shell="", bare=bare).args(opened.entry, where, cluster.project.subfolder)
+        return run_shell(opened, {**asked, "spool": spool})
 
 
 def _spool(cluster: Cluster, reference: str, host: str) -> str:
