@@ -118,8 +118,9 @@ class Cluster(BesideRuns):
         self.notify(line)  # whoever takes them by then
 
     def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
-        """Open the hosts (nodes and spares by default) that are not open yet; each one's Host or its error."""
-        return self._connections.open_all(self._reached if entries is None else entries, self.progress)
+        """Open the hosts (nodes and spares, else login hosts) that are not open yet; each one's Host or its error."""
+        wanted = (self._reached or self.inventory.logins) if entries is None else entries
+        return self._connections.open_all(wanted, self.progress)
 
     def trust(self, errors: Sequence[HostKeyError]) -> None:
         """Record the unknown keys of ``errors``, as the user has compared them; hosts can be connected again."""
@@ -154,6 +155,8 @@ class Cluster(BesideRuns):
         from clusterddp.launch import prepare, report  # noqa: PLC0415 - start-up
 
         fresh, left_out = read("fresh", option_values.flag, fresh), read("skip", option_values.checks, skip)
+        if not self.inventory.nodes and (ready := self._launcher().ready(self)):
+            return self.notify(ready) or []
         prepare.nodes(self.inventory)
         self._install(self.reached())
         return report.report(self.reached(), fresh=fresh, skip=left_out, notify=self.notify)
@@ -248,14 +251,14 @@ class Cluster(BesideRuns):
 
     def start(self, options: RunOptions) -> Run:
         """``run`` with its options as one value."""
-        return self._launcher(options).start(self, options)
+        return self._launcher(options.launcher).start(self, options)
 
     def render(self, options: RunOptions) -> str:
         """What ``start`` would do, as text: commands, or a script to submit; starts and syncs nothing."""
-        return self._launcher(options).render(self, options)
+        return self._launcher(options.launcher).render(self, options)
 
-    def _launcher(self, options: RunOptions) -> base.Launcher:
-        return base.chosen(options.launcher, [entry for entry in self.inventory.hosts if entry.role != "none"])
+    def _launcher(self, wanted: str | None = None) -> base.Launcher:
+        return base.chosen(wanted, [entry for entry in self.inventory.hosts if entry.role != "none"])
 
     def carrier(self, record: RunRecord) -> base.Launcher:
         """The launcher of a run with this record."""

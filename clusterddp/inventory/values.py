@@ -120,6 +120,11 @@ class Inventory:
         return tuple(host for host in self.hosts if host.role == "spare")
 
     @property
+    def logins(self) -> tuple[HostEntry, ...]:
+        """The hosts from which jobs are submitted."""
+        return tuple(host for host in self.hosts if host.role == "login")
+
+    @property
     def names_of_nodes(self) -> tuple[str, ...]:
         """The nodes' names, in inventory order."""
         return tuple(host.name for host in self.nodes)

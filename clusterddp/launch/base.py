@@ -58,6 +58,13 @@ class Launcher(Carrier, Protocol):
             ClusterddpError: it could not be started; nothing is left of it where we can look.
         """
 
+    def ready(self, site: Site) -> str:
+        """Whether runs can be had where no node is named: what was found, in one line; empty where nodes must be.
+
+        Raises:
+            ClusterddpError: they cannot; says why.
+        """
+
     def describe(
         self, site: Site, run: str, entries: Sequence[HostEntry], wanted: Wanted = ALL
     ) -> list[Outcome[list[dict[str, Any]]]]:

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.errors import EXIT_INTERRUPTED, PlanError, RunError
+from clusterddp.errors import EXIT_INTERRUPTED, HelperError, PlanError, RunError
 from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.inventory import HostEntry
 from clusterddp.launch.prepare import secret_values
@@ -24,6 +24,7 @@ from clusterddp.runs.nodes import ALL, Wanted, nodes_of
 from clusterddp.runs.proof import Proof, Survivor
 from clusterddp.runs.run import Run, RunHosts
 from clusterddp.runs.view import RunView, run_views
+from clusterddp.slurm.answers import last_error, read_partitions
 from clusterddp.slurm.login import Login, login_entry
 from clusterddp.slurm.script import compact
 from clusterddp.slurm.states import HOPELESS, MANAGER, Meaning, meaning
@@ -85,6 +86,15 @@ class Slurm:
             if job.reason:
                 return
             time.sleep(LOOK / 2)
+
+    def ready(self, site: Site) -> str:
+        """See ``Launcher``."""
+        login = _login(site)
+        status, out, err = login.command("sinfo", "--noheader", "--format=%P|%a|%D|%t")
+        if status:
+            raise HelperError(login.host.name, f"Slurm does not answer: {last_error(err)}")
+        partitions = ", ".join(dict.fromkeys(part.name for part in read_partitions(out) if part.up))
+        return f"Slurm on {login.host.name}: partitions {partitions or 'none that are up'}"
 
     def describe(
         self,

@@ -61,6 +61,10 @@ class Ssh:
         site.project.record_run(plan.record)
         return replace(run, spools={node.host: spools[node.host] for node in plan.nodes})
 
+    def ready(self, site: Site) -> str:  # noqa: ARG002
+        """See ``Launcher``."""
+        return ""
+
     def describe(
         self, site: Site, run: str, entries: Sequence[HostEntry], wanted: Wanted = ALL
     ) -> list[Outcome[list[dict[str, Any]]]]:

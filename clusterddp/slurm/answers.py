@@ -60,6 +60,27 @@ def read_queue(text: str) -> list[Job]:
     return found
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Partition:
+    """A partition's nodes in one state."""
+
+    name: str
+    up: bool
+    nodes: int
+    state: str
+
+
+def read_partitions(text: str) -> list[Partition]:
+    """What ``sinfo --noheader --format=%P|%a|%D|%t`` prints."""
+    found = []
+    for line in text.splitlines():
+        parts = line.strip().split("|")
+        if len(parts) == 4 and parts[0] and parts[0].isprintable() and re.fullmatch(r"[0-9]{1,9}", parts[2]):
+            name = parts[0].removesuffix("*")[:_LONGEST]
+            found.append(Partition(name=name, up=parts[1] == "up", nodes=int(parts[2]), state=one_line(parts[3])))
+    return found
+
+
 def read_accounting(text: str) -> list[Job]:
     """The jobs in what ``sacct --noheader --parsable2 --allocations --format ACCOUNTING_FORMAT`` prints."""
     found = []

@@ -39,7 +39,7 @@ def login_entry(inventory: Inventory) -> HostEntry:
     Raises:
         InventoryError: there are several.
     """
-    found = [entry for entry in inventory.hosts if entry.role == "login"]
+    found = inventory.logins
     if len(found) > 1:
         names = " and ".join(entry.name for entry in found[:2])
         raise InventoryError(

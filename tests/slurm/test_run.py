@@ -85,6 +85,14 @@ def test_a_run_shows_labelled_lines_and_ends_with_its_code(user: User, slurm: Sl
     nothing_is_left(slurm)
 
 
+def test_up_finds_slurm_on_the_login_host_and_remembers_it(user: User) -> None:
+    del user.env["CLUSTERDDP_INVENTORY"]
+    done = user.run("up", "inventory.yaml")
+    assert done.code == 0, done.err
+    assert done.notes[-2:] == ["Slurm on gpu00: partitions main, closed", "ready; remembered inventory.yaml"]
+    assert user.run("runs").notes[0] == "cluster: login host gpu00 from inventory.yaml"
+
+
 @thorough
 def test_a_failing_rank_is_named_with_its_traceback_and_its_code_is_the_jobs(user: User, slurm: Slurm) -> None:
     done = user.run("run", "--nnodes", "2", "--name", "nan", "speak.py", "fail")
@@ -179,6 +187,19 @@ def test_what_slurm_would_never_start_is_refused_in_one_line_and_nothing_is_left
     assert done.code == 125, done.err
     assert said in done.notes[-1]
     nothing_is_left(slurm)
+
+
+@thorough
+def test_a_node_that_loses_its_power_ends_the_run_with_125(user: User, own_slurm: Slurm) -> None:
+    own_slurm.write_inventory({"clusterddp_python": lean_python()}, user.folder / "inventory.yaml")
+    with user.start("run", "--nnodes", "2", "stay.py", f"{HOME}/never") as live:
+        live.wait_for("[1 gpu02:0] begun 1")
+        own_slurm.stop_controller()  # who follows does not mind
+        own_slurm.start_controller()
+        assert user.status(live.run)["state"] == "running"
+        own_slurm.compute[1].power_off()
+        done = live.end()
+    assert (done.code, done.notes[-1]) == (125, "Slurm says NODE_FAIL")
 
 
 @thorough

@@ -84,7 +84,8 @@ def command(
         project.remember_try(path)
         _trust(cluster)
         reports = cluster.up(skip=left_out)
-        print_up(reports)
+        if reports:
+            print_up(reports)
         _say_what_is_there(cluster)
         kept = host_list.settled(path, project)
         project.remember(kept, limit)
@@ -93,7 +94,8 @@ def command(
     spares = f", {len(reports) - len(nodes)} spare" if len(nodes) < len(reports) else ""
     but = f" but for what --skip {','.join(left_out)} leaves out" if left_out else ""
     where = "" if kept == Path(inventory) else f" in {typed(kept)}"
-    say(f"ready{but}: {_count(len(nodes), 'node')}, {_count(ranks, 'rank')}{spares}; remembered {inventory}{where}")
+    what = f": {_count(len(nodes), 'node')}, {_count(ranks, 'rank')}{spares}" if reports else ""
+    say(f"ready{but}{what}; remembered {inventory}{where}")
     return 0
 
 

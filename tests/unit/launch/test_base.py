@@ -37,6 +37,9 @@ class Slurm:
         CALLS.append("start")
         return Run(site, "abcdefghjk", 1, {}, {"launcher": "slurm"})
 
+    def ready(self, site):
+        return ""
+
     def describe(self, site, run, entries, wanted):
         CALLS.append("describe")
         return [Outcome(name="login", value=[])]

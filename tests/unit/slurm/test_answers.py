@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.slurm.answers import Job, last_error, read_accounting, read_queue, read_shown, shown_job
+from clusterddp.slurm.answers import (
+    Job,
+    last_error,
+    read_accounting,
+    read_partitions,
+    read_queue,
+    read_shown,
+    shown_job,
+)
 from clusterddp.slurm.login import refusal
 from clusterddp.slurm.states import HOPELESS, STATES, meaning
 
@@ -35,6 +43,14 @@ def test_a_queue_is_read_line_by_line_and_what_is_no_line_of_it_is_left_out() ->
     ]
 
 
+def test_partitions_are_told_apart_by_name_and_whether_they_are_up() -> None:
+    said = "main*|up|2|idle\nclosed|down|1|drain*\nsinfo: error: x\n"
+    assert [(one.name, one.up, one.nodes, one.state) for one in read_partitions(said)] == [
+        ("main", True, 2, "idle"),
+        ("closed", False, 1, "drain*"),
+    ]
+
+
 def test_accounting_tells_who_cancelled_a_job_and_nothing_of_its_steps() -> None:
     assert read_accounting(ACCOUNTING) == [
         Job(job="16", state="CANCELLED", by="1000", nodes=("gpu01",), user="alice"),
@@ -58,6 +74,7 @@ def test_whatever_slurm_prints_is_read_without_an_error(text: str) -> None:
     read_queue(f"1|RUNNING|{text}|{text}|{text}|{text}")
     read_accounting(f"1|{text}|0:0|{text}|{text}")
     read_shown(text)
+    read_partitions(f"{text}|up|1|{text}")
     assert last_error(text).isprintable()
     assert meaning(text).state
 
