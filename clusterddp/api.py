@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from clusterddp.checks.model import Diagnosis
     from clusterddp.environments.removal import EnvironmentFound
     from clusterddp.errors import HostKeyError
-    from clusterddp.hosts.client import Host, Opener
+    from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.options import ClusterKeywords, RunKeywords
     from clusterddp.launch.plan import LaunchPlan
@@ -82,8 +82,8 @@ class Cluster(BesideRuns):
         self.progress: Callable[[str], None] = given.get("progress", lambda _line: None)
         self.launched: Run | None = None  # the run started last, from its first host's start on
         connector = Connector(accept_new_host_keys=given.get("accept_new_host_keys", False), ask=given.get("ask"))
-        self._connections = Connections(connector, self._tell)
-        self._open = self._connections.open
+        self.connections = Connections(connector, self._tell)
+        self._open = self.connections.open
 
     @classmethod
     def from_inventory(
@@ -112,15 +112,15 @@ class Cluster(BesideRuns):
 
     def close(self) -> None:
         """End every connection. Runs go on."""
-        self._connections.close()
+        self.connections.close()
 
     def _tell(self, line: str) -> None:
         self.notify(line)  # whoever takes them by then
 
     def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
         """Open the hosts (nodes and spares, else login hosts) that are not open yet; each one's Host or its error."""
-        wanted = (self._reached or self.inventory.logins) if entries is None else entries
-        return self._connections.open_all(wanted, self.progress)
+        wanted = (self._reached or self.inventory.submitting) if entries is None else entries
+        return self.connections.open_all(wanted, self.progress)
 
     def trust(self, errors: Sequence[HostKeyError]) -> None:
         """Record the unknown keys of ``errors``, as the user has compared them; hosts can be connected again."""
@@ -132,14 +132,6 @@ class Cluster(BesideRuns):
             if entry.name == name:
                 return self._open(entry)
         raise UnreachableError(name, "is not in the inventory")
-
-    def reach(self, entry: HostEntry, by: Opener | None = None) -> Host:
-        """A host that the inventory may not name, opened if it is not open; ``by`` what reaches it, if not SSH."""
-        return self._connections.open(entry, by)
-
-    def opened_by(self, entry: HostEntry, words: Sequence[str]) -> Opener:
-        """What reaches hosts from another one: a command there."""
-        return self._connections.opened_by(entry, words)
 
     def up(self, *, fresh: bool = False, skip: str | Iterable[str] = ()) -> list[HostReport]:
         """Reach every node, find out what it is, and say which ranks it would hold; remembers nothing.
@@ -369,7 +361,7 @@ class Cluster(BesideRuns):
         cleaned = cleanup.clean(self._reached, self._open, self.project.known_id, purge=purge)
         cleaned = [replace(one, beside=removed.get(one.host), environments=gone.get(one.host)) for one in cleaned]
         if purge:  # the helpers' own code may be gone
-            self._connections.close_hosts()
+            self.connections.close_hosts()
         return proofs, cleaned
 
     def environments(self) -> list[EnvironmentFound]:
@@ -399,4 +391,4 @@ class Cluster(BesideRuns):
 
     def _runs(self, run: str, entries: Sequence[HostEntry], wanted: Wanted) -> list[Outcome[list[dict[str, Any]]]]:
         """What each host knows of a run, or of all, by every launcher."""
-        return [outcome for one in base.launchers() for outcome in one.describe(self, run, entries, wanted)]
+        return [outcome for one in base.launchers(self) for outcome in one.describe(self, run, entries, wanted)]

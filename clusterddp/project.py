@@ -10,6 +10,7 @@ here only says where to look first.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -139,6 +140,16 @@ class Project:
                     records.append(parsed(line, read_run_record))
         return records
 
+    @property
+    def launchers(self) -> frozenset[str]:
+        """The launchers of the runs in the local index."""
+        path = self.folder / "runs.jsonl"
+        try:
+            info = path.stat()
+        except OSError:
+            return frozenset()
+        return _launchers(path, info.st_mtime_ns, info.st_size)
+
     def write(self, name: str, data: bytes) -> Path:
         """Write a file of ``.clusterddp/``, or of a folder in it, whole, 0600, under a temporary name first.
 
@@ -187,6 +198,14 @@ class Project:
             yield
         except OSError as error:
             raise UsageError(f"{self.folder}: cannot be written ({error.strerror})", remedy=_READ_ONLY) from error
+
+
+@functools.lru_cache(maxsize=8)
+def _launchers(path: Path, *_changed: int) -> frozenset[str]:
+    """The launchers named in an index of runs, read again when it has changed."""
+    with contextlib.suppress(OSError):
+        return frozenset(name.decode() for name in re.findall(rb'"launcher":"([a-z]+)"', path.read_bytes()))
+    return frozenset()
 
 
 def find(start: Path | None = None, environ: Mapping[str, str] | None = None) -> Project:

@@ -67,8 +67,8 @@ class _ClusterOver(Cluster):
         names = tuple(entry.name for entry in entries)
         super().__init__(Inventory(path=None, hosts=entries, groups={"all": names}), notify=_log.warning)
         self.inventory = Inventory(path=None, hosts=entries, groups={"all": names})  # none of them is this machine
-        self._connections = Connections(_Over(connections), self._tell)
-        self._open = self._connections.open
+        self.connections = Connections(_Over(connections), self._tell)
+        self._open = self.connections.open
 
 
 def _entry(connection: Connection, variables: dict[str, Any]) -> HostEntry:

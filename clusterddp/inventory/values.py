@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.patterns import select
 from clusterddp.inventory.redact import redacted
+from clusterddp.inventory.variable_names import LAUNCHERS
 from clusterddp.text.folding import few, folded_words
 
 if TYPE_CHECKING:
@@ -123,6 +124,11 @@ class Inventory:
     def logins(self) -> tuple[HostEntry, ...]:
         """The hosts from which jobs are submitted."""
         return tuple(host for host in self.hosts if host.role == "login")
+
+    @property
+    def submitting(self) -> tuple[HostEntry, ...]:
+        """Those of them that a workload manager's inventory names."""
+        return tuple(host for host in self.logins if host.launcher != LAUNCHERS[0])
 
     @property
     def names_of_nodes(self) -> tuple[str, ...]:

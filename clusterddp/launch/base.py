@@ -87,9 +87,10 @@ def launcher(name: str, *, said: str = "--launcher") -> Launcher:
     return found
 
 
-def launchers() -> list[Launcher]:
-    """All that are there."""
-    return [launcher(name) for name in LAUNCHERS if _is_there(name)]
+def launchers(site: Site) -> list[Launcher]:
+    """Those that may have runs here: the default one, those of the inventory's hosts, those of the project's runs."""
+    named = {entry.launcher for entry in site.inventory.hosts if entry.role != "none"} | site.project.launchers
+    return [launcher(name) for name in LAUNCHERS if _is_there(name) and (name == DEFAULT or name in named)]
 
 
 def chosen(wanted: str | None, entries: Iterable[HostEntry]) -> Launcher:

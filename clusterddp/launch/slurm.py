@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import EXIT_INTERRUPTED, HelperError, PlanError, RunError
 from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.inventory import HostEntry
-from clusterddp.launch.prepare import secret_values
-from clusterddp.launch.slurm_plan import Submission, submission
 from clusterddp.remote.shared.failures import ended_by_manager
 from clusterddp.remote.shared.verdict import CTRL_C
 from clusterddp.remote.shared.verdict_record import VerdictRecord
@@ -26,7 +24,6 @@ from clusterddp.runs.run import Run, RunHosts
 from clusterddp.runs.view import RunView, run_views
 from clusterddp.slurm.answers import last_error, read_partitions
 from clusterddp.slurm.login import Login, login_entry
-from clusterddp.slurm.script import compact
 from clusterddp.slurm.states import HOPELESS, MANAGER, Meaning, meaning
 
 if TYPE_CHECKING:
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.launch.base import Site
     from clusterddp.launch.options import RunOptions
+    from clusterddp.launch.slurm_plan import Submission
     from clusterddp.remote.shared.slurm_job import SubmittedRun
     from clusterddp.slurm.answers import Job
 
@@ -50,10 +48,16 @@ class Slurm:
 
     def render(self, site: Site, options: RunOptions) -> str:
         """See ``Launcher``: the whole script."""
+        from clusterddp.launch.slurm_plan import submission  # noqa: PLC0415 - start-up
+
         return submission(lambda: _login(site), site, options, dry=True).script
 
     def start(self, site: Site, options: RunOptions) -> Run:
         """See ``Launcher``: it is in the queue then."""
+        from clusterddp.launch.prepare import secret_values  # noqa: PLC0415 - start-up
+        from clusterddp.launch.slurm_plan import submission  # noqa: PLC0415
+        from clusterddp.slurm.script import compact  # noqa: PLC0415
+
         ready = submission(lambda: _login(site), site, options, dry=False)
         secrets, login = secret_values(ready.job.plan.secrets), _login(site)
         site.progress("submitting")
@@ -104,9 +108,6 @@ class Slurm:
         wanted: Wanted = ALL,
     ) -> list[Outcome[list[dict[str, Any]]]]:
         """See ``Launcher``: the login host tells of all."""
-        here = [entry for entry in site.inventory.hosts if entry.launcher == NAME and entry.role != "none"]
-        if not here and not any(record.launcher == NAME for record in site.project.runs()):
-            return []
         return each([login_entry(site.inventory)], lambda _: self._nodes(_login(site), site, run, wanted))
 
     def _nodes(self, login: Login, site: RunHosts, run: str, wanted: Wanted) -> list[dict[str, Any]]:
@@ -176,14 +177,14 @@ class Slurm:
         ]
         base = login_entry(cluster.inventory)
         entry = HostEntry(name=host, address=host, state=login.state, ansible_python=base.ansible_python)
-        return cluster.reach(entry, cluster.opened_by(base, words))
+        return cluster.connections.open(entry, cluster.connections.opened_by(base, words))
 
 
 LAUNCHER = Slurm()
 
 
 def _login(cluster: RunHosts) -> Login:
-    return Login(cluster.reach(login_entry(cluster.inventory)))
+    return Login(cluster.connections.open(login_entry(cluster.inventory)))
 
 
 def _is_wanted(one: SubmittedRun, wanted: Wanted) -> bool:

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from clusterddp.hosts.client import Host, Opener
-    from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.connections import Connections
+    from clusterddp.inventory import Inventory
     from clusterddp.logs.selection import Words
     from clusterddp.project import Project
     from clusterddp.remote.shared.frames import Frame
@@ -76,15 +77,10 @@ class RunHosts(Protocol):
     inventory: Inventory
     project: Project
     notify: Callable[[str], None]
+    connections: Connections  # also to hosts that the inventory does not name
 
     def host(self, name: str) -> Host:
         """The open host of that name."""
-
-    def reach(self, entry: HostEntry, by: Opener | None = None) -> Host:
-        """A host that the inventory may not name, opened if it is not open; ``by`` what reaches it."""
-
-    def opened_by(self, entry: HostEntry, words: Sequence[str]) -> Opener:
-        """What reaches hosts from another one: a command there, as ``srun --nodelist=gpu01``."""
 
     def carrier(self, record: RunRecord) -> Carrier:
         """The launcher of a run with this record."""

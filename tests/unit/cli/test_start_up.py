@@ -18,7 +18,8 @@ def imported(statement: str) -> list[str]:
 
 
 def test_looking_at_a_run_imports_nothing_that_launches_judges_or_syncs() -> None:
-    names = imported("from clusterddp.api import Cluster; from clusterddp.launch import base; base.launchers()")
+    both = "from clusterddp.launch import base; base.launcher('ssh'); base.launcher('slurm')"
+    names = imported(f"from clusterddp.api import Cluster; {both}")
     assert [name for name in names if name.startswith((*HEAVY, "clusterddp.sync"))] == []
 
 

@@ -24,6 +24,7 @@ __all__ = ["folder"]  # fixture
 # All that another launcher is made of, said in the fewest words.
 ANOTHER = """
 from clusterddp.hosts.fanout import Outcome
+from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run
 
@@ -35,6 +36,7 @@ class Slurm:
 
     def start(self, site, options):
         CALLS.append("start")
+        site.project.record_run(RunRecord(hosts=(), launcher="slurm"))
         return Run(site, "abcdefghjk", 1, {}, {"launcher": "slurm"})
 
     def ready(self, site):
@@ -80,7 +82,6 @@ def test_the_default_is_ssh_and_every_name_of_the_inventory_is_looked_for() -> N
     assert base.chosen(None, []) is ssh.LAUNCHER
     assert base.chosen(None, [host("a", "ssh"), host("b", "ssh")]) is ssh.LAUNCHER
     assert base.of_record(RunRecord(hosts=())) is ssh.LAUNCHER
-    assert ssh.LAUNCHER in base.launchers()
 
 
 def test_one_that_is_not_there_is_refused_by_where_it_was_said() -> None:
