@@ -1,8 +1,9 @@
 """Seconds from the command to the first DDP step on two hosts: `clusterddp run` beside torchrun by hand over ssh.
 
-Both in one run, in turn, on the lab (root, Linux); medians of ROUNDS. Ours includes connecting, preflight and sync.
+Ours with the fork server and without; all in one run, in turn, on the lab (root, Linux); medians of ROUNDS with WORKERS
+a host. Ours includes connecting, preflight and sync.
 
-    python benchmarks/bench_first_step.py [ROUNDS]
+    python benchmarks/bench_first_step.py [ROUNDS [WORKERS]]
 """
 
 from __future__ import annotations
@@ -43,43 +44,49 @@ def first_step(commands: list[list[str]], folder: Path) -> float:
     return seen
 
 
-def by_hand(lab: Lab, number: int) -> list[list[str]]:
+def by_hand(lab: Lab, number: int, workers: int) -> list[list[str]]:
     """One ssh a host, as one would type them: rank 0's host holds the rendezvous."""
     commands = []
     for rank, host in enumerate(lab.hosts):
         words = [
-            sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1",
+            sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", str(workers),
             "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{lab.hosts[0].address}:29777", "--rdzv-id", f"bench{number}",
             "--rdzv-conf", f"is_host={'true' if rank == 0 else 'false'}", "--local-addr", host.address,
             "toy_ddp.py", "--steps", "2",
         ]  # fmt: skip
-        environment = "GLOO_SOCKET_IFNAME=eth0"
+        environment = "GLOO_SOCKET_IFNAME=eth0 OMP_NUM_THREADS=1"
         commands.append(lab.ssh(host.name, f"cd bench && {environment} exec {shlex.join(words)}"))
     return commands
 
 
 def main() -> None:
     """Measure and print."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    with Lab(2, variables=WHOLE_TORCH) as lab, tempfile.TemporaryDirectory() as folder:
+    rounds, workers = (int(word) for word in [*sys.argv[1:], *("5", "1")[len(sys.argv) - 1 :]][:2])
+    variables = {**WHOLE_TORCH, "clusterddp_fork_server": True, "clusterddp_nproc": workers}
+    with Lab(2, variables=variables) as lab, tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         shutil.copy(SCRIPT, project)
         for host in lab.hosts:
             host.write("/home/trainer/bench/toy_ddp.py", SCRIPT.read_text(), user="trainer")
         os.environ["CLUSTERDDP_INVENTORY"] = str(lab.inventory)
-        ours_command = [str(Path(sys.executable).with_name("clusterddp")), "run", "toy_ddp.py", "--steps", "2"]
-        first_step([ours_command], project)  # facts are cached from here on, as torchrun's page cache is
-        first_step(by_hand(lab, 0), project)
-        ours, theirs = [], []
-        for number in range(1, rounds + 1):
-            ours.append(first_step([ours_command], project))
-            theirs.append(first_step(by_hand(lab, number), project))
-            print(f"round {number}: clusterddp {ours[-1]:.2f} s, torchrun by hand {theirs[-1]:.2f} s")
-    ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-    print(
-        f"first step on 2 hosts, median of {rounds}: clusterddp {statistics.median(ours):.2f} s, "
-        f"torchrun by hand {statistics.median(theirs):.2f} s, ratio {ratio:.2f} (aim 1.0 or less)"
-    )
+        ours = [str(Path(sys.executable).with_name("clusterddp")), "run"]
+        script = ["toy_ddp.py", "--steps", "2"]
+        taken: dict[str, list[float]] = {"forked": [], "plain": [], "by hand": []}
+        for number in range(rounds + 1):
+            commands = {
+                "forked": [[*ours, *script]],
+                "plain": [[*ours, "--no-fork-server", *script]],
+                "by hand": by_hand(lab, number, workers),
+            }
+            seconds = {name: first_step(command, project) for name, command in commands.items()}
+            print(f"round {number}: " + ", ".join(f"{name} {took:.2f} s" for name, took in seconds.items()), flush=True)
+            for name, took in seconds.items() if number else ():  # facts and pages are cached from the first one on
+                taken[name].append(took)
+    for name, own in taken.items():
+        ratio = statistics.median(a / b for a, b in zip(own, taken["by hand"], strict=True))
+        print(
+            f"2 hosts × {workers}, first step, median of {rounds}: {name} {statistics.median(own):.2f} s, {ratio:.2f}×"
+        )
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any, Container, Dict, List, Optional, Sequence
 NO_RENAME = "this kernel lets no process show another command line (CONFIG_CHECKPOINT_RESTORE)"
 FORK_SOCKET = "fork.sock"  # of the fork server, in the spool
 SET_AGAIN = ("TORCHINDUCTOR_CACHE_DIR",)  # torch._dynamo sets it when imported, and again when it is asked for
+NEWEST = (3, 13)  # CPython
 HARMLESS_LINES = 8  # of Ubuntu's own sitecustomize
 
 
@@ -44,6 +45,17 @@ def process_state() -> Dict[str, Any]:
         "the working folder": os.getcwd(),
         "names in __main__": sorted(vars(sys.modules["__main__"])),
     }
+
+
+def refuse_unknown_python() -> None:
+    """Refuse where a fork that returns into Python's own start was never tried (tests/integration/test_fork_versions).
+
+    Raises:
+        RefusedError: names the version.
+    """
+    name, version = sys.implementation.name, sys.version_info[:2]
+    if name != "cpython" or version > NEWEST:
+        raise RefusedError("%s %d.%d is not known to fork well here" % (name, *version))
 
 
 def refuse_start_up_code() -> None:

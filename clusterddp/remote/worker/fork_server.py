@@ -32,6 +32,7 @@ from .fork_checks import (
     first_folders,
     process_state,
     refuse_start_up_code,
+    refuse_unknown_python,
     tell,
     threads,
 )
@@ -79,6 +80,7 @@ class Server:
         self.supervisor = os.getppid()
         self.given = Given.of_this_process()
         self.given.asked.update(name.partition(".")[0] for name in set(sys.modules) - set(loaded))
+        refuse_unknown_python()
         refuse_start_up_code()
         self.refuse_late_variables()
 
