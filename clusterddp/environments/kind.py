@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
     from clusterddp.remote.shared.fields import Fields
 
+_VERSION = re.compile(r"3\.[0-9]{1,2}\.[0-9a-z+]{1,20}")
+_MACHINE = re.compile(r"[A-Za-z0-9_]{1,40}")
+_MOST = 200  # of a version's number: every one below it becomes a tag
 _UV_GLIBCS = (17, 28, *range(31, 41))  # the glibc 2.N that uv has names for
 
 
@@ -92,17 +96,16 @@ def kind_of(fields: Fields) -> Kind:
     Raises:
         ValueError: it is none that wheels are made for.
     """
-    version, libc = fields.text("version"), fields.text("libc")
-    numbers = version.split("+")[0].split(".")
-    if len(numbers) < 3 or not all(part.isdecimal() for part in numbers[:2]):
-        raise fields.wrong("version", version, "a version of Python")
+    version, libc = fields.check("version", _VERSION.fullmatch, "a version of Python 3"), fields.text("libc")
     if fields.text("implementation") != "cpython" or libc not in {"glibc", "musl"}:
         raise fields.wrong("implementation", (fields.text("implementation"), libc), "CPython on glibc or musl")
     major, minor = fields.pair("libc_version")
+    if max(major, minor) > _MOST:
+        raise fields.wrong("libc_version", (major, minor), "a version")
     return Kind(
         python=version,
         threads="t" if fields.flag("free_threaded") else "",
-        machine=fields.check("machine", str.isprintable, "a machine's name"),
+        machine=fields.check("machine", _MACHINE.fullmatch, "a machine's name"),
         libc=libc,
         libc_version=(major, minor),
     )

@@ -85,7 +85,16 @@ def test_a_kind_knows_the_platforms_of_its_wheels() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"version": "three"}, {"libc": "bionic"}, {"implementation": "pypy"}, {"libc_version": [2]}, {"machine": 3}],
+    [
+        {"version": "three"},
+        {"libc": "bionic"},
+        {"implementation": "pypy"},
+        {"libc_version": [2]},
+        {"machine": 3},
+        {"machine": "../x"},
+        {"version": "3.99999999.1"},
+        {"libc_version": [2, 1 << 40]},
+    ],
 )
 def test_a_host_that_is_no_kind_of_ours_is_an_error_of_its_own(change: dict[str, object]) -> None:
     told = {
