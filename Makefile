@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench lab lab-down test-slurm test-playbooks system-packages
+.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench lab lab-down test-slurm test-playbooks dist test-installed man system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -74,6 +74,19 @@ test-playbooks: $(VENV)/.stamp system-packages  ## all tests of the playbooks; `
 MINUTES ?= 30
 soak: $(VENV)/.stamp system-packages  ## a run with --relaunch in bad weather: no host is taken for lost
 	$(BIN)/python -m tests.chaos.soak $(MINUTES)
+
+dist: $(VENV)/.stamp  ## sdist, and the wheel made of it
+	rm -rf build/dist && $(BIN)/python -m build --quiet --outdir build/dist
+
+# Units of the operator's side, away from the sources; what is about the sources themselves stays out.
+test-installed: dist  ## unit tests against the wheel, installed
+	rm -rf build/installed && $(BIN)/pip install --quiet --no-deps --target build/installed build/dist/*.whl
+	PYTHONPATH=build/installed:$(CURDIR) PYTHONSAFEPATH=1 $(BIN)/pytest --import-mode=importlib tests/unit \
+	  --ignore=tests/unit/remote --ignore=tests/unit/test_layers.py --ignore=tests/unit/test_docs.py --ignore=tests/unit/test_hints.py \
+	  --deselect=tests/unit/inventory/test_load.py::test_the_built_in_inventory_is_two_nodes_on_this_machine
+
+man: $(VENV)/.stamp  ## man pages of all commands, in build/man
+	$(BIN)/python -m tests.man_pages build/man
 
 lint: style types
 

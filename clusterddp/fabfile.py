@@ -100,6 +100,16 @@ def sync(hosts: Hosts) -> None:
 
 
 @_together
+def pull(hosts: Hosts, what: str = "", to: str = "") -> int:
+    """Bring files of the hosts here: at a path below the workdir, or what a run (its id or name) has written."""
+    found = tasks.pull(hosts, what or None, to or None, **_variables(hosts))
+    _put(f"{found.files} files are in {found.folder}")
+    for error in found.errors:
+        _put(str(error))
+    return int(not found.whole)
+
+
+@_together
 def exec_(hosts: Hosts, command: str) -> int:
     """Run a command, a text for the shell, as a worker would."""
     ends = tasks.exec(hosts, shell=command, **_variables(hosts))

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.ssh import BytePipe
     from clusterddp.logs import LogLine
     from clusterddp.shell import Executed
+    from clusterddp.sync.collect import Pulled
     from clusterddp.sync.result import SyncResult
 
     Hosts: TypeAlias = "Connection | Iterable[Connection]"
@@ -116,6 +117,12 @@ def sync(hosts: Hosts, **variables: Any) -> SyncResult:
     """The project's code brought to them, as ``Cluster.sync``."""
     with cluster(hosts, **variables) as opened:
         return opened.sync()
+
+
+def pull(hosts: Hosts, what: str | None = None, to: str | None = None, **variables: Any) -> Pulled:
+    """Files of the hosts brought here: at a path below the workdir, or what a run has written, as ``Cluster.pull``."""
+    with cluster(hosts, **variables) as opened:
+        return opened.pull(what, to)
 
 
 def exec(hosts: Hosts, *argv: str, shell: str | None = None, **variables: Any) -> list[Executed]:  # noqa: A001 - the command's name

@@ -101,7 +101,12 @@ _BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", 
 @silence_option
 @setting("--debug-comm", is_flag=True, help="Let NCCL and torch tell what they do.")
 @click.option("--result", type=Checked(words.writable), metavar="FILE", help="Write the final status there as JSON.")
-@setting("--notify", metavar="CMD|URL", help="Tell a command here or a URL how the run fares while this follows it.")
+@click.option(
+    "--notify",
+    envvar="CLUSTERDDP_NOTIFY",
+    metavar="CMD|URL",
+    help="Tell a command here or a URL how the run fares while this follows it.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be started, as commands; start nothing.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is a module's name.")
 @click.option("--join", metavar="RUN", help="Let more hosts join an elastic run that is under way; no SCRIPT then.")

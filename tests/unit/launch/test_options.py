@@ -19,7 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-OF_A_TERMINAL = {"inventory", "detach", "show", "show_agents", "silence", "result", "dry_run", "join", "env_file"}
+OF_A_TERMINAL = {
+    "inventory",
+    "detach",
+    "show",
+    "show_agents",
+    "silence",
+    "result",
+    "dry_run",
+    "join",
+    "env_file",
+    "notify",
+}
 
 
 def test_the_names_are_those_of_the_command_line() -> None:
