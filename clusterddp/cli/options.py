@@ -143,10 +143,12 @@ def setting(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     return click.option(*names, envvar=variable, show_envvar=False, **attributes)
 
 
-def silence_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--silence``: after how long without output of any rank that is said."""
-    text = "While following: say when no rank has printed for so long (5m; 0: never)."
-    decorated: Callable[..., Any] = setting("--silence", type=DURATION, default=300.0, metavar="D", help=text)(function)
+def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What both ``run`` and ``logs`` take while they show a run's lines."""
+    agents = "All of torchrun's own lines, those of its end too."
+    silence = "While following: say when no rank has printed for so long (5m; 0: never)."
+    with_silence = setting("--silence", type=DURATION, default=300.0, metavar="D", help=silence)(function)
+    decorated: Callable[..., Any] = setting("--show-agents", is_flag=True, help=agents)(with_silence)
     return decorated
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterddp.remote.shared.frames import LONGEST_LINE
+from clusterddp.remote.shared.log_units import first_unit, last_unit
 from clusterddp.remote.shared.plan import AGENT_LOG
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class LineSplitter:
         if len(self._carry) > LONGEST_LINE + _END:
             spans = self._overlong()
             seen = 0
-        cut = _last_unit(self._carry, seen)
+        cut = last_unit(self._carry, seen)
         if cut:
             spans.append(self._cut(cut))
         return spans
@@ -151,19 +152,6 @@ class LineSplitter:
     def _overlong(self) -> list[Span]:
         """Pieces of CAP bytes off the first unit, while it is longer."""
         spans = []
-        while (_first_unit(self._carry) or len(self._carry)) > LONGEST_LINE + _END:
+        while (first_unit(self._carry) or len(self._carry)) > LONGEST_LINE + _END:
             spans.append(self._cut(LONGEST_LINE))
         return spans
-
-
-def _first_unit(data: bytearray) -> int:
-    """The end of the first whole unit, or 0."""
-    newline = data.find(b"\n")
-    redraw = data.find(b"\r", 0, newline if newline >= 0 else len(data) - 1)
-    return redraw + 1 if redraw >= 0 and redraw != newline - 1 else newline + 1
-
-
-def _last_unit(data: bytearray, low: int) -> int:
-    """The end of the last whole unit at or after ``low``, or 0; a carriage return at the end may be half a newline."""
-    newline = data.rfind(b"\n", low)
-    return max(newline, data.rfind(b"\r", max(low, newline + 1), len(data) - 1)) + 1

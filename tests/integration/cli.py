@@ -248,6 +248,19 @@ class User:
         return self.run("status", run, "--json").json
 
 
+def user_of(lab: Lab, folder: Path, files: Mapping[str, str], **inventory: Any) -> User:
+    """Somebody whose project has these files and an inventory of the lab, which every command finds without `up`.
+
+    ``inventory``: as of ``Lab.write_inventory``.
+    """
+    user = User(folder)
+    lab.write_inventory(user.folder / "inventory.yaml", **inventory)
+    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
+    for name, text in files.items():
+        user.write(name, text)
+    return user
+
+
 def helpers(host: LabHost) -> list[ProcessId]:
     """The helpers on a host (what they have forked too): the other ends of operators' connections."""
     stage = "exec(i.read(int(i.readline())))"

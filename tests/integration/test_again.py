@@ -7,28 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import User, nothing_left
+from tests.integration.cli import User
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.lab import Lab
 
 pytest.importorskip("torch", reason="torchrun is part of torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("lab_left_clean")]
 
 SCRIPT = """
 import os, sys
 from settings import LR
 print("lr", LR, "of", os.environ["WHO"], os.environ["API_TOKEN"], sys.argv[1:], os.getcwd()[-4:], flush=True)
 """
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left(lab: Lab) -> Iterator[None]:
-    with nothing_left(lab):
-        yield
 
 
 def test_two_runs_are_compared_line_by_line_and_the_first_one_repeated(lab: Lab, tmp_path: Path) -> None:

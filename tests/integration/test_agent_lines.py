@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import WAIT, Done, User, nothing_left
+from tests.integration.cli import WAIT, Done, User, user_of
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.lab import Lab
 
 need_torch()
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("lab_left_clean")]
 
 FAILS = f"""{WAIT}
 print("restart", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
@@ -34,18 +32,8 @@ TORCHS_STOP = "Sending process"  # what it says when it is told to end
 
 @pytest.fixture(scope="module")
 def user(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
-    user = User(tmp_path_factory.mktemp("user"))
-    lab.write_inventory(user.folder / "inventory.yaml", hosts=["gpu00", "gpu01"])
-    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
-    user.write("fails.py", FAILS)
-    user.write("waits.py", WAITS)
-    return user
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left(lab: Lab) -> Iterator[None]:
-    with nothing_left(lab):
-        yield
+    files = {"fails.py": FAILS, "waits.py": WAITS}
+    return user_of(lab, tmp_path_factory.mktemp("user"), files, hosts=["gpu00", "gpu01"])
 
 
 @pytest.fixture(scope="module")

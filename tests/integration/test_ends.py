@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import WAIT, User, assert_nothing_left, helpers, nothing_left
+from tests.integration.cli import WAIT, User, assert_nothing_left, helpers, user_of
 from tests.lab.system import kill_and_wait, wait_until
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.lab import Lab
 
 need_torch()
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("lab_left_clean")]
 
 ONE, TWO = ("--limit", "gpu03"), ("--limit", "gpu01,gpu02")
 ENDS = """
@@ -65,19 +63,8 @@ def _workers(lab: Lab, name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def user(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
-    user = User(tmp_path_factory.mktemp("user"))
-    lab.write_inventory(user.folder / "inventory.yaml", hosts=["gpu01", "gpu02", "gpu03"])
-    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"  # no `up`: a command finds out all that it needs
-    user.write("ends.py", ENDS)
-    user.write("waits.py", WAITS)
-    user.write("fails_behind.py", FAILS_BEHIND)
-    return user
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left(lab: Lab) -> Iterator[None]:
-    with nothing_left(lab):
-        yield
+    files = {"ends.py": ENDS, "waits.py": WAITS, "fails_behind.py": FAILS_BEHIND}
+    return user_of(lab, tmp_path_factory.mktemp("user"), files, hosts=["gpu01", "gpu02", "gpu03"])
 
 
 def test_a_worker_that_raises_ends_the_others_and_is_named(user: User) -> None:

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import User, nothing_left
+from tests.integration.cli import User
 from tests.wheels_made import make_lean_torch, make_wheel, need_uv, project_with_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.lab import Lab
 
 pytest.importorskip("torch", reason="torchrun is part of torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("lab_left_clean")]
 
 SCRIPT = """
 import os, sys
@@ -25,12 +24,6 @@ import tiny, small, toy
 from torch.distributed.elastic import metrics
 print(tiny.X, small.Y, toy.Z, sys.prefix == os.environ["VIRTUAL_ENV"], flush=True)
 """
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left(lab: Lab) -> Iterator[None]:
-    with nothing_left(lab):
-        yield
 
 
 @pytest.fixture

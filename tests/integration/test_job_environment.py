@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.cli import WAIT, Done, User, nothing_left
+from tests.integration.cli import WAIT, Done, User
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.lab.host import LabHost
 
 need_torch()
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("lab_left_clean")]
 
 SECRET = 'hf_Never\'Written $HOME "anywhere"'
 MARK = "hf_Never"  # enough of it to be found by
@@ -57,12 +57,6 @@ def user(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
     user.write("tells.py", TELLS)
     user.write("job.env", "# a comment\n\nIN_FILE=two words\nexport EXPORTED=$HOME\nIN_FILE_TOO=file\n")
     return user
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left(lab: Lab) -> Iterator[None]:
-    with nothing_left(lab):
-        yield
 
 
 def files_with(host: LabHost, text: str) -> list[str]:

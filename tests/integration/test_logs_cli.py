@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.cli import WAIT, Done, User, nothing_left
+from tests.integration.cli import WAIT, Done, User, user_of
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.lab import Lab
 
 need_torch()
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("lab_left_clean")]
 
 GO = "/tmp/the second half"
 LONG = 5 << 20
@@ -60,20 +58,8 @@ FIELDS = {
 
 @pytest.fixture(scope="module")
 def user(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
-    user = User(tmp_path_factory.mktemp("user"))
-    lab.write_inventory(
-        user.folder / "inventory.yaml", hosts=["gpu00", "gpu01"], more={"gpu00": {"clusterddp_nproc": 2}}
-    )
-    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
-    user.write("writes.py", WRITES)
-    user.write("asks.py", ASKS)
-    return user
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left(lab: Lab) -> Iterator[None]:
-    with nothing_left(lab):
-        yield
+    files, two_workers = {"writes.py": WRITES, "asks.py": ASKS}, {"gpu00": {"clusterddp_nproc": 2}}
+    return user_of(lab, tmp_path_factory.mktemp("user"), files, hosts=["gpu00", "gpu01"], more=two_workers)
 
 
 @pytest.fixture(scope="module")

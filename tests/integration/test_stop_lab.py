@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import User, assert_nothing_left, wait_until_nothing_is_left
+from tests.integration.cli import User, assert_nothing_left, user_of, wait_until_nothing_is_left
 from tests.lab.system import ProcessId, kill_and_wait, wait_until
 from tests.with_torch import need_torch
 
@@ -37,14 +37,9 @@ time.sleep(600)
 """
 
 
-def user_of(lab: Lab, folder: Path) -> User:
+def operator(lab: Lab, folder: Path) -> User:
     folder.mkdir(exist_ok=True)
-    user = User(folder)
-    lab.write_inventory(user.folder / "inventory.yaml")
-    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
-    user.write("never.py", NEVER)
-    user.write("roots.py", ROOTS)
-    return user
+    return user_of(lab, folder, {"never.py": NEVER, "roots.py": ROOTS})
 
 
 def begun(user: User, *words: str, said: str = "started") -> str:
@@ -73,7 +68,7 @@ def hide_others(host: LabHost) -> None:
 
 def test_a_host_out_of_reach_is_named_and_stop_again_finishes(make_lab: MakeLab, tmp_path: Path) -> None:
     lab = make_lab(2)
-    user = user_of(lab, tmp_path)
+    user = operator(lab, tmp_path)
     run = begun(user, "never.py")
     lab.host("gpu01").cut()
     done = user.run("stop", "--grace", "0")
@@ -103,7 +98,7 @@ def test_a_process_that_has_become_another_users_is_a_survivor(
     lab = make_lab(1)
     (host,) = lab.hosts
     setuid_program(host)
-    user = user_of(lab, tmp_path)
+    user = operator(lab, tmp_path)
     run = begun(user, "roots.py", said="root ")
     pid = re.findall(r"root (\d+)", user.run("logs", run).out)[0]
     if killed:
@@ -131,7 +126,7 @@ def test_where_other_users_are_hidden_only_a_supervisor_can_prove(make_lab: Make
     (host,) = lab.hosts
     setuid_program(host)
     hide_others(host)
-    user = user_of(lab, tmp_path)
+    user = operator(lab, tmp_path)
     run = begun(user, "roots.py", said="root ")
     pid = re.findall(r"root (\d+)", user.run("logs", run).out)[0]
     done = user.run("stop", "--grace", "0")
@@ -151,7 +146,7 @@ def test_where_other_users_are_hidden_only_a_supervisor_can_prove(make_lab: Make
 
 def test_another_operators_run_takes_its_full_id(make_lab: MakeLab, tmp_path: Path) -> None:
     lab = make_lab(1)
-    alice, bob = user_of(lab, tmp_path / "alice"), user_of(lab, tmp_path / "bob")
+    alice, bob = operator(lab, tmp_path / "alice"), operator(lab, tmp_path / "bob")
     bob.env["LOGNAME"] = "bob"
     run = begun(alice, "--name", "night", "never.py")
     for words in ((), ("night",), (run[:6],), ("--all",)):

@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import WAIT, User, nothing_left
+from tests.integration.cli import WAIT, User
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.lab import Lab
 
 need_torch()
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("lab_left_clean")]
 
 TRAINS = """
 import os
@@ -51,12 +49,6 @@ def user(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
     lab.write_inventory(user.folder / "inventory.yaml", hosts=["gpu01"])
     user.up(user.folder / "inventory.yaml")
     return user
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left(lab: Lab) -> Iterator[None]:
-    with nothing_left(lab):
-        yield
 
 
 def texts(user: User, *words: str, cwd: str = ".") -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clusterddp.cli import completion
-from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options, setting, silence_option
+from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options, watching_options
 from clusterddp.cli.output import say, say_reasons, writer
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
 from clusterddp.text.folding import folded_names
@@ -39,8 +39,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--attempt", type=Attempt(), default="last", metavar="N|last|all", help="Which start of the job (last).")
 @click.option("-n", "--tail", type=Number(0), metavar="N", help="Only the last N lines of each worker.")
 @click.option("--stream", type=click.Choice(["out", "err", "both"]), default="both", help="Which stream (both).")
-@setting("--show-agents", is_flag=True, help="All of torchrun's own lines, those of its end too.")
-@silence_option
+@watching_options
 @click.option("-t", "--timestamps", is_flag=True, help="Begin every line with its time.")
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
 @click.option("--after", type=FILE, metavar="FILE", help="Only what comes after the lines of FILE, by --json.")

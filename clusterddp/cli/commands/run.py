@@ -22,7 +22,7 @@ from clusterddp.cli.options import (
     Number,
     cluster_options,
     setting,
-    silence_option,
+    watching_options,
 )
 from clusterddp.cli.output import say
 from clusterddp.errors import UsageError
@@ -97,8 +97,7 @@ _BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", 
 )
 @setting("--pass-local-rank", is_flag=True, help="Give the script --local-rank=N, as torch.distributed.launch did.")
 @setting("--show", type=RANKS, default="all", metavar="all|RANKS", help="Whose lines to show.")
-@setting("--show-agents", is_flag=True, help="Show all of torchrun's own lines, those of its end too.")
-@silence_option
+@watching_options
 @setting("--debug-comm", is_flag=True, help="Let NCCL and torch tell what they do.")
 @click.option("--result", type=Checked(words.writable), metavar="FILE", help="Write the final status there as JSON.")
 @click.option(

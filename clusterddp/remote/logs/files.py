@@ -15,6 +15,7 @@ import re
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from ..shared.frames import LONGEST_LINE, MAX_BODY
+from ..shared.log_units import first_unit, last_unit
 from ..shared.plan import AGENT_LOG
 from ..spool.events import read_events
 from ..spool.layout import Spool
@@ -84,13 +85,14 @@ class LogFile:
         return self._take(data[:cut], None)
 
     def _timed(self, data: bytes, whole: bool) -> Optional[Chunk]:
-        need = _first_unit(data)
+        need = first_unit(data)
+        need += data[need - 1 : need] == b"\r"  # what follows tells a redraw from half a newline
         piece = not need and (whole or len(data) == MAX_BODY)
         entry = self.index.at(self.pos + (len(data) if piece else need)) if need or piece else None
         if entry is None:
             return None
         time, size = entry
-        cut = len(data) if piece else _last_unit(data[: size - self.pos])
+        cut = len(data) if piece else last_unit(data[: size - self.pos])
         return self._take(data[:cut], time)
 
     def _take(self, body: bytes, time: Optional[int]) -> Optional[Chunk]:
@@ -183,21 +185,6 @@ def _redraws(data: bytes) -> bool:
     """Whether a carriage return stands alone in it."""
     found = data.count(b"\r")
     return bool(found) and found - data.count(b"\r\n") - data.endswith(b"\r") > 0
-
-
-def _first_unit(data: bytes) -> int:
-    """How many bytes are needed to know the first unit; 0 if they are not there."""
-    newline = data.find(b"\n")
-    redraw = data.find(b"\r", 0, newline if newline >= 0 else len(data) - 1)
-    if redraw >= 0 and redraw != newline - 1:
-        return redraw + 2
-    return newline + 1
-
-
-def _last_unit(data: bytes) -> int:
-    """The end of the last whole unit."""
-    newline = data.rfind(b"\n")
-    return max(newline, data.rfind(b"\r", newline + 1, len(data) - 1)) + 1
 
 
 class LineFilter:

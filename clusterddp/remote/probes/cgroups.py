@@ -6,6 +6,8 @@ Not here: the machine itself (probes/host.py), what a killed job's group tells (
 import os
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+from ..system.small_files import text_of
+
 MEMBERSHIP, ROOT = "/proc/self/cgroup", "/sys/fs/cgroup"
 _NONE = 1 << 60  # bytes; version 1 writes "no limit" as a number near this machine's largest
 
@@ -32,7 +34,9 @@ def _memory(membership: str, root: str) -> Iterator[Tuple[int, int]]:
         if limit is None or limit >= _NONE:
             continue
         used = _number(folder + ("/memory.usage_in_bytes" if old else "/memory.current")) or 0
-        stat = dict(line.split()[:2] for line in _text(folder + "/memory.stat").splitlines() if len(line.split()) == 2)
+        stat = dict(
+            line.split()[:2] for line in text_of(folder + "/memory.stat").splitlines() if len(line.split()) == 2
+        )
         cache = sum(_whole(stat.get(name)) for name in _cached(old))
         yield limit, max(0, limit - max(0, used - cache))
 
@@ -44,16 +48,16 @@ def _cached(old: bool) -> List[str]:
 def _cpus(membership: str, root: str) -> Iterator[int]:
     for folder, old in _folders("cpu", membership, root):
         if old:
-            words = [_text(folder + "/cpu.cfs_quota_us").strip(), _text(folder + "/cpu.cfs_period_us").strip()]
+            words = [text_of(folder + "/cpu.cfs_quota_us").strip(), text_of(folder + "/cpu.cfs_period_us").strip()]
         else:
-            words = _text(folder + "/cpu.max").split()
+            words = text_of(folder + "/cpu.max").split()
         if len(words) == 2 and words[0].isdigit() and _whole(words[1]):
             yield int(words[0]) * 1000 // int(words[1])
 
 
 def _folders(controller: str, membership: str, root: str) -> Iterator[Tuple[str, bool]]:
     """The folders of our group under a controller and of all above it; whether they are of version 1."""
-    for line in _text(membership).splitlines():
+    for line in text_of(membership).splitlines():
         parts: List[Any] = line.split(":", 2)
         if len(parts) < 3 or (parts[1] and controller not in parts[1].split(",")):
             continue
@@ -66,17 +70,9 @@ def _folders(controller: str, membership: str, root: str) -> Iterator[Tuple[str,
 
 
 def _number(path: str) -> Optional[int]:
-    text = _text(path).strip()
+    text = text_of(path).strip()
     return int(text) if text.isdigit() else None
 
 
 def _whole(text: Optional[str]) -> int:
     return int(text) if text and text.isdigit() else 0
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional
 from ..helper.request import Request
 from ..system import nvidia_smi
 from ..system.bounded_child import Child
+from ..system.small_files import text_of
 from . import nvidia_smi_xml
 from .gpu_trial import try_gpus
 from .xids import KernelLog
@@ -110,7 +111,7 @@ def direct_access(root: str = "/") -> Dict[str, Any]:
     ]
     return {
         "peer_memory": any(os.path.exists(os.path.join(root, path.lstrip("/"))) for path in _PEER_MEMORY),
-        "open_driver": "Open Kernel Module" in _text(os.path.join(root, "proc/driver/nvidia/version")),
+        "open_driver": "Open Kernel Module" in text_of(os.path.join(root, "proc/driver/nvidia/version"), 4096),
         "mellanox": named[:64],
     }
 
@@ -119,13 +120,5 @@ def iommu(buses: List[str], root: str = PCI) -> Optional[str]:
     """How the IOMMU treats the first of these devices: ``identity``, ``DMA``, …; None where none does."""
     for bus in buses[:1]:
         domain, _, rest = bus.lower().partition(":")  # nvidia-smi writes a domain with eight digits, sysfs with four
-        return _text(os.path.join(root, domain[-4:] + ":" + rest, "iommu_group/type")).strip()[:40] or None
+        return text_of(os.path.join(root, domain[-4:] + ":" + rest, "iommu_group/type"), 4096).strip()[:40] or None
     return None
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(4096)
-    except OSError:
-        return ""

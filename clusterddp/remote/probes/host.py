@@ -13,6 +13,7 @@ from typing import Any, Dict, Optional
 
 from ..system.bootstrap import home_folder
 from ..system.procfs import boot_identity
+from ..system.small_files import text_of
 from . import cgroups
 
 _LOGIND = "/etc/systemd/logind.conf"
@@ -53,7 +54,7 @@ def usable_cores(membership: str = cgroups.MEMBERSHIP, root: str = "/sys") -> in
     Hardware threads of one core count once, as torch counts its own threads. At least 1.
     """
     siblings = root + "/devices/system/cpu/cpu%d/topology/thread_siblings_list"
-    cores = {_text(siblings % cpu).strip() or str(cpu) for cpu in os.sched_getaffinity(0)}
+    cores = {text_of(siblings % cpu).strip() or str(cpu) for cpu in os.sched_getaffinity(0)}
     quota = cgroups.told(membership, root + "/fs/cgroup")["cpu_thousandths"]
     return max(1, len(cores) if quota is None else min(len(cores), quota // 1000))
 
@@ -97,7 +98,7 @@ def _free(folder: str) -> Optional[int]:
 
 
 def _meminfo(path: str) -> Optional[int]:
-    for line in _text(path).splitlines():
+    for line in text_of(path).splitlines():
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024
     return None
@@ -111,7 +112,7 @@ def _logind_settings(root: str) -> Dict[str, str]:
             drop_ins[os.path.basename(path)] = path
     settings = {}
     for path in [root + _LOGIND, *(drop_ins[name] for name in sorted(drop_ins))]:
-        for line in _text(path).splitlines():
+        for line in text_of(path).splitlines():
             key, equals, value = line.partition("=")
             if equals and not key.lstrip().startswith(("#", ";")):
                 settings[key.strip()] = value.strip()
@@ -120,11 +121,3 @@ def _logind_settings(root: str) -> Dict[str, str]:
 
 def _yes(value: str) -> bool:
     return value.lower() in ("yes", "true", "on", "1", "y", "t")
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

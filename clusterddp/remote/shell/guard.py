@@ -12,7 +12,7 @@ import selectors
 import signal
 import subprocess
 import time
-from typing import Any, Dict, List, NamedTuple, NoReturn, Optional
+from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from ..processes import terminate
 from ..system import prctl, procfs
@@ -80,10 +80,9 @@ def _run(command: Command, streams: Streams) -> Dict[str, Any]:
         return {"code": NOT_STARTED, "error": _why(command, error), "stopped": False, "left": []}
     for handle in (streams.stdin, streams.stdout, streams.stderr):
         os.close(handle)
-    code = _wait(child.pid, streams.orders, woken, command.timeout)
+    code, timed_out = _wait(child.pid, streams.orders, woken, command.timeout)
     if code is not None:
         return {"code": code, "error": "", "stopped": False, "left": [p.to_json() for p in descendants()]}
-    timed_out = not _ordered(streams.orders)
     left = terminate.terminate_all(descendants, command.grace)
     return {"code": TIMED_OUT if timed_out else 128 + signal.SIGTERM, "error": "", "stopped": not timed_out,
             "left": [process.to_json() for process in left]}  # fmt: skip
@@ -97,8 +96,8 @@ def descendants() -> List[terminate.Process]:
     return [terminate.describe(table[pid]) for pid in procfs.subtree([os.getpid()], table, ()) - {os.getpid()}]
 
 
-def _wait(pid: int, orders: int, woken: int, timeout: Optional[float]) -> Optional[int]:
-    """The command's exit code; None when it is to be ended."""
+def _wait(pid: int, orders: int, woken: int, timeout: Optional[float]) -> Tuple[Optional[int], bool]:
+    """The command's exit code, None when it is to be ended; and whether that is because its time is over."""
     deadline = None if timeout is None else time.monotonic() + timeout
     with selectors.DefaultSelector() as selector:
         selector.register(orders, selectors.EVENT_READ)
@@ -106,20 +105,14 @@ def _wait(pid: int, orders: int, woken: int, timeout: Optional[float]) -> Option
         while True:
             for ended, status in reap():
                 if ended == pid:
-                    return exit_code(status)
+                    return exit_code(status), False
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                return None
+                return None, True
             for key, _ in selector.select(left):
                 if key.fd == orders:
-                    return None
+                    return None, False
                 os.read(woken, 4096)
-
-
-def _ordered(orders: int) -> bool:
-    with selectors.DefaultSelector() as selector:
-        selector.register(orders, selectors.EVENT_READ)
-        return bool(selector.select(0))
 
 
 def _why(command: Command, error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,16 +12,6 @@ from clusterddp.remote.shared.frames import MAX_BODY
 from clusterddp.remote.system.bootstrap import Refused
 from tests.unit.plan_made import plan_text
 from tests.unit.spool_writer import SECOND, Tail, Writer, caught_up, read, times
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-
-@pytest.fixture
-def writer(tmp_path: Path) -> Writer:
-    spool = Writer(tmp_path)
-    spool.start(0, 4)
-    return spool
 
 
 def test_a_plain_read_gives_every_byte_with_its_place_and_rank(writer: Writer) -> None:

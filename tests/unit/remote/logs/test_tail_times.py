@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.spool_writer import Tail, Writer, caught_up, read, times
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-
-@pytest.fixture
-def writer(tmp_path: Path) -> Writer:
-    spool = Writer(tmp_path)
-    spool.start(0, 4)
-    return spool
+    import pytest
 
 
 def test_timed_live_and_replay_give_each_line_the_same_time(writer: Writer) -> None:
