@@ -199,4 +199,4 @@ class _Memory:
         """Write them down."""
         value = {"root": as_text(self._root), "at": self._looked, "boot": boot_id(), "files": list(disk.seen.items())}
         private_folder(os.path.dirname(self._path))
-        write_private(self._path, json.dumps(value, separators=(",", ":")).encode())
+        write_private(self._path, json.dumps(value, separators=(",", ":")).encode(), durable=False)  # for one boot

@@ -68,7 +68,7 @@ class SyncRecord:
     def begin(self, entries: List[Entry]) -> None:
         """Record, before any change, all that will be ours if the sync is cut."""
         self.digest, self.entries = "", entries
-        self.save()
+        self.save(durable=False)  # a disk takes its time; after a power cut more is kept aside, and nothing is lost
 
     def complete(self, digest: str, entries: List[Entry], disk: Disk, looked: int) -> None:
         """Record a proved folder."""
@@ -76,17 +76,17 @@ class SyncRecord:
         self.save()
         self.remember(disk, looked)
 
-    def save(self) -> None:
+    def save(self, *, durable: bool = True) -> None:
         """Write the record."""
         value = {"digest": self.digest, "entries": self.entries, "links": self.links, "linked": self.linked}
-        write_private(os.fsdecode(self.path), json.dumps(value, separators=(",", ":")).encode())
+        write_private(os.fsdecode(self.path), json.dumps(value, separators=(",", ":")).encode(), durable=durable)
 
     def remember(self, disk: Disk, looked: int) -> None:
         """Keep the hashes of the files on ``disk`` as they were from ``looked`` (ns) on."""
         self.stats, self.scanned_ns, self._boot = disk.seen, looked, boot_id()
         value = {"workdir": as_text(self.root), "chunks": self.stats, "at": self.scanned_ns, "boot": self._boot}
         private_folder(os.path.dirname(self._memory))
-        write_private(self._memory, json.dumps(value, separators=(",", ":")).encode())
+        write_private(self._memory, json.dumps(value, separators=(",", ":")).encode(), durable=False)  # for one boot
 
 
 def _read(path: str) -> Dict[str, Any]:
