@@ -118,7 +118,9 @@ cat >"$folder/job.json" <<'{end}'
 # `--export=NONE` above keeps the environment of whoever submits out of the job; a step is to get the job's own.
 unset SLURM_EXPORT_ENV
 
-# A signal to the job (scancel --batch --signal=TERM) reaches this shell alone, which tells the nodes.
+# Signals to the job reach this shell alone, which tells the nodes: the notice before the time limit or a preemption is
+# passed on to the workers that handle SIGUSR1; SIGTERM ends the run.
+trap '"$python" -I -S "$code" slurm notice "$folder"' USR1
 trap '"$python" -I -S "$code" slurm stop "$folder"' TERM
 
 # One task a node: clusterddp's supervisor, which starts torchrun, keeps what the workers print, and ends all of it.
@@ -147,8 +149,20 @@ def _options(job: SlurmJob, request: Request) -> list[str]:
         "ntasks-per-node=1",
     ]
     asked = [f"{name}={_word(value)}" if value else name for name, value in request.options.items()]
-    fixed = ["export=NONE", "chdir=/", "open-mode=append", f"output={_word(job.state)}/slurm/%j.out"]
+    fixed = [
+        *_notice(request.options.get("time", "")),
+        "export=NONE",
+        "chdir=/",
+        "open-mode=append",
+        f"output={_word(job.state)}/slurm/%j.out",
+    ]
     return own + asked + fixed
+
+
+def _notice(time: str) -> list[str]:
+    """The option for a notice before the end; none for a job so short that it would come with the start."""
+    short = time.isdigit() and int(time) * 60 <= 2 * NOTICE
+    return [] if short else [f"signal=B:USR1@{NOTICE}"]
 
 
 def _readable(job: Mapping[str, Any]) -> str:

@@ -89,7 +89,7 @@ def test_up_finds_slurm_on_the_login_host_and_remembers_it(user: User) -> None:
     del user.env["CLUSTERDDP_INVENTORY"]
     done = user.run("up", "inventory.yaml")
     assert done.code == 0, done.err
-    assert done.notes[-2:] == ["Slurm on gpu00: partitions main, closed", "ready; remembered inventory.yaml"]
+    assert done.notes[-2:] == ["Slurm on gpu00: partitions main", "ready; remembered inventory.yaml"]
     assert user.run("runs").notes[0] == "cluster: login host gpu00 from inventory.yaml"
 
 
@@ -186,6 +186,18 @@ def test_what_slurm_would_never_start_is_refused_in_one_line_and_nothing_is_left
     done = user.run("run", "--nnodes", "1", *words, "speak.py")
     assert done.code == 125, done.err
     assert said in done.notes[-1]
+    nothing_is_left(slurm)
+
+
+@thorough
+def test_a_notice_of_slurms_reaches_the_workers_that_handle_it_and_ends_nothing(user: User, slurm: Slurm) -> None:
+    with user.start("run", "--nnodes", "2", "stay.py", f"{HOME}/enough") as live:
+        live.wait_for("[1 gpu02:0] begun 1")
+        slurm.run("scancel", "--batch", "--signal=USR1", user.status(live.run)["job"])
+        live.wait_for("[0 gpu01:0] noticed")
+        live.wait_for("[1 gpu02:0] noticed")
+        slurm.run("touch", f"{HOME}/enough")
+        assert live.end().code == 0
     nothing_is_left(slurm)
 
 

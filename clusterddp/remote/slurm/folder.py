@@ -4,6 +4,7 @@ Not here: what they hold (shared/slurm_job.py), the spools of the run's nodes (s
 """
 
 import os
+import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
 from ..shared.node_records import StopOrder, read_stop_order
@@ -66,6 +67,15 @@ class JobFolder:
     def write_submitted(self, job: str) -> None:
         """Keep Slurm's number of the job."""
         write_json(self.file("submitted.json"), {"job": job})
+
+    def write_notice(self) -> None:
+        """The job's end is near."""
+        write_json(self.file("notice.json"), {"time": time.time_ns()})
+
+    def notice(self) -> int:
+        """When that was said last (ns); 0: never."""
+        found = read_json(self.file("notice.json"))
+        return int(found["time"]) if isinstance(found, dict) and type(found.get("time")) is int else 0
 
     def stop_order(self) -> Optional[StopOrder]:
         """The order to end the run: every later start refuses it."""

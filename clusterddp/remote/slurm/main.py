@@ -1,6 +1,7 @@
 """The role ``slurm``: what a job's script calls, on each node and in the batch shell.
 
     slurm node FOLDER           one task of a step, a node each: starts the node's supervisor, ends with it
+    slurm notice FOLDER         the job's end is near: workers that handle SIGUSR1 get it
     slurm stop FOLDER           orders the run to end: Slurm, or somebody by it, ends the job
     slurm end FOLDER STATUS     after the step: says how the run ended, and ends with its exit code
 
@@ -26,6 +27,9 @@ def main(argv: List[str]) -> int:
         job = JobFolder(folder)
         if what == "node":
             return Task(job).run()
+        if what == "notice":
+            job.write_notice()
+            return 0
         if what == "stop":
             plan = job.job().plan
             job.order_stop(ended_by_manager(plan.manager), plan.policy.grace)

@@ -8,12 +8,16 @@ It ends with 0 when its supervisor has told how its part ended, whatever that wa
 other nodes (--kill-on-bad-exit) while they tell.
 """
 
+import json
 import os
 import secrets as random
 import signal
 import sys
-from typing import Any, List, Sequence
+import time
+from typing import Any, List, Optional, Sequence
 
+from ..helper.request import Request
+from ..processes import signals
 from ..shared.node_env import Node
 from ..shared.node_records import Ready
 from ..shared.nodelist import expand_nodelist
@@ -30,6 +34,7 @@ from .folder import JobFolder
 from .meeting import Meeting
 
 NOT_THE_SCRIPT = 125
+LOOK = 0.2  # seconds between looks for a notice
 CLOCK_ERROR_NS = 10_000_000  # by which clocks of a cluster's nodes may differ; nobody has measured it here
 CLEANUP_REASON = "the start failed on another host"
 
@@ -74,7 +79,7 @@ class Task:
             commit_node(spool, Ready(store=int(ports[0]["store"]), peers=peers))
         except (Refused, OSError, KeyError, ValueError) as error:
             self._fail(meeting, error, spool)
-        self.wait()
+        self.wait(spool)
         return 0 if spool and spool.exit_record() else NOT_THE_SCRIPT
 
     def plans(self, job: SlurmJob, meeting: Meeting) -> List[NodePlan]:
@@ -109,16 +114,29 @@ class Task:
         if spool:
             spool.write_stop_order(CLEANUP_REASON, 0.0)
 
-    @staticmethod
-    def wait() -> None:
-        """Until no process of the node is left."""
+    def wait(self, spool: Optional[Spool]) -> None:
+        """Until no process of the node is left; a notice goes on to the workers meanwhile."""
+        known = self.folder.notice()  # of an earlier start
         while True:
             try:
-                os.waitpid(-1, 0)
+                ended, _ = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
-            except InterruptedError:
-                continue
+            if not ended:
+                time.sleep(LOOK)
+            notice = self.folder.notice()
+            if spool and notice > known:
+                known = notice
+                self._pass_on(spool)
+
+    def _pass_on(self, spool: Spool) -> None:
+        """SIGUSR1 to the workers that handle it; for the others it would be the end."""
+        try:
+            told = json.dumps(signals.signal(Request(0, {"spool": spool.folder, "signal": "SIGUSR1"}, -1, -1)))
+        except (Refused, OSError) as error:
+            told = str(error)
+        sys.stdout.write("clusterddp: %s: the job's end is near: %s\n" % (self.host, told))
+        sys.stdout.flush()
 
 
 def _node(job: SlurmJob, facts: NodeFacts, address: str, interface: str) -> Node:

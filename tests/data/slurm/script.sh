@@ -11,6 +11,7 @@
 #SBATCH --partition=a100
 #SBATCH --time=90
 #SBATCH --no-requeue
+#SBATCH --signal=B:USR1@120
 #SBATCH --export=NONE
 #SBATCH --chdir=/
 #SBATCH --open-mode=append
@@ -67,7 +68,9 @@ END OF JOB
 # `--export=NONE` above keeps the environment of whoever submits out of the job; a step is to get the job's own.
 unset SLURM_EXPORT_ENV
 
-# A signal to the job (scancel --batch --signal=TERM) reaches this shell alone, which tells the nodes.
+# Signals to the job reach this shell alone, which tells the nodes: the notice before the time limit or a preemption is
+# passed on to the workers that handle SIGUSR1; SIGTERM ends the run.
+trap '"$python" -I -S "$code" slurm notice "$folder"' USR1
 trap '"$python" -I -S "$code" slurm stop "$folder"' TERM
 
 # One task a node: clusterddp's supervisor, which starts torchrun, keeps what the workers print, and ends all of it.

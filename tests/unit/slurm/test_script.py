@@ -71,3 +71,10 @@ def test_any_other_line_is_refused(line: str) -> None:
 
 def test_a_time_limit_is_whole_minutes_and_no_less_than_asked_for() -> None:
     assert [slurm_time(seconds) for seconds in (1, 60, 61, 5400)] == ["1", "1", "2", "90"]
+
+
+def test_a_job_too_short_for_a_notice_before_its_end_asks_for_none() -> None:
+    def told(time: str) -> bool:
+        return "--signal=" in text(Request(nodes=(1, 1), options={"time": time} if time else {}))
+
+    assert [told(time) for time in ("", "90", "1:30:00", "5", "4", "1")] == [True, True, True, True, False, False]
