@@ -21,16 +21,9 @@ BEATS = "import sys; from clusterddp.remote.sync import beat; beat.BEAT = 0.02; 
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> str:
-    return str(tmp_path / "state")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    make_place(os.fsencode(folder))
-    return folder
+def root(root: Path) -> Path:
+    make_place(os.fsencode(root))
+    return root
 
 
 def found(state: str, root: Path) -> list[str]:

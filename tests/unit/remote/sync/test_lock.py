@@ -38,18 +38,6 @@ STRANGER = Owner("f" * 16, "e" * 16, 1, 1)
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> str:
-    return str(tmp_path / "state")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "WAIT", 0.1)
 
