@@ -42,6 +42,7 @@ SAID_BY = {
     "logs/": {"logs"},
     "remote/logs/": {"logs"},
     "remote/supervisor/": {"run"},
+    "slurm/": {"run"},
     "remote/sync/": {"run"},
     "remote/sync/pushed.py": {"push"},
     "cli/main.py": {"run"},
@@ -62,7 +63,16 @@ SAID_BY = {
     **{f"cli/commands/{name}.py": {name} for name in COMMANDS},
 }
 # Options of other programs, in texts that speak of those: a torchrun started by hand, a container, cp, click itself.
-FOREIGN = {"--rdzv-conf", "--shm-size", "--help", "--local-rank", "--parents", "--backup", "--hash"}
+FOREIGN = {
+    *("--mpi", "--cpus-per-task", "--kill-on-bad-exit", "--reservation"),  # of Slurm
+    "--rdzv-conf",
+    "--shm-size",
+    "--help",
+    "--local-rank",
+    "--parents",
+    "--backup",
+    "--hash",
+}
 
 
 def texts(path: Path) -> Iterator[str]:
