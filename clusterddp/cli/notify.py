@@ -58,11 +58,13 @@ class Notifier:
             thread.join(PATIENCE)
 
     def _send(self, event: str, text: str) -> None:
+        from http.client import HTTPException  # noqa: PLC0415 - start-up
+
         told = {"run": self._run, "event": event, "text": text}
         try:
             why = _post(self._target, told) if self._target.startswith(_URLS) else _run(self._target, told)
-        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            why = type(error).__name__ if isinstance(error, (ValueError, subprocess.TimeoutExpired)) else str(error)
+        except (OSError, ValueError, HTTPException, subprocess.TimeoutExpired) as error:
+            why = str(error) if isinstance(error, OSError) else type(error).__name__  # whose words may hold the URL
         if why and not self._failed:
             self._failed = True
             say(f"--notify: {why}; nobody is told")

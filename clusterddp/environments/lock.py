@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 WRITTEN = re.compile(r"(?P<path>[^\[\]]+?)(?:\[(?P<extras>[A-Za-z0-9._-]+(?:\s*,\s*[A-Za-z0-9._-]+)*)\])?")
 UV_LOCK = "uv.lock"
 _PATIENCE = 600.0  # seconds that uv may take: it may have to look at an index
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _OPTIONS_WITH_PLACE = ("-e", "--editable")
 
 
@@ -134,12 +135,16 @@ def _wanted(lock: Lock, kind: Kind, package: Package, source: Any) -> Wanted:
     file = source.name or unquote(urlsplit(url).path.rpartition("/")[2])
     if "/" in file or not file.endswith(".whl") or file.startswith((".", "-")):
         raise LockError(lock.written, f"{what}: {file[:80]!r} is no wheel's name")
+    sha256 = str(source.hashes.get("sha256", "")).lower()
+    if source.hashes and not _SHA256.fullmatch(sha256):
+        remedy = "make the lock again with one: `uv lock` writes it"
+        raise LockError(lock.written, f"{what}: {file} has no sha256, only {', '.join(source.hashes)}", remedy=remedy)
     return Wanted(
         name=str(package.name),
         version=str(package.version or ""),
         file=file,
         url=url,
-        sha256=str(source.hashes.get("sha256", "")),
+        sha256=sha256,
     )
 
 

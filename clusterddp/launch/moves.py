@@ -171,7 +171,7 @@ def pull(wanted: Pull, cluster: Runs) -> Pulled:
     failed = tuple(one.error for one in outcomes if one.error)
     if not origins:
         fanout.values(outcomes)
-    name = (view.name if view else posixpath.basename(str(wanted.what).rstrip("/"))) or "pulled"
+    name = _folder_of(view) if view else posixpath.basename(str(wanted.what).rstrip("/"))
     transfer = Transfer("pulling", cluster.progress)
     cluster.progress("looking at the files there")
     done = collect(origins, lambda folder: _place(wanted, name, folder=folder), transfer, overwrite=wanted.overwrite)
@@ -210,6 +210,11 @@ def _with_ranks(ranks: Sequence[int], entries: Sequence[HostEntry], view: RunVie
     if missing:
         raise RunError(f"run {view.run} has no rank {min(missing)}")
     return tuple(entry for entry in entries if set(hosts.get(entry.name, ())).intersection(ranks))
+
+
+def _folder_of(view: RunView) -> str:
+    """The name of the folder here: the run's, which hosts tell, where that can only lie below the destination."""
+    return view.name if "/" not in view.name and not view.name.startswith(".") else view.run
 
 
 def _place(wanted: Pull, name: str, *, folder: bool) -> tuple[Path, str]:

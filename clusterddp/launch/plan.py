@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import PlanError, UsageError
+from clusterddp.inventory import is_secret
 from clusterddp.remote.shared.node_env import (
     GRACE,
     KEEP_ALIVE,
@@ -182,7 +183,8 @@ class LaunchPlan:
             values["PET_NODE_RANK"] = str(rank)
         if rank == 0:
             values["PET_RDZV_CONF"] = values["PET_RDZV_CONF"].replace("is_host=false", "is_host=true")
-        exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(values.items())]
+        shown = {name: SECRET if is_secret(name, value) else shlex.quote(value) for name, value in values.items()}
+        exports = [f"export {name}={value}" for name, value in sorted(shown.items())]
         exports += [f"export {name}={SECRET}" for name in hidden]
         place = self.argv.index("--rdzv-endpoint") + 1
         endpoint = self.argv[place].replace(PORT_TO_COME, str(self.nodes[0].ports[0]))

@@ -59,11 +59,11 @@ class Slurm:
         from clusterddp.slurm.script import compact  # noqa: PLC0415
 
         ready = submission(lambda: _login(site), site, options, dry=False)
-        secrets, login = secret_values(ready.job.plan.secrets), _login(site)
+        secrets, login = secret_values(set(ready.job.plan.secrets) - ready.hidden.keys()), _login(site)
         site.progress("submitting")
         record = ready.job.plan.record
         run = Run(site, record.run, 1, {}, record)
-        number = login.submit(record.run, ready.script, compact(ready.job), secrets)
+        number = login.submit(record.run, ready.script, compact(ready.job), {**secrets, **ready.hidden})
         site.launched = run
         site.project.record_run(record)
         self._refuse_hopeless(login, ready, number)

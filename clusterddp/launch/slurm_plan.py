@@ -5,11 +5,12 @@ Not here: the script's text (slurm/script.py), submitting it (launch/slurm.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import UsageError
 from clusterddp.hosts.zipapp import bundle
+from clusterddp.inventory import is_secret
 from clusterddp.launch import prepare
 from clusterddp.launch.code import code_of
 from clusterddp.launch.plan import make_plan
@@ -24,7 +25,7 @@ from clusterddp.slurm.states import MANAGER
 from clusterddp.sync.files import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
 
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.base import Site
@@ -38,10 +39,17 @@ REFUSED = ("gpus",)  # options of a run that are Slurm's to decide
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submission:
-    """A run that is ready to be submitted."""
+    """A run that is ready to be submitted.
+
+    Attributes:
+        job: What its nodes start.
+        script: What Slurm is given.
+        hidden: Variables that look like secrets by their names: they travel as the secrets do, for Slurm keeps scripts.
+    """
 
     job: SlurmJob
     script: str
+    hidden: Mapping[str, str] = field(repr=False)
 
 
 def submission(log_in: Callable[[], Login], site: Site, options: RunOptions, *, dry: bool) -> Submission:
@@ -87,7 +95,8 @@ def submission(log_in: Callable[[], Login], site: Site, options: RunOptions, *, 
         cwd=f"{workdir}/{subfolder}" if subfolder else workdir,
         run_dir="",
     )
-    wanted = replace(wanted, env={**settings.env, **options.env})
+    shown, hidden = without_hidden({**settings.env, **options.env}, {*options.secret, *settings.secrets})
+    wanted = replace(wanted, env=shown, secrets=tuple(sorted({*wanted.secrets, *hidden})))
     plan = make_plan(run=run, nodes=[stand_in], options=wanted, record=record).node_plan(0)
     plan = plan._replace(env={}, peers=(), places=(), store=None, record=record, manager=MANAGER)
     plan = plan._replace(policy=plan.policy._replace(tight=False))  # nobody has compared their clocks
@@ -100,7 +109,14 @@ def submission(log_in: Callable[[], Login], site: Site, options: RunOptions, *, 
     )
     code_path = f"{login.state}/helper/{bundle().digest}.pyz"
     python = settings.ansible_python or str(login.host.hello["executable"])
-    return Submission(job=job, script=script(job, request, code=code_path, python=python))
+    return Submission(job=job, script=script(job, request, code=code_path, python=python), hidden=hidden)
+
+
+def without_hidden(given: Mapping[str, str], secrets: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Variables for workers as (what a script may show, what it may not); those of ``secrets`` are in neither."""
+    hidden = {name: value for name, value in given.items() if is_secret(name, value)}
+    shown = {name: value for name, value in given.items() if name not in hidden and name not in secrets}
+    return shown, {name: value for name, value in hidden.items() if name not in secrets}
 
 
 def settings_of(inventory: Inventory) -> HostEntry:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import HelperError, InventoryError, UsageError
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.inventory import HostEntry
-from clusterddp.remote.shared.slurm_job import SubmittedRun, read_submitted
+from clusterddp.remote.shared.slurm_job import JOB_ID, SubmittedRun, read_submitted
 from clusterddp.slurm.answers import (
     ACCOUNTING_FORMAT,
     QUEUE_FORMAT,
@@ -79,7 +79,11 @@ class Login:
         status, out, err = self._ended(answer, "sbatch")
         if status:
             raise refusal(last_error(err))
-        return out.strip().partition(";")[0]
+        number = out.strip().partition(";")[0]
+        if not JOB_ID.fullmatch(number):
+            said = f"sbatch tells no job's number: {last_error(out)}"
+            raise HelperError(self.host.name, said, remedy="see `squeue --me` there: the job may wait")
+        return number
 
     def jobs(self, numbers: Iterable[str]) -> dict[str, Job]:
         """What Slurm knows of these jobs, by number; one that it has forgotten is missing.

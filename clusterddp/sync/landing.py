@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import stat
@@ -51,6 +52,7 @@ class Landing:
         with self._told(str(self.folder)):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._root = self._opened(str(self.folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._lock_folder()
             with contextlib.suppress(FileExistsError):
                 os.mkdir(_PARTS, 0o700, dir_fd=self._root)
             self._parts_folder = self._opened(_PARTS, _FOLDER, self._root)
@@ -61,6 +63,21 @@ class Landing:
         with contextlib.suppress(OSError):  # not empty: it broke off
             os.rmdir(_PARTS, dir_fd=self._root)
         self._stack.close()
+
+    def _lock_folder(self) -> None:
+        """Two at once would mix up the parts; nothing is locked where the file system has no locks.
+
+        Raises:
+            SyncError: another one comes there now.
+        """
+        try:
+            fcntl.flock(self._root, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._stack.close()
+            remedy = "wait for it, or give another destination"
+            raise SyncError(f"another pull is writing to {self.folder}", remedy=remedy) from None
+        except OSError:
+            pass
 
     def _opened(self, path: str, flags: int, folder: int | None = None) -> int:
         handle = os.open(path, flags, dir_fd=folder)

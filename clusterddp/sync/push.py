@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from clusterddp.errors import HostError, SyncError
 from clusterddp.hosts import fanout
+from clusterddp.hosts.fanout import reading_answer
 from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.manifest import Entry
 from clusterddp.sync.result import Changes, HostSync, KeptFile, SyncResult
@@ -123,8 +124,9 @@ def workdirs_as_they_are(
     def ask(host: Host) -> HostSync:
         args = {"workdir": host.entry.workdir or workdir, "digest": "", "name": name, "home": home}
         answer = host.call("workdir_state", args, timeout=_ASKING)
-        told = _told(answer["notice"] if home else "", answer["home"])
-        return HostSync(name=host.name, workdir=answer["workdir"], digest=answer["digest"], told=told)
+        with reading_answer(host.name):
+            told = _told(answer["notice"] if home else "", answer["home"])
+            return HostSync(name=host.name, workdir=str(answer["workdir"]), digest=str(answer["digest"]), told=told)
 
     return tuple(fanout.values(fanout.each(hosts, ask)))
 
@@ -161,15 +163,22 @@ class _Job:
     def ask(self) -> None:
         """Ask which files the host has; sets ``result`` if it has all."""
         answer = self._host.call("workdir_state", self.args, timeout=_ASKING)
-        self.live, self.shared = tuple(map(str, answer["live"])), answer["shared"]
         self.result = None
+        with reading_answer(self.name):
+            self._take(answer)
+
+    def _take(self, answer: Any) -> None:
+        self.live, self.shared = tuple(map(str, answer["live"])), answer["shared"] and str(answer["shared"])
         self._home += [line for line in map(str, answer["home"]) if line not in self._home]
         if answer["ready"]:
             workdir, told = str(answer["workdir"]), self._told(answer["notice"])
             self.result = HostSync(name=self.name, workdir=workdir, digest=self._tree.digest, told=told)
             return
         self.workdir = str(answer["workdir"])
-        have = {entry.path: entry for entry in (Entry(*values) for values in answer["have"])}
+        have = {
+            str(path): Entry(str(path), str(kind), executable, size, str(content))
+            for path, kind, executable, size, content in answer["have"]
+        }
         self.changes = _changes(have, self._tree)
         self.needs = tuple(entry for entry in self._tree.entries if _lacks(have.get(entry.path), entry))
         self._have = {entry.content for entry in have.values() if entry.kind == manifest.FILE}
@@ -201,16 +210,18 @@ class _Job:
         answer = self._host.upload(
             "sync_apply", {**self.args, **uploads.sizes}, transfer.counted(pieces), timeout=_TIMEOUT
         )
-        if "missing" in answer:
-            return
-        self.result = HostSync(
+        with reading_answer(self.name):
+            self.result = None if "missing" in answer else self._synced(answer)
+
+    def _synced(self, answer: Any) -> HostSync:
+        return HostSync(
             name=self.name,
-            workdir=answer["workdir"],
-            digest=answer["digest"],
-            sent=answer["sent"],
+            workdir=str(answer["workdir"]),
+            digest=str(answer["digest"]),
+            sent=int(answer["sent"]),
             sent_bytes=sum(entry.size for entry in self.needs),
-            removed=answer["removed"],
-            kept=tuple(KeptFile(path=path, kept_as=kept_as) for path, kept_as in answer["kept"]),
+            removed=int(answer["removed"]),
+            kept=tuple(KeptFile(path=str(path), kept_as=str(kept_as)) for path, kept_as in answer["kept"]),
             told=self._told(answer["notice"]) + tuple(map(str, answer["links"])),
             changes=self.changes,
         )

@@ -57,6 +57,7 @@ def entries(*values: Any) -> Any:
         *(entries([path, "file", False, 1, X]) for path in (".git/config", "x/.git/hooks/post-commit", "x/.GIT/a")),
         *(entries([path, "file", False, 1, X]) for path in (".clusterddp/project.json", "x/.clusterddp-parts/y")),
         *(entries(["a", "link", False, 0, to]) for to in ("/etc/passwd", "..", "../x", "", "b/../../c", "b/..")),
+        entries(["a", "link", False, 0, "\ud800"]),
         *(entries(["a", kind, False, 0, ""]) for kind in ("fifo", "device", "folder", "other", None)),
         *(entries(["a", "file", False, size, X]) for size in (-1, 1.5, "1", None, CHUNK + 1, True)),
         *(entries(["a", "file", mode, 1, X]) for mode in (0o4755, "yes", None)),

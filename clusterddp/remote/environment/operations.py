@@ -90,7 +90,8 @@ def environment_wheel(request: Request) -> Dict[str, Any]:
     with os.fdopen(handle, "r+b") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         if os.path.isfile(path):  # somebody else has just sent it
-            request.read_all()
+            while request.read():
+                pass
             return {}
         stream.truncate(min(offset, os.fstat(handle).st_size))
         stream.seek(0, os.SEEK_END)

@@ -109,6 +109,10 @@ def checked_entry(values: Any) -> Entry:
     if not texts or kind not in (FILE, LINK) or executable not in (True, False) or not isinstance(size, int):
         raise BadManifest("not an entry: %r" % (values,))
     checked_path(path)
+    try:
+        on_disk(content)
+    except UnicodeEncodeError:
+        raise BadManifest("%r cannot be on a disk" % content[:80]) from None
     if kind == LINK and not stays_inside(path, content):
         raise BadManifest("the link %r leads out of the folder, to %r" % (path, content))
     return entry

@@ -4,6 +4,8 @@ import re
 from typing import List, Tuple
 
 MOST = 1 << 16  # names; a longer list is none
+WIDEST = 9  # digits of a number
+DEEPEST = 8  # brackets of one name
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _PART = re.compile(r"[^\[\],\s]*(?:\[[0-9,-]*\][^\[\],\s]*)*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -22,12 +24,14 @@ def expand_nodelist(text: str) -> Tuple[str, ...]:
         if not part or not part.group():
             raise ValueError("%r is no list of nodes" % text[:80])
         names += _expand(part.group())
+        if len(names) > MOST:
+            raise ValueError("a list of more than %d nodes" % MOST)
         place = part.end()
         if text[place : place + 1] == ",":
             place += 1
             if place == len(text):
                 raise ValueError("%r is no list of nodes: it ends in a comma" % text[-80:])
-    if not names or len(names) > MOST or not all(map(_NAME.fullmatch, names)):
+    if not names or not all(map(_NAME.fullmatch, names)):
         raise ValueError("%r is no list of nodes" % text[:80])
     return tuple(names)
 
@@ -37,11 +41,15 @@ def _expand(part: str) -> List[str]:
     before, bracket, rest = part.partition("[")
     if not bracket:
         return [part]
+    if part.count("[") > DEEPEST:
+        raise ValueError("%r is no name of nodes" % part[:80])
     inside, _, after = rest.partition("]")
     tails = _expand(after)
-    numbers = [number for word in inside.split(",") for number in _numbers(word)]
-    if len(numbers) * len(tails) > MOST:
-        raise ValueError("a list of more than %d nodes" % MOST)
+    numbers: List[str] = []
+    for word in inside.split(","):
+        numbers += _numbers(word)
+        if len(numbers) * len(tails) > MOST:
+            raise ValueError("a list of more than %d nodes" % MOST)
     return [before + number + tail for number in numbers for tail in tails]
 
 
@@ -51,6 +59,6 @@ def _numbers(word: str) -> List[str]:
     if not found:
         raise ValueError("%r is no range of numbers" % word[:80])
     first, last = found.group(1), found.group(2) or found.group(1)
-    if len(last) > 9 or not int(first) <= int(last) < int(first) + MOST:
+    if max(len(first), len(last)) > WIDEST or not int(first) <= int(last) < int(first) + MOST:
         raise ValueError("%r is no range of numbers" % word[:80])
     return ["%0*d" % (len(first), number) for number in range(int(first), int(last) + 1)]

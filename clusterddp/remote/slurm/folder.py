@@ -85,6 +85,7 @@ class JobFolder:
         """Order the run to end: whoever has begun, and whoever begins later."""
         if self.stop_order() is None:
             write_json(self.file("stop.json"), written(StopOrder(reason, grace)))
+        self._remove_secrets()  # a job that still waits never comes to its end
         for spool in self.spools():
             if not spool.exit_record():
                 spool.write_stop_order(reason, grace)
@@ -99,6 +100,9 @@ class JobFolder:
     def write_end(self, verdict: VerdictRecord) -> None:
         """Keep what the job says in the end; nothing of the secrets is needed any more."""
         write_json(self.file("end.json"), written(verdict))
+        self._remove_secrets()
+
+    def _remove_secrets(self) -> None:
         try:
             os.unlink(self.file("secrets.json"))
         except FileNotFoundError:

@@ -62,6 +62,7 @@ def test_a_command_has_the_event_in_its_environment_and_notices_are_still_said(t
         ("exit 3", "the command ended with 3"),
         ("http://127.0.0.1:9/x", "refused"),
         ("https://[", "ValueError"),
+        ("http://127.0.0.1:9/a secret", "InvalidURL"),
     ],
 )
 def test_what_goes_wrong_is_said_once_and_tells_no_url(
@@ -75,6 +76,7 @@ def test_what_goes_wrong_is_said_once_and_tells_no_url(
     assert line.startswith("clusterddp: --notify: ")
     assert why in line
     assert "://" not in line
+    assert "secret" not in line
 
 
 def test_nobody_is_told_without_a_target() -> None:

@@ -52,6 +52,15 @@ def test_each_kind_of_host_takes_its_own_wheel(tmp_path: Path) -> None:
         wanted(lock, replace(KIND, python="3.12.1"))
 
 
+def test_a_wheel_that_is_locked_by_other_digests_alone_is_refused(tmp_path: Path) -> None:
+    small = package("small", "small-1.0-py3-none-any.whl")
+    (one,) = wanted(pylock(tmp_path, small.replace(SHA, SHA.upper())), KIND)
+    assert one.sha256 == SHA
+    for hashes in (f'{{sha512 = "{SHA}"}}', '{sha256 = "../../x"}'):
+        with pytest.raises(LockError, match=r"small 1\.0: small-1\.0-py3-none-any\.whl has no sha256, only sha"):
+            wanted(pylock(tmp_path, small.replace(f'{{sha256 = "{SHA}"}}', hashes)), KIND)
+
+
 def test_extras_are_those_in_brackets(tmp_path: Path) -> None:
     more = package("small", "small-1.0-py3-none-any.whl", more="marker = \"'gpu' in extras\"\n")
     head = HEAD + 'extras = ["gpu"]\n'

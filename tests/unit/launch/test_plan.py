@@ -119,6 +119,13 @@ def test_a_dry_run_shows_names_of_secrets_and_never_values() -> None:
     assert re.search(r"'a b' '\$\(x\)' 'it'\"'\"'s'$", text.strip())
 
 
+def test_a_dry_run_shows_no_value_of_a_variable_that_looks_like_a_secret() -> None:
+    text = plan_of(node(0, env={"API_KEY": "hidden1"}), env={"HF_TOKEN": "hidden2", "LR": "3e-4"}).render()
+    assert "hidden" not in text
+    for line in ("export API_KEY=<secret>", "export HF_TOKEN=<secret>", "export LR=3e-4"):
+        assert line in text.splitlines()
+
+
 def test_ranks_follow_the_inventory_and_under_c10d_the_addresses_as_text() -> None:
     nodes = [node(0, address="10.0.0.9", nproc=2), node(1, address="10.0.0.10"), node(2, address="10.0.0.1", nproc=4)]
     assert predicted_ranks(nodes, "clusterddp") == {"gpu00": (0, 1), "gpu01": (2, 2), "gpu02": (3, 6)}

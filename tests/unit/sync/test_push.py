@@ -26,6 +26,21 @@ def host(tmp_path: Path) -> FakeHost:
     return FakeHost(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"have": 7}, {"have": [["a"]]}, {"have": [["a", "file", False, 1, []], None]}, {"chunks": 7}, {"live": 7},
+        {"workdir": None, "home": 7},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_damaged_answer_is_an_error_of_its_host(root: Path, host: FakeHost, wrong: dict[str, Any]) -> None:
+    told = {"ready": False, "workdir": "/w", "live": [], "shared": ["/w"], "home": [], "notice": "", "digest": ""}
+    host.call = lambda *_, **__: {**told, "have": [], "chunks": [], **wrong}  # type: ignore[method-assign]
+    with pytest.raises(HelperError, match="gpu01: its answer is damaged"):
+        preview([host], tree_of(root), workdir="/w")  # type: ignore[list-item]
+
+
 def test_the_workdir_equals_the_project_and_the_second_sync_is_one_question(root: Path, host: FakeHost) -> None:
     (root / "train.py").chmod(0o755)
     (root / "link.py").symlink_to("pkg/model.py")

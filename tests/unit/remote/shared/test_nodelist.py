@@ -34,6 +34,20 @@ def test_what_is_no_list_is_one_error(text: str) -> None:
         expand_nodelist(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("a" + "[1]" * 3000, id="brackets in a row"),
+        pytest.param("a[" + "1-65000," * 9000 + "1]", id="ranges in a bracket"),
+        pytest.param("a[1-65000]," * 9000 + "a", id="ranges in a list"),
+        pytest.param("a[" + "0" * 100_000 + "-9999]", id="a wide number"),
+    ],
+)
+def test_a_short_text_that_would_fill_the_memory_is_that_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no |more than"):
+        expand_nodelist(text)
+
+
 @given(st.text(alphabet="ab01-,[]() \x1b", max_size=40))
 def test_any_text_is_a_list_or_that_error(text: str) -> None:
     with contextlib.suppress(ValueError):

@@ -1,0 +1,27 @@
+"""What a login host answers when a run is submitted there."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from clusterddp.errors import HelperError
+from clusterddp.slurm.login import Login
+
+
+def submitting(out: str) -> Login:
+    host: Any = SimpleNamespace(name="login", hello={"state": "/s"})
+    host.upload = lambda *_, **__: {"status": 0, "out": out, "err": ""}
+    return Login(host)
+
+
+def test_the_number_is_told_without_the_cluster() -> None:
+    assert submitting("17;main\n").submit("r1", "", {}, {}) == "17"
+
+
+@pytest.mark.parametrize("out", ["", "Welcome\n17\n", "17 --all"])
+def test_what_is_no_number_of_a_job_is_an_error_of_the_host(out: str) -> None:
+    with pytest.raises(HelperError, match="login: sbatch tells no job's number"):
+        submitting(out).submit("r1", "", {}, {})
