@@ -15,6 +15,7 @@ import json
 import os
 import re
 import secrets
+import stat
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -134,8 +135,9 @@ class Project:
     def runs(self) -> list[RunRecord]:
         """The runs of the local index, oldest first; a damaged line is passed over."""
         records = []
-        with contextlib.suppress(FileNotFoundError):
-            for line in (self.folder / "runs.jsonl").read_bytes().splitlines():
+        index = self.folder / "runs.jsonl"
+        if index.is_file():  # anything else may never end
+            for line in index.read_bytes().splitlines():
                 with contextlib.suppress(ValueError):
                     records.append(parsed(line, read_run_record))
         return records
@@ -147,6 +149,8 @@ class Project:
         try:
             info = path.stat()
         except OSError:
+            return frozenset()
+        if not stat.S_ISREG(info.st_mode):  # it may never end
             return frozenset()
         return _launchers(path, info.st_mtime_ns, info.st_size)
 
