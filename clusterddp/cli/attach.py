@@ -150,10 +150,11 @@ def _ended(run: Run, verdict: Verdict | None, seconds: float, notifier: Notifier
 def _told(run: Run, verdict: Verdict, took: str = "") -> int:
     """Say a verdict, and where the run's files are; a failed run's verdict is the last line."""
     folder = described(run.record)
-    if verdict.state != "succeeded":
-        if folder:
-            say(f"the files of run {run.id} are in {folder}")
-        say_reasons(run, verdict)
+    failed = verdict.state != "succeeded"
+    if failed and folder:
+        say(f"the files of run {run.id} are in {folder}")
+    say_reasons(run, verdict)
+    if failed:
         say(verdict.line)
         return verdict.exit_code
     where = f"; its files are in {folder}" if folder else ""
