@@ -46,6 +46,7 @@ DEAD = 30.0  # seconds of silence after which it is given up
 HANDSHAKE = 30.0  # seconds from the open pipe to the helper's hello
 THREAD_PATIENCE = 2.0  # seconds for the reading thread of a closed pipe to end
 MOST_RESULT = 256 << 20  # bytes of one operation's result
+_LEFT = Frame({"kind": "left"}, b"")  # stands among an operation's frames where nobody wants more of them
 
 
 class Opener(Protocol):
@@ -217,6 +218,8 @@ class Host:
         with self._request(op, args) as exchange, self._sending(exchange, outgoing):
             while True:
                 frame = self._next(exchange, None)
+                if frame is _LEFT:
+                    return
                 self._grant(exchange, frame)
                 if outgoing and frame.header["kind"] == "credit":
                     outgoing.grant(frame.header.get("n", 0))
@@ -236,7 +239,10 @@ class Host:
             self._write({"id": exchange.ident, "kind": "end"})
             yield
             return
-        outgoing.attach(lambda header, body: self._write({"id": exchange.ident, **header}, body))
+        outgoing.attach(
+            lambda header, body: self._write({"id": exchange.ident, **header}, body),
+            lambda: exchange.frames.put(_LEFT),
+        )
         try:
             yield
         finally:

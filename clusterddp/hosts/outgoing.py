@@ -19,6 +19,7 @@ class Outgoing:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._write: Write | None = None
+        self._leave: Callable[[], object] = lambda: None
         self._credit = CREDIT
         self._over = False  # the operation has ended
 
@@ -27,10 +28,10 @@ class Outgoing:
         """Whether the operation runs."""
         return self._write is not None
 
-    def attach(self, write: Write) -> None:
-        """The operation has begun; ``write`` sends a frame of it."""
+    def attach(self, write: Write, leave: Callable[[], object] = lambda: None) -> None:
+        """The operation has begun; ``write`` sends a frame of it, ``leave`` ends the reading of its answers."""
         with self._changed:
-            self._write = write
+            self._write, self._leave = write, leave
             self._changed.notify_all()
 
     def detach(self) -> None:
@@ -68,6 +69,12 @@ class Outgoing:
         if write is not None:
             write({"kind": "data", **header}, b"")
         return write is not None
+
+    def leave(self) -> None:
+        """Give the operation up, whatever the host does: who reads its answers is at their end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._over or self._write)
+        self._leave()
 
     def end(self) -> None:
         """Nothing more comes."""

@@ -41,16 +41,13 @@ def run_shell(host: Host, args: Mapping[str, Any]) -> int:
     size = shutil.get_terminal_size()
     term = os.environ.get("TERM", "dumb")
     frames = host.stream("shell", {**args, "rows": size.lines, "columns": size.columns, "term": term}, outgoing)
-    hung_up = threading.Event()
     with _raw_terminal(), _following_the_window(outgoing), contextlib.closing(frames):
-        threading.Thread(target=_send_keys, args=(outgoing, hung_up), name="keys", daemon=True).start()
+        threading.Thread(target=_send_keys, args=(outgoing,), name="keys", daemon=True).start()
         for frame in frames:
             if frame.header["kind"] == "end":
                 return _code(host.name, frame.body)
             _write_all(frame.body)
-            if hung_up.is_set():
-                break
-    return 0
+    return 0  # hung up
 
 
 def _code(host: str, told: bytes) -> int:
@@ -94,7 +91,7 @@ def _following_the_window(outgoing: Outgoing) -> Iterator[None]:
         signal.signal(signal.SIGWINCH, before)
 
 
-def _send_keys(outgoing: Outgoing, hung_up: threading.Event) -> None:
+def _send_keys(outgoing: Outgoing) -> None:
     escape = Escape()
     with contextlib.suppress(ClusterddpError, OSError):  # the thread that draws tells of it
         while data := os.read(0, _PIECE):
@@ -102,8 +99,8 @@ def _send_keys(outgoing: Outgoing, hung_up: threading.Event) -> None:
             if not outgoing.send(keys):
                 return
             if leave:
-                hung_up.set()
-                break
+                outgoing.leave()
+                return
         outgoing.end()
 
 

@@ -50,6 +50,8 @@ def test_a_shell_is_left_by_its_escape_and_ends_with_the_terminal(lab: Lab, user
         live.wait_for("$")
         live.key("echo ~. no line begins here; echo ${HOST}A\r")
         live.wait_for("A\r\n")
+        live.key("sleep 600\r")  # hears no end of input, and says nothing
+        wait_until("it runs", lambda: [one for one in host.processes() if one.cmdline == ("sleep", "600")])
         live.key("~.")
         assert live.end().code == 0
     with nothing_left(lab), user.start("shell", host.name, terminal=True) as live:

@@ -33,7 +33,7 @@ if "fail" in sys.argv:
         raise ValueError("loss is NaN")
     __import__("time").sleep(60)
 if "token" in sys.argv:
-    print(os.environ["TOKEN"][::-1], os.environ.get("OPERATORS_OWN"))
+    print(os.environ["TOKEN"][::-1], os.environ["API_KEY"][::-1], os.environ.get("OPERATORS_OWN"))
 """
 STAY = (
     WAIT
@@ -144,14 +144,14 @@ def test_a_job_that_somebody_cancels_ends_the_run_with_143(user: User, slurm: Sl
 
 @thorough
 def test_secrets_and_the_operators_environment_stay_out_of_what_slurm_keeps(user: User, slurm: Slurm) -> None:
-    words = ("run", "--nnodes", "1", "--secret", "TOKEN", "speak.py", "token")
+    words = ("run", "--nnodes", "1", "--secret", "TOKEN", "--env", "API_KEY=s3cretkey", "speak.py", "token")
     done = user.run(*words, env={"TOKEN": "s3cretvalue"})
     assert done.code == 0, done.err
-    assert "[0 gpu01:0] eulavterc3s None" in done.lines
-    kept = slurm.controller.run(["grep", "-rl", "s3cretvalue", f"{HOME}/.clusterddp"], check=False).stdout
-    spool = slurm.controller.run(["grep", "-rl", "s3cretvalue", "/var/lib/slurmctld"], user="root", check=False).stdout
+    assert "[0 gpu01:0] eulavterc3s yekterc3s None" in done.lines
+    nothing_is_left(slurm)  # the job's last words, which come after the run's, remove them
+    kept = slurm.controller.run(["grep", "-rl", "s3cret", f"{HOME}/.clusterddp"], check=False).stdout
+    spool = slurm.controller.run(["grep", "-rl", "s3cret", "/var/lib/slurmctld"], user="root", check=False).stdout
     assert kept + spool == ""
-    nothing_is_left(slurm)
 
 
 @thorough

@@ -29,6 +29,15 @@ class Wire:
         return sum(len(body) for _, body in self.frames)
 
 
+def test_who_leaves_ends_the_reading_of_answers_once_the_operation_runs() -> None:
+    outgoing, left = Outgoing(), threading.Event()
+    leaving = threading.Thread(target=outgoing.leave)
+    leaving.start()
+    outgoing.attach(Wire().write, left.set)
+    leaving.join()
+    assert left.is_set()
+
+
 def test_it_sends_no_more_than_was_granted() -> None:
     outgoing, wire = Outgoing(), Wire()
     outgoing.attach(wire.write)
