@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _PIECE = 1 << 15
 _HERE = "127.0.0.1"
 _MOST_PORT = 65535
+_WIDEST = 9  # digits of a number
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,9 +42,9 @@ def forward_spec(text: str) -> ForwardSpec:
         UsageError: it is none.
     """
     whose, _, number = text.rpartition(":")
-    if not (number.isascii() and number.isdecimal()) or not 1 <= int(number) <= _MOST_PORT:
+    if not (number.isascii() and number.isdecimal()) or len(number) > _WIDEST or not 1 <= int(number) <= _MOST_PORT:
         raise UsageError(f"{text!r} is no port", remedy="write 6006, 0:6006 (rank 0's) or gpu01:6006")
-    if whose.isascii() and whose.isdecimal():
+    if whose.isascii() and whose.isdecimal() and len(whose) <= _WIDEST:
         return ForwardSpec(port=int(number), rank=int(whose))
     return ForwardSpec(port=int(number), host=whose.strip("[]"))
 

@@ -200,7 +200,8 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
 
     if given["detach"] and given["on_disconnect"] == "stop":
         raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
-    if given["detach"] and given["notify"]:
+    said = click.get_current_context().get_parameter_source("notify")  # CLUSTERDDP_NOTIFY is for the runs followed
+    if given["detach"] and said is click.core.ParameterSource.COMMANDLINE:
         raise UsageError("--notify with --detach: it tells while this command follows the run")
     own = {one.name: given[one.name] for one in fields(RunOptions) if one.name in given}
     own["env"] = words.environment(given["env"], given["env_file"])

@@ -79,6 +79,17 @@ def test_what_goes_wrong_is_said_once_and_tells_no_url(
     assert "secret" not in line
 
 
+def test_the_variable_is_for_runs_that_are_followed_and_refuses_no_detached_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given, said in (([], "nothere.py"), (["--notify", "true"], "--notify with --detach")):
+        monkeypatch.setenv("CLUSTERDDP_NOTIFY", "true")
+        with contextlib.suppress(SystemExit):
+            main(["run", "--detach", *given, "nothere.py"])
+        assert said in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_nobody_is_told_without_a_target() -> None:
     with contextlib.closing(Notifier("", "abc")) as notifier:
         notifier.tell("done", "succeeded")

@@ -35,7 +35,7 @@ def test_a_port_is_a_ranks_a_hosts_or_the_first_nodes() -> None:
     assert forward_spec("[::1]:80") == ForwardSpec(port=80, host="::1")
 
 
-@pytest.mark.parametrize("text", ["", "gpu01", "gpu01:", "0:0", "65536", "-1", "٣"])
+@pytest.mark.parametrize("text", ["", "gpu01", "gpu01:", "0:0", "65536", "-1", "٣", "1" * 5000])
 def test_what_is_no_port_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"is no port; write 6006, 0:6006 \(rank 0's\) or gpu01:6006"):
         forward_spec(text)
