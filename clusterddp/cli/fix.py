@@ -10,7 +10,7 @@ import click
 from clusterddp.cli.output import say
 from clusterddp.errors import EXIT_FAILED
 from clusterddp.provision.ansible import playbook_argv, run_at_terminal
-from clusterddp.provision.playbooks import find_playbook, mending
+from clusterddp.provision.playbooks import mending, own_playbook
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def fix_by_playbooks(
         if set(_OF_ALL).intersection(checks):
             hosts = [host.name for host in inventory.nodes + inventory.spares]
         say(f"{name} on {folded_names(hosts)}, for {', '.join(checks)}; it would change:")
-        argv = playbook_argv(find_playbook(name), inventory, arguments, hosts=hosts)
+        argv = playbook_argv(own_playbook(name), inventory, arguments, hosts=hosts)
         commands.append((name, argv))
         if code := run_at_terminal([*argv, "--check", "--diff"]):
             return _failed(name, code)

@@ -24,11 +24,17 @@ def find_playbook(name: str) -> Path:
     Raises:
         UsageError: it is neither.
     """
-    if Path(name).is_file():
-        return Path(name)
-    own = Path(name).name
-    place = next((place / own for place in _PLACES if (place / own).is_file()), None)
-    if own not in NAMES or place is None:
+    return Path(name) if Path(name).is_file() else own_playbook(Path(name).name)
+
+
+def own_playbook(name: str) -> Path:
+    """A playbook of ours by its name, whatever lies in the current folder: ``hosts.yml`` may be an inventory there.
+
+    Raises:
+        UsageError: we have none of that name.
+    """
+    place = next((place / name for place in _PLACES if (place / name).is_file()), None)
+    if name not in NAMES or place is None:
         raise UsageError(f"there is no playbook {name}", remedy=f"give a file, or one of ours: {', '.join(NAMES)}")
     return place
 

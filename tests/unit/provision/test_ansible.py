@@ -11,7 +11,7 @@ from clusterddp.checks.model import CheckResult
 from clusterddp.errors import ClusterddpError, UsageError
 from clusterddp.inventory import built_in, load
 from clusterddp.provision import ansible
-from clusterddp.provision.playbooks import NAMES, find_playbook, mending
+from clusterddp.provision.playbooks import NAMES, find_playbook, mending, own_playbook
 
 INVENTORY = "all: {hosts: {a: {}, b: {}}, vars: {ansible_user: alice}}\n"
 
@@ -59,6 +59,15 @@ def test_a_playbook_is_a_file_or_one_of_ours(tmp_path: Path) -> None:
     assert all(find_playbook(name).is_file() for name in NAMES)
     with pytest.raises(UsageError, match=r"there is no playbook host\.yml; give a file, or one of ours: hosts\.yml"):
         find_playbook("host.yml")
+
+
+def test_what_lies_in_the_current_folder_is_never_taken_for_a_playbook_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts.yml").write_text(INVENTORY)
+    assert find_playbook("hosts.yml") == Path("hosts.yml")
+    assert own_playbook("hosts.yml").read_text() != INVENTORY
 
 
 def test_what_a_playbook_mends_is_gathered_by_playbook_and_check() -> None:
