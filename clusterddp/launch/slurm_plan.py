@@ -58,6 +58,8 @@ def submission(log_in: Callable[[], Login], site: Site, options: RunOptions, *, 
     Raises:
         ClusterddpError: it cannot be meant, or the code cannot be synced.
     """
+    if options.again is not None:  # else it would be the project's code of now
+        raise UsageError("--again: no run is repeated under Slurm yet", remedy="start its script again by hand")
     check_script(options, site.project)
     inventory = site.inventory
     request = slurm_request(inventory, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.model import Check, Finding, Need, fail, odd_ones
@@ -55,7 +56,7 @@ def _locked(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _anew(path: str) -> str:
-    return f"`rm -r {path}` on the host, then `clusterddp up` builds it anew"
+    return f"`rm -r {shlex.quote(path)}` on the host, then `clusterddp up` builds it anew"
 
 
 CHECK = Check(

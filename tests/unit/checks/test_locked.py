@@ -40,3 +40,10 @@ def test_what_is_not_built_changed_or_different_is_named() -> None:
     assert said(WHOLE, None)[0][0] == "unknown"
     elsewhere = replace(other, path="/s/environments/other")  # another lock, or another kind of host
     assert [verdict for verdict, _, _ in said(WHOLE, elsewhere)] == ["pass"]
+
+
+def test_the_remedy_names_one_folder_whatever_a_host_says_where_it_lies() -> None:
+    told = Answer(value=replace(WHOLE, path="/s/a; rm -r ~", now="e"))
+    seen = Seen(entry=HostEntry(name="gpu0", address="x", environment="uv.lock"), answers={LOCKED.name: told})
+    (found,) = judge(Evidence(hosts=(seen,)), [CHECK])
+    assert found.fix.startswith("`rm -r '/s/a; rm -r ~'` on the host, then")
