@@ -37,6 +37,7 @@ WRITTEN = re.compile(r"(?P<path>[^\[\]]+?)(?:\[(?P<extras>[A-Za-z0-9._-]+(?:\s*,
 UV_LOCK = "uv.lock"
 _PATIENCE = 600.0  # seconds that uv may take: it may have to look at an index
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_PROVE_NOTHING = {"md5", "sha1"}  # all that some indexes have; a wheel of theirs is taken as it comes
 _OPTIONS_WITH_PLACE = ("-e", "--editable")
 
 
@@ -136,7 +137,7 @@ def _wanted(lock: Lock, kind: Kind, package: Package, source: Any) -> Wanted:
     if "/" in file or not file.endswith(".whl") or file.startswith((".", "-")):
         raise LockError(lock.written, f"{what}: {file[:80]!r} is no wheel's name")
     sha256 = str(source.hashes.get("sha256", "")).lower()
-    if source.hashes and not _SHA256.fullmatch(sha256):
+    if source.hashes.keys() - _PROVE_NOTHING and not _SHA256.fullmatch(sha256):
         remedy = "make the lock again with one: `uv lock` writes it"
         raise LockError(lock.written, f"{what}: {file} has no sha256, only {', '.join(source.hashes)}", remedy=remedy)
     return Wanted(

@@ -5,7 +5,7 @@ Not here: what they hold (shared/slurm_job.py), the spools of the run's nodes (s
 
 import os
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, TypeVar
 
 from ..shared.node_records import StopOrder, read_stop_order
 from ..shared.records import parsed, written
@@ -54,10 +54,20 @@ class JobFolder:
             raise Refused("%s is not there" % self.file("job.json"), "submit the script again")
         return found
 
-    def secrets(self) -> Dict[str, str]:
-        """The values of the run's secrets, by name."""
-        found = read_json(self.file("secrets.json"))
-        return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    def secrets(self, names: Sequence[str]) -> Dict[str, str]:
+        """The values of the run's secrets, by name.
+
+        Raises:
+            Refused: one is not there.
+        """
+        path = self.file("secrets.json")
+        found = read_json(path) if names else {}
+        known = {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+        missing = [name for name in names if name not in known]
+        if missing:
+            remedy = "submit by clusterddp, or write that file: a JSON object, mode 0600"
+            raise Refused("the value of %s is not in %s" % (", ".join(missing), path), remedy)
+        return {name: known[name] for name in names}
 
     def submitted(self) -> Optional[str]:
         """Slurm's number of the job, as it was submitted or is running; None where nobody knows."""

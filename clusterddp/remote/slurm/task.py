@@ -70,8 +70,7 @@ class Task:
                 raise Refused("the run was stopped: %s" % order.reason)
             plans = self.plans(job, meeting)
             plan = plans[self.place]
-            known = self.folder.secrets()
-            answer = start_node(job.state, plan, {name: known[name] for name in plan.secrets}, self.key)
+            answer = start_node(job.state, plan, self.folder.secrets(plan.secrets), self.key)
             spool = Spool(answer["spool"])
             ports = meeting.exchange("ready", {"store": answer["store"], "control": answer["control"]})
             both = zip(plan.peers, ports)  # noqa: B905 - Python 3.8
