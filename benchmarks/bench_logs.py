@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from clusterddp.logs import JsonRenderer, Renderer, TerminalRenderer, TextRenderer  # noqa: E402
+from clusterddp.logs import Fold, JsonRenderer, Renderer, TerminalRenderer, TextRenderer  # noqa: E402
 from clusterddp.remote.logs.tail import tail  # noqa: E402
 from clusterddp.remote.logs.time_index import IndexWriter  # noqa: E402
 from clusterddp.remote.shared.frames import Decoder, encode  # noqa: E402
@@ -64,10 +64,13 @@ def make(base: Path) -> Path:
 
 def main() -> None:
     """Measure and print."""
+    folding = TextRenderer()
+    folding.fold(Fold())
     cases: list[tuple[str, Renderer | None, dict[str, Any]]] = [
         ("tail alone", None, {}),
         ("tail → text", TextRenderer(), {}),
         ("tail → text, -t", TextRenderer(timestamps=True), {"timed": True}),
+        ("tail → text, --fold", folding, {}),
         ("tail → terminal", TerminalRenderer(width=lambda: 80), {}),
         ("tail --grep 7 → text", TextRenderer(), {"grep": "7"}),
         ("tail → json", JsonRenderer(), {"timed": True}),

@@ -79,7 +79,7 @@ def _matches(inventory: Inventory, pattern: str) -> bool:
 
 def notice_own_options(args: Iterable[str], parameters: Iterable[click.Parameter]) -> None:
     """One line where an argument of the script is written as an option of ours."""
-    own: set[Any] = {name for parameter in parameters for name in parameter.opts if name.startswith("--")}
+    own: set[Any] = {name for one in parameters for name in (*one.opts, *one.secondary_opts) if name[:2] == "--"}
     taken = [word for word in args if word.split("=")[0].replace("_", "-") in own]
     if taken:
         say(f"{taken[0]} stands after the script, so it goes to the script; options of clusterddp stand before it")

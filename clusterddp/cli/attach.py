@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from clusterddp.cli import interrupts
-from clusterddp.cli.output import report, say, say_reasons, selection_for, writer
+from clusterddp.cli.output import fold_if_wanted, report, say, say_reasons, selection_for, writer
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, ClusterddpError, RunError
 from clusterddp.logs import FrameArrived, renderer_for
 from clusterddp.runs.folders import described
@@ -53,6 +53,7 @@ def attach(
     *,
     shown: tuple[int, ...] | None,
     agents: bool,
+    fold: bool | None,
     silence: float,
     grace: float,
     result: Path | None,
@@ -66,6 +67,7 @@ def attach(
         progress: The line that stands until the first output.
         shown: Only these ranks' lines; None for all.
         agents: All of the agents' lines too.
+        fold: Whether equal lines of several ranks are shown as one; None: on a terminal with many ranks.
         silence: Seconds without a word of any rank after which that is told; 0: never.
         grace: Seconds between SIGTERM and SIGKILL when Ctrl-C stops it.
         result: Where to write the final status.
@@ -78,7 +80,7 @@ def attach(
         _announce(cluster, run, shown)
         progress.watch(run)
         with lease_renewal(run), joining_late_hosts(cluster, run, say):
-            verdict = _follow(run, progress, shown, notifier.also(say), agents=agents, silence=silence)
+            verdict = _follow(run, progress, shown, notifier.also(say), agents=agents, fold=fold, silence=silence)
         code = _ended(run, verdict, time.monotonic() - started, notifier)
     except DetachedError:
         progress.end()
@@ -124,9 +126,11 @@ def _follow(
     notices: Callable[[str], None],
     *,
     agents: bool,
+    fold: bool | None,
     silence: float,
 ) -> Verdict | None:
     renderer = renderer_for(sys.stdout.buffer)
+    fold_if_wanted(renderer, run, shown, fold)
     with writer(renderer) as write, RunWatch(run, notices, silence=silence) as watch:
 
         def write_alone(events: list[Event]) -> None:
@@ -135,7 +139,8 @@ def _follow(
             write(events)
             watch.saw(events)
 
-        return Follower(run, selection_for(renderer, shown, agents=agents), write_alone, notices).follow()
+        selection = selection_for(renderer, shown, agents=agents)
+        return Follower(run, selection, write_alone, notices, renderer.wait).follow()
 
 
 def _ended(run: Run, verdict: Verdict | None, seconds: float, notifier: Notifier) -> int:

@@ -145,10 +145,12 @@ def setting(*names: str, **attributes: Any) -> Callable[[Any], Any]:
 
 def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """What both ``run`` and ``logs`` take while they show a run's lines."""
+    fold = "Show equal lines of several ranks as one (with more than 8 on a terminal)."
     agents = "All of torchrun's own lines, those of its end too."
     silence = "While following: say when no rank has printed for so long (5m; 0: never)."
     with_silence = setting("--silence", type=DURATION, default=300.0, metavar="D", help=silence)(function)
-    decorated: Callable[..., Any] = setting("--show-agents", is_flag=True, help=agents)(with_silence)
+    with_fold = setting("--fold/--no-fold", default=None, help=fold)(with_silence)
+    decorated: Callable[..., Any] = setting("--show-agents", is_flag=True, help=agents)(with_fold)
     return decorated
 
 

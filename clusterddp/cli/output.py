@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.verdict import Verdict
 
 OURS = "clusterddp: "  # begins every stderr line of ours
+MOST_UNFOLDED = 8  # ranks that a terminal shows one by one, if nothing else is said
 _WIPE = "\r\x1b[K"
 
 _PLAIN = {"✓": "+", "✗": "x", "–": "-", "…": "...", "→": "->", "×": "x", "·": "-", "°": " deg", "±": "+-"}
@@ -92,6 +93,23 @@ def selection_for(renderer: Renderer, shown: tuple[int, ...] | None, *, agents: 
         partials=renderer.partials,
         timed=renderer.timed,
     )
+
+
+def fold_if_wanted(renderer: Renderer, run: Run, shown: tuple[int, ...] | None, wanted: bool | None) -> None:  # noqa: FBT001
+    """Let a renderer show equal lines of several ranks as one: as the user said, else on a terminal with many ranks.
+
+    Args:
+        renderer: What draws the run's lines.
+        run: The run.
+        shown: Only these ranks; None for all.
+        wanted: ``--fold`` or ``--no-fold``; None: neither was given.
+    """
+    from clusterddp.logs import Fold  # noqa: PLC0415 - start-up
+
+    world = run.record.world_size or 0
+    ranks = world if shown is None else len({rank for rank in shown if rank < world})
+    if wanted or (wanted is None and ranks > MOST_UNFOLDED and sys.stdout.isatty()):
+        renderer.fold(Fold())
 
 
 def report(run: str, proofs: list[Proof]) -> int:

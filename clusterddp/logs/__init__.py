@@ -11,6 +11,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from clusterddp.logs.fold import Fold
 from clusterddp.logs.incoming import checked
 from clusterddp.logs.lines import LogLine
 from clusterddp.logs.merge import Event, FrameArrived, Merge, StreamBroken, StreamEnded, backoff, brief_backoff
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Event",
+    "Fold",
     "FrameArrived",
     "JsonRenderer",
     "LineReader",

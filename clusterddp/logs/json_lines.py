@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from clusterddp.logs.render import FileView, Renderer
+from clusterddp.logs.render import Renderer
 
 if TYPE_CHECKING:
     from clusterddp.logs.lines import Span
+    from clusterddp.logs.view import FileView
 
 
 class OutputRenderer(Renderer):

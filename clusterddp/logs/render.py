@@ -15,26 +15,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from clusterddp.logs.clean import clean
-from clusterddp.logs.lines import LineSplitter, LogLine, Span
+from clusterddp.logs.lines import LogLine, Span
 from clusterddp.logs.merge import FrameArrived, StreamBroken, StreamEnded
-from clusterddp.remote.shared.plan import AGENT_LOG
+from clusterddp.logs.view import FileView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from clusterddp.logs.fold import Fold, HeldLine
     from clusterddp.logs.merge import Event
-    from clusterddp.remote.shared.frames import Frame, Header
+    from clusterddp.remote.shared.frames import Frame
 
 T = TypeVar("T")
 INDEX_STEP_MS = 100.0  # a supervisor notes sizes this often: a line may be so much older than its time
-
-
-def label_of(host: str, header: Header) -> str:
-    """``[RANK HOST:LOCAL_RANK]``, ``[agent HOST]``, or ``[HOST]`` for what is of no run."""
-    if header["local_rank"] is None:
-        return f"[agent {host}]" if header["file"] == AGENT_LOG else f"[{host}]"
-    rank = "?" if header["rank"] is None else header["rank"]
-    return f"[{rank} {host}:{header['local_rank']}]"
 
 
 def timestamp(time_ns: int | None) -> str:
@@ -42,16 +35,6 @@ def timestamp(time_ns: int | None) -> str:
     if time_ns is None:
         return "-"
     return datetime.fromtimestamp(time_ns / 1e9).astimezone().isoformat(timespec="milliseconds")
-
-
-class FileView:
-    """The state of showing one file of one host."""
-
-    def __init__(self, host: str, header: Header) -> None:
-        self.host = host
-        self.header = header  # the latest frame's
-        self.label = label_of(host, header).encode() + b" "
-        self.splitter = LineSplitter()
 
 
 class FrameReader(ABC, Generic[T]):
@@ -113,6 +96,7 @@ class Renderer(FrameReader[bytes]):
                 pieces.append(self.end(event.host))
             if isinstance(event, StreamBroken):
                 self.notices.append(event.notice)
+        pieces.append(self.late())
         if self.notices:
             pieces.append(self.hide())
         return b"".join(pieces)
@@ -125,8 +109,19 @@ class Renderer(FrameReader[bytes]):
         """What is left of a host that sends no more; a last line without a newline gets one."""
         return b"".join([self.render(view, span) for view, span in self.unfinished_spans(host)])
 
+    def fold(self, fold: Fold) -> None:
+        """Show equal lines of several ranks as one from now on; what has no labels goes on as before."""
+
+    def wait(self) -> float | None:
+        """Seconds until ``draw`` is to be called though nothing came; None: it need not. Any thread may ask."""
+        return None
+
+    def late(self) -> bytes:
+        """What was held back and is to be shown now."""
+        return b""
+
     def hide(self) -> bytes:
-        """Clear what is not to stay, before something else is written to the terminal."""
+        """What is held back; and clear what is not to stay, before something else is written to the terminal."""
         return b""
 
 
@@ -142,6 +137,23 @@ class TextRenderer(Renderer):
     def __init__(self, *, timestamps: bool = False) -> None:
         super().__init__()
         self.timed = timestamps
+        self._fold: Fold | None = None
+
+    def fold(self, fold: Fold) -> None:
+        """Show equal lines of several ranks as one from now on."""
+        self._fold = fold
+
+    def wait(self) -> float | None:
+        """Seconds until a line has been held for long enough; None: there is none."""
+        return self._fold.wait() if self._fold else None
+
+    def late(self) -> bytes:
+        """The folded lines whose time is up."""
+        return self.folded(self._fold.due()) if self._fold else b""
+
+    def hide(self) -> bytes:
+        """The folded lines."""
+        return self.folded(self._fold.all()) if self._fold else b""
 
     def prefix(self, view: FileView, time: int | None) -> bytes:
         """What stands before a line."""
@@ -159,7 +171,21 @@ class TextRenderer(Renderer):
             view.splitter.drop_redraw()
         if not text:
             return b""
-        return self.labelled(self.prefix(view, span.time), text if text[-1:] == b"\n" else text + b"\n")
+        text = text if text[-1:] == b"\n" else text + b"\n"
+        if self._fold:
+            attempt = self.hellos.get(view.host, {}).get("attempt", 0)
+            return self.folded(self._fold.take(view, attempt, span.time, text))
+        return self.labelled(self.prefix(view, span.time), text)
+
+    def folded(self, lines: Iterable[HeldLine]) -> bytes:
+        """Lines that were held, each labelled with its ranks."""
+        return b"".join([self.labelled(self.folded_prefix(line), line.text + b"\n") for line in lines])
+
+    def folded_prefix(self, line: HeldLine) -> bytes:
+        """What stands before a line that was held: of several ranks, with the time of the first."""
+        if len(line.ranks) < 2:
+            return self.prefix(line.view, line.time)
+        return timestamp(line.time).encode() + b" " + line.label if self.timed else line.label
 
     def lines(self, view: FileView, span: Span) -> list[bytes]:
         """The lines of a span that has redraws."""

@@ -9,17 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.logs.clean import clean
-from clusterddp.logs.render import FileView, TextRenderer
+from clusterddp.logs.render import TextRenderer
 from clusterddp.text.folding import columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clusterddp.logs.fold import HeldLine
     from clusterddp.logs.lines import Span
+    from clusterddp.logs.view import FileView
     from clusterddp.remote.shared.frames import Frame
 
-_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)  # no red: that is for errors
-_DIM = 2
+# Of the sixteen: no red, that is for errors; no dark blue, which black swallows; of the bright ones those that white
+# does not. More ranks than colours share them: who it is stands in the label.
+_COLOURS = (36, 33, 35, 32, 94, 95)
+_BOLD, _DIM = 1, 2
 _CLEAR = b"\r\x1b[K"
 
 
@@ -54,9 +58,13 @@ class TerminalRenderer(TextRenderer):
         return self._draw(super().end(host))
 
     def hide(self) -> bytes:
-        """Clear the bottom."""
-        cleared, self._drawn = _CLEAR if self._drawn else b"", b""
-        return cleared
+        """Clear the bottom, and show the folded lines."""
+        return self._clear() + super().hide()
+
+    def late(self) -> bytes:
+        """The folded lines whose time is up, above the bottom."""
+        lines = super().late()
+        return self._draw(lines) if lines else b""
 
     def prefix(self, view: FileView, time: int | None) -> bytes:
         """The label in its rank's colour."""
@@ -67,6 +75,11 @@ class TerminalRenderer(TextRenderer):
         colour = _DIM if rank is None else _COLOURS[rank % len(_COLOURS)]
         return b"\x1b[%dm%s\x1b[0m " % (colour, plain[:-1])
 
+    def folded_prefix(self, line: HeldLine) -> bytes:
+        """The label of several ranks in no rank's colour."""
+        plain = super().folded_prefix(line)
+        return b"\x1b[%dm%s\x1b[0m " % (_BOLD, plain[:-1]) if self._colour and len(line.ranks) > 1 else plain
+
     def lines(self, view: FileView, span: Span) -> list[bytes]:
         """The lines only: redraws show at the bottom."""
         return [text for _, _, text in view.splitter.lines_of(span, None)]
@@ -75,9 +88,13 @@ class TerminalRenderer(TextRenderer):
         bottom = self._bottom_line()
         if not lines and bottom == self._drawn:
             return b""
-        cleared = self.hide()
+        cleared = self._clear()
         self._drawn = bottom
         return cleared + lines + bottom
+
+    def _clear(self) -> bytes:
+        cleared, self._drawn = _CLEAR if self._drawn else b"", b""
+        return cleared
 
     def _bottom_line(self) -> bytes:
         view = self._bottom

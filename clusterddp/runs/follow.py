@@ -39,6 +39,7 @@ class Follower:
         selection: Which lines.
         on_events: Takes each batch of events.
         notify: Takes notices, a line each.
+        wait: Seconds until ``on_events`` is to be called though nothing came, with no events; None: it need not.
     """
 
     def __init__(
@@ -47,8 +48,9 @@ class Follower:
         selection: Selection,
         on_events: Callable[[list[Event]], None],
         notify: Callable[[str], None] = lambda _line: None,
+        wait: Callable[[], float | None] = lambda: None,
     ) -> None:
-        self.run, self.selection, self.on_events, self.notify = run, selection, on_events, notify
+        self.run, self.selection, self.on_events, self.notify, self.wait = run, selection, on_events, notify, wait
         self._merge: Merge | None = None
         self._alone_since: float | None = None
         self._wanted: set[str] = set()  # hosts
@@ -78,18 +80,26 @@ class Follower:
         """All that comes, until all hosts have ended or are given up."""
         last = time.monotonic()  # when something came
         while not merge.done:
-            events = merge.batch(LOOK if self.selection.follow else None)
+            wait = self.wait()
+            look = LOOK if self.selection.follow else wait
+            events = merge.batch(look if look is None or wait is None else min(look, wait))
             if self._broken:
                 self._broken -= {event.host for event in events if isinstance(event, FrameArrived)}
             if events:
                 self.on_events(events)
                 last = time.monotonic()
-            elif merge.ended and time.monotonic() - last > LATE:
+                continue
+            if wait is not None:
+                self.on_events([])
+            if merge.ended and time.monotonic() - last > LATE:
                 behind = self._wanted - set(merge.ended)  # connections may look alive for long
                 gone_on = bool(behind) and self._has_gone_on(set(merge.ended))
                 for host in behind:
                     if gone_on or all(_missed_host(record, host) for record in merge.ended.values()):
                         merge.give_up(host)
+        while (wait := self.wait()) is not None:
+            time.sleep(wait)
+            self.on_events([])
 
     def _has_gone_on(self, hosts: set[str]) -> bool:
         """Whether these hosts tell of a later attempt: who has not told its end is held up, and nobody waits for it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.logs.selection import ranks
 from tests.integration.cli import WAIT, Done, User, user_of
 from tests.with_torch import need_torch
 
@@ -102,6 +103,18 @@ def test_a_replay_shows_what_was_shown_live(user: User, told: tuple[Done, float]
     followed = user.run("logs", "--follow")
     assert sorted(followed.lines) == sorted(told[0].lines)
     assert (followed.code, followed.notes[-1]) == (0, f"run {told[0].run}: succeeded")
+
+
+def test_folded_lines_are_the_same_lines_of_the_same_ranks(user: User, told: tuple[Done, float]) -> None:
+    done = user.run("logs", "--fold", "--rank", "0-2")
+    assert done.code == 0
+    assert sorted(unfolded(done)) == sorted((said.rank, said.text) for said in told[0].workers)
+
+
+def unfolded(done: Done) -> list[tuple[int, str]]:
+    """Rank and text of every line, out of a folded output."""
+    parts = [line.removeprefix("[").partition("] ") for line in done.lines]
+    return [(rank, text) for label, _, text in parts for rank in ranks(label.partition(" ")[0]) or ()]
 
 
 def test_json_lines_hold_to_the_contract(user: User, told: tuple[Done, float]) -> None:

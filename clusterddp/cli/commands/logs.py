@@ -11,7 +11,7 @@ import click
 
 from clusterddp.cli import completion
 from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options, watching_options
-from clusterddp.cli.output import say, say_reasons, writer
+from clusterddp.cli.output import fold_if_wanted, say, say_reasons, writer
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
 from clusterddp.text.folding import folded_names
 
@@ -67,8 +67,9 @@ def command(inventory: Path | None, limit: str | None, run: str | None, **given:
         if given["save"]:
             return reading.save(given["save"])
         places = places_after(read_lines(given["after"], found.id)) if given["after"] else {}
+        fold_if_wanted(renderer, found, rank, given["fold"])
         with writer(renderer) as write:
-            reading.read(write, places)
+            reading.read(write, places, renderer.wait)
         return reading.code()
 
 
@@ -122,8 +123,13 @@ class Reading:
             if self.given_up:
                 say(f"lines are missing: {folded_names(sorted(self.given_up))}")
 
-    def read(self, on_events: Callable[[list[Event]], None], places: Offsets) -> None:
-        """Pass the events of every line from ``places`` on to ``on_events``, in batches."""
+    def read(
+        self,
+        on_events: Callable[[list[Event]], None],
+        places: Offsets,
+        wait: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """Pass the events of every line from ``places`` on to ``on_events``, in batches; ``wait`` is a Follower's."""
         from clusterddp.logs import StreamBroken  # noqa: PLC0415
         from clusterddp.runs.follow import Follower  # noqa: PLC0415 - start-up
         from clusterddp.runs.watch import RunWatch  # noqa: PLC0415
@@ -134,10 +140,10 @@ class Reading:
 
         *before, last = self.parts
         for part in before:
-            Follower(part, self._selection_of(part, places, follow=False), take, say).follow()
+            Follower(part, self._selection_of(part, places, follow=False), take, say, wait).follow()
         selection = self._selection_of(last, places, follow=self.selection.follow)
         if not selection.follow:
-            Follower(last, selection, take, say).follow()
+            Follower(last, selection, take, say, wait).follow()
             return
         with RunWatch(last, say, silence=self.silence) as watch:
 
@@ -145,7 +151,7 @@ class Reading:
                 take(events)
                 watch.saw(events)
 
-            self.verdict = Follower(last, selection, take_and_watch, say).follow()
+            self.verdict = Follower(last, selection, take_and_watch, say, wait).follow()
 
     def _selection_of(self, part: Run, places: Offsets, *, follow: bool) -> Selection:
         return replace(self.selection, follow=follow, start=places.get(part.attempt, {}))

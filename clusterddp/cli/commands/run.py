@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from clusterddp.api import Cluster
     from clusterddp.launch.options import RunOptions
 
-_BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", "result", "dry_run"}
+_BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", "fold", "result", "dry_run"}
 
 
 @click.command(
@@ -149,7 +149,8 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
                 cluster.progress = progress.show
                 run = cluster.start(options)
                 if not given["detach"]:
-                    shown = {"shown": given["show"], "agents": given["show_agents"], "silence": given["silence"]}
+                    shown = {"shown": given["show"], "agents": given["show_agents"]}
+                    shown |= {"fold": given["fold"], "silence": given["silence"]}
                     with contextlib.closing(Notifier(given["notify"] or "", run.id)) as notifier:
                         return attach(
                             cluster, run, progress, **shown, grace=options.grace, result=result, notifier=notifier

@@ -6,12 +6,15 @@ import io
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from clusterddp.checks.model import CheckResult
 from clusterddp.cli.doctor_tables import print_doctor
-from clusterddp.cli.output import have_plain_signs, say
+from clusterddp.cli.output import fold_if_wanted, have_plain_signs, say
+from clusterddp.logs import Fold, TextRenderer
 
 
 def result(verdict: str, message: str) -> CheckResult:
@@ -30,6 +33,37 @@ def test_signs_that_an_ascii_terminal_cannot_show_are_plain(monkeypatch: pytest.
     assert "[x] machine" in out.getvalue().decode("ascii")
     assert "a -> b..." in out.getvalue().decode("ascii")
     assert err.getvalue() == b"clusterddp: host gp\\xfc00 - 3 +- 1\n"
+
+
+@pytest.mark.parametrize(
+    ("terminal", "world", "shown", "wanted", "folds"),
+    [
+        (True, 9, None, None, True),
+        (True, 8, None, None, False),
+        (True, 64, (0, 1), None, False),
+        (True, 9, tuple(range(99)), None, True),
+        (True, 9, None, False, False),
+        (True, None, None, None, False),
+        (False, 64, None, None, False),
+        (False, 2, None, True, True),
+    ],
+)
+def test_lines_fold_on_a_terminal_with_more_than_eight_ranks_or_as_the_user_says(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    terminal: bool,
+    world: int | None,
+    shown: tuple[int, ...] | None,
+    wanted: bool | None,
+    folds: bool,
+) -> None:
+    asked: list[Fold] = []
+    renderer = TextRenderer()
+    monkeypatch.setattr(renderer, "fold", asked.append)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    run: Any = SimpleNamespace(record=SimpleNamespace(world_size=world))
+    fold_if_wanted(renderer, run, shown, wanted)
+    assert bool(asked) == folds
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])

@@ -25,6 +25,7 @@ OF_A_TERMINAL = {
     "show",
     "show_agents",
     "silence",
+    "fold",
     "result",
     "dry_run",
     "join",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.errors import HostsError, UnreachableError
-from clusterddp.logs import Event, FrameArrived, Position, Selection
+from clusterddp.logs import Event, Fold, FrameArrived, Position, Selection, TextRenderer
 from clusterddp.logs import merge as merging
 from clusterddp.remote.shared.frames import Frame
 from clusterddp.runs import follow as following
@@ -111,6 +111,27 @@ def test_several_lost_hosts_are_given_up_when_the_others_have_ended() -> None:
     verdict, shown = followed(Scripted(streams, [succeeded(0, silent=("gpu01", "gpu02"))]))
     assert sorted(shown) == ["a\n", "b\n"]
     assert (verdict.exit_code, verdict.line) == (125, "gpu01, gpu02 were lost: no answer")
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_folded_lines_are_shown_while_nothing_comes_and_before_the_follower_goes_on(*, follow: bool) -> None:
+    renderer, shown, quiet = TextRenderer(), [], threading.Event()
+    renderer.fold(Fold())
+
+    def show(events: list[Event]) -> None:
+        text = renderer.draw(events)
+        renderer.notices.clear()  # before one all lines are shown
+        if text:
+            shown.append((text, len(events)))
+            quiet.set()
+
+    first, second = line("a\n"), line("b\n", 2)
+    streams: dict[str, list[Stream]] = {"gpu00": [[first, quiet], [second, END]]}
+    run: Any = Scripted(streams, [succeeded(0)])
+    Follower(run, Selection(follow=follow), show, wait=renderer.wait).follow()
+    assert shown[0] == (b"[0 gpu00:0] a\n", 0)
+    assert [text for text, _ in shown] == [b"[0 gpu00:0] a\n", b"[0 gpu00:0] b\n"]
+    assert renderer.wait() is None
 
 
 def test_a_network_that_is_gone_for_long_is_waited_for() -> None:

@@ -1,0 +1,150 @@
+"""Equal lines of several ranks as one: each line is held for a moment, in which the same of other ranks joins it.
+
+The lines of a worker, out and err together, keep their order, and none is lost or comes twice. Lines fold where text,
+stream, attempt and start of the workers are the same. torchrun's own lines, and those of a worker whose rank is not
+known yet, stand for themselves.
+
+Not here: what a folded line looks like (render.py), who asks again when time has passed (the caller of ``wait``).
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from clusterddp.text.folding import folded_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterddp.logs.view import FileView
+
+HOLD = 0.05  # seconds a line waits for those of other ranks
+APART = 10**9  # ns of recorded time: a replay shows hours at once, and what was said an hour later is another line
+MOST = 8 << 20  # bytes that are held, about
+_OBJECT = 512  # bytes of one line besides its text, about
+
+Key = tuple[int, "int | None", str, bytes]  # attempt, start of the workers, stream, text
+_number = attrgetter("number")
+
+
+@dataclass(kw_only=True, slots=True)
+class HeldLine:
+    """One line, and the ranks that have said it.
+
+    Attributes:
+        number: Its place among all lines held so far.
+        since: When it came, by the fold's clock.
+        view: Whose line it was first.
+        time: When that was written, ns by the operator's clock.
+        text: Without its end.
+        key: What an equal line has too; None: no other is.
+        ranks: Who has said it, as they came.
+    """
+
+    number: int
+    since: float
+    view: FileView
+    time: int | None
+    text: bytes
+    key: Key | None
+    ranks: list[int] = field(default_factory=list)
+
+    @property
+    def label(self) -> bytes:
+        """``[0-31] ``, or of one rank alone its own."""
+        if len(self.ranks) < 2:
+            return self.view.label
+        return f"[{folded_names([str(rank) for rank in sorted(self.ranks)], ',')}] ".encode()
+
+
+class Fold:
+    """The lines on hold, in the order in which the first of each came.
+
+    Args:
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._held: deque[HeldLine] = deque()
+        self._equal: dict[Key, list[HeldLine]] = {}  # those held, by number
+        self._latest: dict[tuple[str, int | None] | int, int] = {}  # worker, rank → the number of its latest line
+        self._count = self._size = 0
+        self._oldest: float | None = None
+
+    def wait(self) -> float | None:
+        """Seconds until a line has been held for long enough; None: there is none. Any thread may ask."""
+        oldest = self._oldest
+        return None if oldest is None else max(0.0, oldest + HOLD - self._clock())
+
+    def take(self, view: FileView, attempt: int, time: int | None, text: bytes) -> list[HeldLine]:
+        """Hold whole lines of one file; returns the lines that need no longer be held, in order."""
+        now = self._clock()
+        done = self._until(now)
+        worker, rank = (view.host, view.header["local_rank"]), view.header["rank"]
+        alone = rank is None or worker[1] is None
+        start, stream = view.header["start"], view.header["stream"]
+        last = max(self._latest.get(worker, -1), -1 if alone else self._latest.get(rank, -1))
+        for line in text.removesuffix(b"\n").split(b"\n"):
+            key = None if alone else (attempt, start, stream, line)
+            held = self._equal_after(last, key, time)
+            if held is None:
+                held = HeldLine(number=self._count, since=now, view=view, time=time, text=line, key=key)
+                self._add(held)
+            if not alone:
+                held.ranks.append(rank)
+            last = held.number
+        self._latest[worker] = last
+        if not alone:
+            self._latest[rank] = last
+        while self._size > MOST:
+            done.append(self._pop())
+        return done
+
+    def due(self) -> list[HeldLine]:
+        """The lines that have been held for long enough, in order; they are held no more."""
+        return self._until(self._clock())
+
+    def all(self) -> list[HeldLine]:
+        """All lines, in order; none is held any more."""
+        return [self._pop() for _ in range(len(self._held))]
+
+    def _equal_after(self, last: int, key: Key | None, time: int | None) -> HeldLine | None:
+        """The first equal line that stands behind ``last``, so that who joins it keeps its own order."""
+        equal = self._equal.get(key) if key else None
+        if not equal or equal[-1].number <= last:
+            return None
+        held = equal[bisect_right(equal, last, key=_number)]
+        far = time is not None and held.time is not None and abs(time - held.time) > APART
+        return None if far else held
+
+    def _add(self, held: HeldLine) -> None:
+        self._count += 1
+        self._size += len(held.text) + _OBJECT
+        if held.key:  # first, so that Ctrl-C between the two leaves no line that `_pop` stumbles over
+            self._equal.setdefault(held.key, []).append(held)
+        self._held.append(held)
+        if self._oldest is None:
+            self._oldest = held.since
+
+    def _until(self, now: float) -> list[HeldLine]:
+        done = []
+        while self._held and self._held[0].since + HOLD <= now:
+            done.append(self._pop())
+        return done
+
+    def _pop(self) -> HeldLine:
+        held = self._held.popleft()
+        self._size -= len(held.text) + _OBJECT
+        if held.key:
+            equal = self._equal[held.key]
+            equal.pop(0)
+            if not equal:
+                del self._equal[held.key]
+        self._oldest = self._held[0].since if self._held else None
+        return held

@@ -1,0 +1,29 @@
+"""One file of one host while it is shown: its label, and what has come of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.logs.lines import LineSplitter
+from clusterddp.remote.shared.plan import AGENT_LOG
+
+if TYPE_CHECKING:
+    from clusterddp.remote.shared.frames import Header
+
+
+def label_of(host: str, header: Header) -> str:
+    """``[RANK HOST:LOCAL_RANK]``, ``[agent HOST]``, or ``[HOST]`` for what is of no run."""
+    if header["local_rank"] is None:
+        return f"[agent {host}]" if header["file"] == AGENT_LOG else f"[{host}]"
+    rank = "?" if header["rank"] is None else header["rank"]
+    return f"[{rank} {host}:{header['local_rank']}]"
+
+
+class FileView:
+    """The state of showing one file of one host."""
+
+    def __init__(self, host: str, header: Header) -> None:
+        self.host = host
+        self.header = header  # the latest frame's
+        self.label = label_of(host, header).encode() + b" "
+        self.splitter = LineSplitter()

@@ -1,0 +1,92 @@
+"""`logs` from its options to its lines, over streams that are given."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp import logs
+from clusterddp.cli import session
+from clusterddp.cli.main import main
+from clusterddp.logs import Fold
+from clusterddp.remote.shared.frames import Frame
+from tests.unit.cli_help import folder
+from tests.unit.logs.test_render import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from clusterddp.logs import Position, Selection
+
+__all__ = ["folder"]  # fixture
+
+RANKS = 12
+END = Frame({"kind": "end"}, json.dumps({"ended": None, "offsets": {}}).encode())
+
+
+@dataclass
+class Run:
+    """A run on one host whose ranks have each said the same, and one of them more."""
+
+    id: str = "aaaaaaaaaa"
+    attempt: int = 1
+    record: Any = field(default_factory=lambda: SimpleNamespace(world_size=RANKS))
+    spools: dict[str, str] = field(default_factory=lambda: {"gpu00": "/spool"})
+
+    def selected(self, _: Selection) -> list[str]:
+        return list(self.spools)
+
+    def tail(self, _: Selection) -> Callable[[str, Position], Iterator[Frame]]:
+        def stream(_host: str, _at: Position) -> Iterator[Frame]:
+            for rank in range(RANKS):
+                text = b"ready\n" if rank != 5 else b"ready\nsaved\n"
+                yield Source(rank=rank, local_rank=rank, host="gpu00").frame(text, 0)
+            yield END
+
+        return stream
+
+
+class Clock:
+    """Goes on by 0.1 ms with every look: so nothing but the looks decides what has been held for long enough."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1e-4
+        return self.now
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    cluster = SimpleNamespace(find=lambda _: Run())
+    monkeypatch.setattr(session, "open_cluster", lambda *_: contextlib.nullcontext(cluster))
+    clock = Clock()
+
+    def jump(_seconds: float) -> None:
+        clock.now += 1
+
+    monkeypatch.setattr(logs, "Fold", lambda: Fold(clock))
+    monkeypatch.setattr("clusterddp.runs.follow.time.sleep", jump)
+    with pytest.raises(SystemExit) as ended:
+        main(["logs", *words])
+    assert not ended.value.code
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.usefixtures("folder")
+def test_fold_shows_equal_lines_once_and_a_pipe_shows_each_without_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shown(monkeypatch, capsys, "--fold") == ["[0-11] ready", "[5 gpu00:5] saved"]
+    each = [f"[{rank} gpu00:{rank}] ready" for rank in range(RANKS)]
+    each.insert(6, "[5 gpu00:5] saved")
+    assert shown(monkeypatch, capsys) == shown(monkeypatch, capsys, "--no-fold") == each
+    as_json = shown(monkeypatch, capsys, "--fold", "--json")
+    assert [json.loads(line)["rank"] for line in as_json] == [*range(6), 5, *range(6, RANKS)]
+    monkeypatch.setenv("CLUSTERDDP_FOLD", "1")
+    assert len(shown(monkeypatch, capsys)) == 2
+    assert shown(monkeypatch, capsys, "--no-fold") == each
