@@ -214,7 +214,8 @@ def _with_ranks(ranks: Sequence[int], entries: Sequence[HostEntry], view: RunVie
 
 def _folder_of(view: RunView) -> str:
     """The name of the folder here: the run's, which hosts tell, where that can only lie below the destination."""
-    return view.name if "/" not in view.name and not view.name.startswith(".") else view.run
+    plain = "/" not in view.name and not view.name.startswith(".") and view.name.isprintable()
+    return view.name if plain else view.run
 
 
 def _place(wanted: Pull, name: str, *, folder: bool) -> tuple[Path, str]:

@@ -13,7 +13,7 @@ from tests.unit.runs_told import Told
     ("name", "folder"),
     [
         ("night run", "night run"), (None, "r1"), ("../../home/me/.ssh", "r1"), ("/etc", "r1"), ("..", "r1"),
-        (".git", "r1"), ("a/b", "r1"),
+        (".git", "r1"), ("a/b", "r1"), ("\ud800", "r1"),
     ],
 )  # fmt: skip
 def test_a_folder_has_the_runs_name_unless_that_leads_elsewhere(name: str | None, folder: str) -> None:
