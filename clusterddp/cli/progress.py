@@ -39,10 +39,11 @@ class Progress:
                 STANDING.show(text)
 
     def end(self) -> None:
-        """Wipe the line; nothing is shown any more."""
+        """Wipe the line; nothing is shown any more. Again it does nothing: what is held of the output stays held."""
         with STANDING.lock:
-            self._over.set()
-            STANDING.wipe()
+            if not self._over.is_set():
+                self._over.set()
+                STANDING.wipe()
 
     def watch(self, run: Run) -> None:
         """Until the first worker's start, say how many nodes have come to the rendezvous; beside other work."""

@@ -105,6 +105,18 @@ def test_after_its_end_nothing_is_shown_any_more() -> None:
     assert screen.lines == [""]
 
 
+def test_its_end_comes_once_so_that_every_batch_of_a_run_may_say_it_and_lines_on_hold_stay_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hidden: list[bool] = []
+    with Screen():
+        progress = Progress()
+        progress.end()
+        monkeypatch.setattr(STANDING, "hide_output", lambda: hidden.append(True))
+        progress.end()
+    assert not hidden
+
+
 def test_a_half_drawn_line_of_the_job_is_cleared_too(monkeypatch: pytest.MonkeyPatch) -> None:
     with Screen() as screen:
         sys.stdout.write("[0 gpu00:0] step 4")
