@@ -18,8 +18,8 @@ PLAIN = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
 
 
 def one_line(done: Done, code: int, *holds: str) -> str:
-    """The one line that says what is wrong; before it stands at most which cluster it is."""
-    notes = [note for note in done.notes if not note.startswith("cluster: ")]
+    """The one line that says what is wrong; before it stands at most which cluster it is, and which code goes to it."""
+    notes = [note for note in done.notes if not note.startswith(("cluster: ", "code "))]
     assert (done.code, len(notes), done.out) == (code, 1, ""), done.err
     assert all(text in notes[0] for text in holds), notes[0]
     return notes[0]

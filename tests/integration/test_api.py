@@ -87,6 +87,7 @@ def test_a_bug_while_an_answer_is_read_is_unknown_there_and_leaves_one_crash_fil
     assert "ZeroDivisionError: a bug in the reading" in path.read_text()
     assert said == [f"internal error in what hosts tell of health; please report it with {path}"]
 
+    monkeypatch.undo()
     monkeypatch.setattr(Facts, "from_json", broken)
     found = cluster.doctor(only=["cores"])
     assert found.verdict == "unknown"

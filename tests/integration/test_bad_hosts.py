@@ -161,6 +161,12 @@ def test_an_option_that_torchrun_does_not_know_is_its_verdict(ready: User) -> No
     assert "--no-such-thing" in done.notes[-1]
 
 
+def forget_runs(user: User) -> None:
+    """Without what the project knows of earlier runs: it would tell of them though no host answers."""
+    shutil.rmtree(user.folder / ".clusterddp" / "verdicts", ignore_errors=True)
+    (user.folder / ".clusterddp" / "runs.jsonl").unlink(missing_ok=True)
+
+
 def test_a_host_without_an_answer_is_named(make_lab: MakeLab, user: User) -> None:
     lab = make_lab(2)
     known = f"-o UserKnownHostsFile={lab.folder}/known_hosts -o ConnectTimeout=1"
@@ -171,7 +177,7 @@ def test_a_host_without_an_answer_is_named(make_lab: MakeLab, user: User) -> Non
     one_line(user.run("run", "-i", "i.yaml", "train.py"), 125, *holds, "--limit 'all:!gpu01'")
     for host in lab.hosts:
         host.cut()
-    shutil.rmtree(user.folder / ".clusterddp" / "verdicts", ignore_errors=True)  # it would tell of earlier runs
+    forget_runs(user)
     for command in ("runs", "stop"):
         done = user.run(command, "-i", "i.yaml")
         assert done.code == 1
@@ -189,7 +195,7 @@ def test_unknown_and_changed_host_keys_are_refused(make_lab: MakeLab, user: User
     run = user.run("run", "-i", "i.yaml", "train.py")
     assert (run.code, "clusterddp up … --accept-new-host-keys" in run.err) == (125, True)
     assert (lab.folder / "known_hosts").read_text() == ""
-    shutil.rmtree(user.folder / ".clusterddp" / "verdicts", ignore_errors=True)
+    forget_runs(user)
     assert user.run("runs", "-i", "i.yaml").code == 1
     user.run("up", "i.yaml", "--accept-new-host-keys")
     assert (lab.folder / "known_hosts").read_text().count("ssh-ed25519") == 2

@@ -84,7 +84,6 @@ def test_the_home_folder_and_the_root_are_no_projects(user: User) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "holds"),
     [
-        ("h.ini", "[gpu]\na\n", ("h.ini: is an INI inventory", "ansible-inventory -i h.ini --list --yaml")),
         ("x.yaml", "#!/bin/sh\n", ("x.yaml: is an executable inventory",)),
         ("e.yaml", "", ("e.yaml:1: is empty",)),
         ("g.yaml", "gpu:\n  hosts:\n", ("g.yaml:1: holds no host",)),
