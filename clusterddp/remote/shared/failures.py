@@ -191,6 +191,8 @@ def _failure(node: Mapping[str, Any], event: Mapping[str, Any]) -> FailedWorker:
 
 def _by_agent(events: Sequence[Dict[str, Any]], event: Mapping[str, Any], failure: FailedWorker, first: int) -> bool:
     """Whether torchrun ended this worker: because of another one, or by its own death."""
+    if failure.cause == SIGNAL and failure.signal in SENT_FROM_OUTSIDE and _agent_had_ended(events, failure.time_ns):
+        return True  # by our supervisor, before its shim heard of it
     if event.get("told") is not None:  # the shim's own evidence
         told = [number for number, at in event["told"] if at <= failure.time_ns]
         return bool(told) and (failure.cause != SIGNAL or failure.signal in told)
@@ -199,6 +201,10 @@ def _by_agent(events: Sequence[Dict[str, Any]], event: Mapping[str, Any], failur
     # Its shim was killed: by torchrun, which has no more patience, or with torchrun.
     died = [e["time"] for e in events if e["event"] == "agent_exited" and e["exit_code"] > 128]
     return event["time"] - first >= AGENT_PATIENCE or any(-BEFORE < event["time"] - at < TOGETHER for at in died)
+
+
+def _agent_had_ended(events: Sequence[Dict[str, Any]], time_ns: int) -> bool:
+    return any(event["event"] == "agent_exited" and event["time"] <= time_ns for event in events)
 
 
 def _describe(event: Mapping[str, Any], error: Mapping[str, Any], stderr: str) -> "tuple[str, str, str]":

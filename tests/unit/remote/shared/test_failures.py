@@ -147,6 +147,10 @@ class TestToldToEnd:
         told = Told().died(5, signal=SIGKILL, told=[]).stopped(5.4, "another host failed", ordered=5.3)
         assert worker_failures(told.node)[0].kind == OWN
 
+    def test_what_our_supervisor_ends_after_an_agents_death_was_ended_though_the_shim_had_not_heard(self) -> None:
+        told = Told().died(5.01, signal=SIGTERM, told=[]).failed(5.0, agent=137)
+        assert worker_failures(told.node)[0].kind == ENDED
+
     def test_a_worker_that_went_with_its_agent_was_ended(self) -> None:
         told = Told().died(5.01, signal=SIGKILL, told=[[SIGKILL, at(5)]]).failed(5.0, agent=137)
         assert worker_failures(told.node)[0].kind == ENDED
