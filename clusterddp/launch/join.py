@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from clusterddp.errors import HelperError, PlanError, SyncError
+from clusterddp.errors import PlanError, SyncError
 from clusterddp.facts import workers
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.launch import preflight
+from clusterddp.launch.invitation import invitation
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.plan import LOOPBACK
 from clusterddp.launch.prepare import node_of
@@ -21,8 +22,7 @@ from clusterddp.launch.ssh import start_node
 from clusterddp.launch.threads import with_threads
 from clusterddp.probe.evidence import survey_network
 from clusterddp.probe.network import probe
-from clusterddp.remote.shared.fields import DamagedError
-from clusterddp.remote.shared.plan import Peer, joined_plan, read_plan, with_peer
+from clusterddp.remote.shared.plan import Peer, joined_plan, with_peer
 from clusterddp.sync import push
 from clusterddp.sync.files import scan
 from clusterddp.text.folding import folded_names
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
     from clusterddp.facts import Facts
     from clusterddp.hosts.client import Host
+    from clusterddp.launch.invitation import Invitation
     from clusterddp.project import Project
+    from clusterddp.remote.shared.node_records import Ready
     from clusterddp.remote.shared.plan import NodePlan
     from clusterddp.remote.shared.run_record import RunRecord
 
@@ -108,10 +110,9 @@ def _join(
     Raises:
         _OthersJoinError: another host joins at this moment: its place is not known yet, or it has the next one.
     """
-    invitation = guide.call("invite", {"spool": spool})
-    plan = _plan(guide, invitation["plan"])
+    invited = invitation(guide, spool)
+    plan, addresses = invited.plan, invited.ready.peers
     record = plan.record
-    addresses = invitation["ready"]["peers"]
     if len(addresses) != len(plan.peers):
         raise _OthersJoinError(plan.run)
     _check_room(plan, hosts)
@@ -125,12 +126,12 @@ def _join(
         run = plan.run
         node = node_of(host, facts[host.name], network[host.name], count, devices[host.name], workdir, cwd, run)
         (node,) = with_threads([node], facts, plan.policy.env)
-        ready = {"store": invitation["ready"]["store"], "peers": addresses}
         with reading_answer(guide.name):
             if guide.call("claim", {"spool": spool, "place": len(plan.peers)})["claimed"] is not True:
                 raise _OthersJoinError(plan.run)
-        spools[host.name], control = _start(host, joined_plan(plan, node), invitation, ready)
-        addresses.append([node.address, control])
+        ready = invited.ready._replace(peers=addresses)
+        spools[host.name], control = _start(host, joined_plan(plan, node), invited, ready)
+        addresses = (*addresses, (node.address, control))
         plan = with_peer(plan, Peer.of(node))
 
 
@@ -150,13 +151,6 @@ def _admitted(
     facts, devices = preflight.admit_hosts(everyone, told, options, checks, notify, taking=hosts)
     seen = survey_network(everyone, facts, measured=False)
     return facts, devices, preflight.admit_network(everyone, told, options, checks, notify, seen)
-
-
-def _plan(guide: Host, answer: Any) -> NodePlan:
-    try:
-        return read_plan(answer)
-    except DamagedError as error:
-        raise HelperError(guide.name, f"its plan of the run is damaged: {error}") from error
 
 
 def _check_room(plan: NodePlan, hosts: Sequence[Host]) -> None:
@@ -193,9 +187,9 @@ def _same_code(hosts: Sequence[Host], project: Project, record: RunRecord) -> di
     return dict(result.workdirs)
 
 
-def _start(host: Host, plan: NodePlan, invitation: Mapping[str, Any], ready: Mapping[str, Any]) -> tuple[str, int]:
+def _start(host: Host, plan: NodePlan, invited: Invitation, ready: Ready) -> tuple[str, int]:
     """Start the node and let it begin; its spool, and its port of run control."""
-    answer = start_node(host, plan, invitation["secrets"], invitation["key"])
-    peers = [*ready["peers"], [plan.peers[-1].address, answer["control"]]]
-    host.call("commit", {"spool": answer["spool"], "store": ready["store"], "peers": peers}, timeout=30)
+    answer = start_node(host, plan, invited.secrets, invited.key)
+    peers = [*ready.peers, [plan.peers[-1].address, answer["control"]]]
+    host.call("commit", {"spool": answer["spool"], "store": ready.store, "peers": peers}, timeout=30)
     return str(answer["spool"]), int(answer["control"])
