@@ -139,6 +139,8 @@ def _head(line: bytes) -> Tuple[str, int, List[Tuple[str, int]]]:
         raise BadStream("a bundle's line is wrong")
     if not all(isinstance(digest, str) for digest, _ in found) or sum(length for _, length in found) > CHUNK:
         raise BadStream("a bundle's line is wrong")
+    if not found:  # without end they would hold up whoever waits for what was asked for
+        raise BadStream("a bundle carries nothing")
     return encoding, size, found
 
 

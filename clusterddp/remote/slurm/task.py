@@ -34,7 +34,8 @@ from .folder import JobFolder
 from .meeting import Meeting
 
 NOT_THE_SCRIPT = 125
-LOOK = 0.2  # seconds between looks for a notice
+LOOK = 0.2  # seconds between looks whether all have ended
+LOOK_FOR_NOTICE = 2.0  # seconds between looks for a notice, in the folder that all nodes share
 CLOCK_ERROR_NS = 10_000_000  # by which clocks of a cluster's nodes may differ; nobody has measured it here
 CLEANUP_REASON = "the start failed on another host"
 
@@ -115,7 +116,7 @@ class Task:
 
     def wait(self, spool: Optional[Spool]) -> None:
         """Until no process of the node is left; a notice goes on to the workers meanwhile."""
-        known = self.folder.notice()  # of an earlier start
+        known, looked = self.folder.notice(), time.monotonic()  # of an earlier start
         while True:
             try:
                 ended, _ = os.waitpid(-1, os.WNOHANG)
@@ -123,10 +124,11 @@ class Task:
                 return
             if not ended:
                 time.sleep(LOOK)
-            notice = self.folder.notice()
-            if spool and notice > known:
-                known = notice
-                self._pass_on(spool)
+            if spool and time.monotonic() - looked >= LOOK_FOR_NOTICE:
+                notice, looked = self.folder.notice(), time.monotonic()
+                if notice > known:
+                    known = notice
+                    self._pass_on(spool)
 
     def _pass_on(self, spool: Spool) -> None:
         """SIGUSR1 to the workers that handle it; for the others it would be the end."""

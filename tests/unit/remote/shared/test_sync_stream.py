@@ -28,12 +28,17 @@ def packed(*chunks: bytes, compress: bool = True) -> bytes:
 
 
 @settings(max_examples=50)
-@given(st.lists(st.binary(max_size=2000), max_size=8), st.integers(1, 999))
+@given(st.lists(st.binary(max_size=2000), min_size=1, max_size=8), st.integers(1, 999))
 def test_what_was_packed_comes_out(chunks: list[bytes], step: int) -> None:
     stream = incoming(packed(*chunks) + packed(b"last"), step)
     assert stream.bundle() == [(digest_of(one), one) for one in chunks]
     assert stream.bundle() == [(digest_of(b"last"), b"last")]
     assert stream.bundle() is None
+
+
+def test_a_bundle_of_nothing_is_none() -> None:
+    with pytest.raises(BadStream, match="carries nothing"):
+        incoming(packed()).bundle()
 
 
 @settings(max_examples=100)
