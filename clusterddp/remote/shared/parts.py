@@ -104,3 +104,15 @@ class Parts:
             os.ftruncate(handle, min(size, os.fstat(handle).st_size))
         finally:
             os.close(handle)
+
+
+def parts_in(path: bytes) -> Set[str]:
+    """The digests of the chunks in a folder of parts; none where there is no such folder."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return set()
+    try:
+        return Parts(handle).found()
+    finally:
+        os.close(handle)

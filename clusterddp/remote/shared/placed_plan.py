@@ -8,8 +8,8 @@ be ``auto``. Pure. Not here: what a node is (slurm/facts.py), the plan of a run 
 import re
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
-from .node_env import Node, node_environment, yielding
-from .plan import BACKEND, OLDEST_TORCH, PORT_TO_COME, NodePlan, Peer, Store
+from .node_env import Node
+from .plan import BACKEND, OLDEST_TORCH, PORT_TO_COME, NodePlan, Peer, Store, part_of
 from .run_record import RunRecord
 
 AUTO = "auto"
@@ -57,26 +57,13 @@ def placed_plan(
     if not elastic:
         told["--nnodes"] = str(count)
     least = plan.min_nodes if elastic else count
-    return plan._replace(
+    return part_of(plan, node, place)._replace(
         attempt=attempt,
-        node="%d-%s" % (place, node.host),
-        node_rank=place,
         nnodes=count,
-        host=node.host,
         argv=_told(plan.argv, told),
-        python=node.python,
-        env=node_environment(plan.policy, node),
-        yielding=yielding(plan.policy, node),
-        workdir=node.workdir,
-        cwd=node.cwd,
-        run_dir=node.run_dir,
-        nproc=node.nproc,
         world_size=sum(one.nproc for one in nodes),
         store=Store(address) if place == 0 else None,
-        clock_offset_ns=node.clock_offset_ns,
-        clock_error_ns=node.clock_error_ns,
         record=_record(plan.record, nodes, least, about),
-        place=place,
         places=tuple(range(count)),
         peers=tuple(map(Peer.of, nodes)),
         min_nodes=least,

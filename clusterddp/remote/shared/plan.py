@@ -189,6 +189,25 @@ def with_peer(plan: NodePlan, peer: Peer) -> NodePlan:
     return plan._replace(peers=(*plan.peers, peer), places=(*plan.places, len(plan.peers)))
 
 
+def part_of(plan: NodePlan, node: Node, place: int) -> NodePlan:
+    """The plan with what one node at a place has of its own; how many there are is left as it is."""
+    return plan._replace(
+        node="%d-%s" % (place, node.host),
+        node_rank=place,
+        place=place,
+        host=node.host,
+        python=node.python,
+        env=node_environment(plan.policy, node),
+        yielding=yielding(plan.policy, node),
+        workdir=node.workdir,
+        cwd=node.cwd,
+        run_dir=node.run_dir,
+        nproc=node.nproc,
+        clock_offset_ns=node.clock_offset_ns,
+        clock_error_ns=node.clock_error_ns,
+    )
+
+
 def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
     """The plan of a host that joins a run.
 
@@ -196,23 +215,9 @@ def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
         plan: Another node's, whatever its own part.
         node: The host that joins; it has the next place.
     """
-    place = len(plan.peers)
-    return with_peer(plan, Peer.of(node))._replace(
-        node="%d-%s" % (place, node.host),
-        node_rank=place,
-        place=place,
-        host=node.host,
-        python=node.python,
+    return part_of(with_peer(plan, Peer.of(node)), node, len(plan.peers))._replace(
         setup=node.setup,
-        env=node_environment(plan.policy, node),
-        yielding=yielding(plan.policy, node),
-        workdir=node.workdir,
-        cwd=node.cwd,
-        run_dir=node.run_dir,
-        nproc=node.nproc,
         ports=node.ports,
-        clock_offset_ns=node.clock_offset_ns,
-        clock_error_ns=node.clock_error_ns,
         joined=True,
         standby=False,
         store=None,

@@ -16,7 +16,7 @@ from ..helper.request import Request
 from ..shared import manifest
 from ..shared.frames import parse_json
 from ..shared.manifest import Disk, Entry, as_text, on_disk
-from ..shared.parts import Parts
+from ..shared.parts import parts_in
 from ..shared.sync_stream import Incoming
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
@@ -162,14 +162,7 @@ def _apply(
 def _chunks(root: bytes, disk: Disk) -> Set[str]:
     """The chunks that need not be sent: of large files, and of what a sync that was cut has left."""
     found = {digest for _, digests in disk.seen.values() if len(digests) > 1 for digest in digests}
-    try:
-        handle = os.open(os.path.join(root, PLACE, PARTS), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:  # none
-        return found
-    try:
-        return found | Parts(handle).found()
-    finally:
-        os.close(handle)
+    return found | parts_in(os.path.join(root, PLACE, PARTS))
 
 
 def _finish(args: Dict[str, Any], folder: Folder) -> List[str]:

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Set
 from ..helper.request import Request
 from ..shared.chunks import CHUNK, chunks_of
 from ..shared.manifest import FOLDER, Disk, Entry, as_text, on_disk, parents
-from ..shared.parts import Parts
+from ..shared.parts import parts_in
 from ..shared.sync_stream import Incoming
 from ..system.bootstrap import Refused, home_folder
 from .apply import read_head
@@ -181,14 +181,7 @@ def _listed(paths: List[str]) -> str:
 
 def _chunks_there(root: bytes, disk: Disk) -> Set[str]:
     found = {digest for _, digests in disk.seen.values() for digest in digests}
-    try:
-        handle = os.open(os.path.join(root, PARTS), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:  # none
-        return found
-    try:
-        return found | Parts(handle).found()
-    finally:
-        os.close(handle)
+    return found | parts_in(os.path.join(root, PARTS))
 
 
 def _check_room(root: bytes, needed: int) -> None:
