@@ -8,10 +8,10 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, TypeVar
 
 from ..shared.node_records import StopOrder, read_stop_order
-from ..shared.records import parsed, written
+from ..shared.records import written
 from ..shared.slurm_job import SlurmJob, read_slurm_job
 from ..shared.verdict_record import VerdictRecord, read_verdict
-from ..spool.layout import Spool, all_spools
+from ..spool.layout import Spool, all_spools, record_at
 from ..system.bootstrap import Refused, read_json, write_json
 
 T = TypeVar("T")
@@ -137,12 +137,4 @@ class JobFolder:
                     yield str(failed.get("message"))
 
     def _record(self, name: str, read: Callable[[Any], T]) -> Optional[T]:
-        try:
-            with open(self.file(name), "rb") as stream:
-                data = stream.read()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        try:
-            return parsed(data, read)
-        except ValueError as error:
-            raise Refused("%s is damaged: %s" % (self.file(name), error), "remove that run's folder") from None
+        return record_at(self.file(name), read)

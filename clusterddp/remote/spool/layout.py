@@ -41,6 +41,23 @@ LOCK_PATIENCE = 0.5  # seconds: who asks whether the lock is held has it himself
 T = TypeVar("T")
 
 
+def record_at(path: str, read: Callable[[Any], T]) -> Optional[T]:
+    """The record in a file of a run, or None if it is not there.
+
+    Raises:
+        Refused: it is damaged.
+    """
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        return parsed(data, read)
+    except ValueError as error:
+        raise Refused("%s is damaged: %s" % (path, error), "remove that run's folder") from None
+
+
 class Spool:
     """One node's folder of one attempt."""
 
@@ -109,15 +126,7 @@ class Spool:
 
     def _record(self, name: str, read: Callable[[Any], T]) -> Optional[T]:
         """A record of the spool, or None if it is not there."""
-        try:
-            with open(self.path(name), "rb") as stream:
-                data = stream.read()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        try:
-            return parsed(data, read)
-        except ValueError as error:
-            raise Refused("%s is damaged: %s" % (self.path(name), error), "remove that run's folder") from None
+        return record_at(self.path(name), read)
 
     def committed(self) -> Optional[Ready]:
         """What is known once every node is ready; None before."""
