@@ -16,11 +16,13 @@ what the messages mean (control/membership.py, supervisor/).
 import selectors
 import socket
 import time
-from typing import Callable, List, NamedTuple, Optional, Sequence, Set, Union
+from typing import Callable, List, Optional, Sequence, Set
 
+from ..shared.fields import DamagedError
 from ..system.clock import boot_clock
 from .beats import Beats
 from .connection import Address, Broken, Connection, Secret
+from .events import Ended, Event, Joined, Lost, Said
 from .messages import (
     Beat,
     Call,
@@ -49,35 +51,6 @@ MOST_STRANGERS = 64  # connections that have not proved the key yet, and one mor
 MOST_OF_ADDRESS = 16  # of them from one address
 ACCEPT = 64  # connections taken in one turn of the loop
 NO_DESCRIPTORS = 1.0  # seconds without listening when there is no descriptor left for one more connection
-
-
-class Joined(NamedTuple):
-    """The connection to a node is proved."""
-
-    place: int
-
-
-class Lost(NamedTuple):
-    """The connection to a node ended; ``heard``: when it was last heard, by the monotonic clock."""
-
-    place: int
-    heard: float
-
-
-class Said(NamedTuple):
-    """A connected node's message."""
-
-    place: int
-    message: Message
-
-
-class Ended(NamedTuple):
-    """A node's part has ended for good: it said so, though its supervisor is no more."""
-
-    place: int
-
-
-Event = Union[Joined, Lost, Said, Ended]
 
 
 class Control:
@@ -351,8 +324,11 @@ class Control:
                 if message is None:
                     break
                 self._take(link, message)
-        except Exception:  # noqa: BLE001 - Broken, DamagedError or a mistake of ours: it costs this connection, ours call again
+        except (Broken, DamagedError):
             alive = False
+        except Exception:
+            self._drop(link)  # a mistake of ours: ours call again, and the loop has it on record
+            raise
         if not alive:
             self._drop(link)
         self._watch(link)

@@ -12,7 +12,8 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from ..system.clock import boot_clock
-from .leader import Control, Ended, Event, Joined, Lost
+from .events import Ended, Event, Joined, Lost
+from .leader import Control
 from .messages import Decision, NodeState, Order, Row, Table, Word, WordSaid, in_parts
 from .messages import Joined as Newcomer
 

@@ -10,7 +10,8 @@ import time
 from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
 from ..control.contact import NEVER
-from ..control.leader import Control, Event, Joined, Said
+from ..control.events import Event, Joined, Said
+from ..control.leader import Control
 from ..control.membership import TELL, Membership
 from ..control.messages import EndSaid, NodeState, VerdictPart, verdict_parts
 from ..shared.node_end import NodeEnd, end_of, fitted

@@ -21,7 +21,8 @@ import time
 from typing import Any, Callable, Dict, Optional
 
 from ..control.connection import Secret
-from ..control.leader import Control, Event, Said
+from ..control.events import Event, Said
+from ..control.leader import Control
 from ..control.membership import Membership
 from ..control.messages import Decision, Joined, NodeState, Order, Word, WordSaid
 from ..shared.failures import FAIL_FAST_REASON

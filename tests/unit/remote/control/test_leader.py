@@ -15,7 +15,8 @@ import pytest
 
 from clusterddp.remote.control import beats, leader
 from clusterddp.remote.control.connection import Secret
-from clusterddp.remote.control.leader import Control, Event, Joined, Lost, Said
+from clusterddp.remote.control.events import Event, Joined, Lost, Said
+from clusterddp.remote.control.leader import Control
 from clusterddp.remote.control.messages import Message, Order
 
 if TYPE_CHECKING:
@@ -231,6 +232,23 @@ def test_a_member_that_sends_what_is_no_message_ends_its_own_connection_alone(st
     star.until(lambda: 2 in [event.place for event in star.heard[0] if isinstance(event, Lost)])
     star.until(lambda: star.lead.connected == {1, 2})  # it calls again
     assert Lost not in [type(event) for event in star.heard[1]]
+
+
+def test_a_mistake_of_ours_over_a_message_costs_its_connection_and_is_raised(
+    star: Star, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    star.node(1)
+    star.until(lambda: Joined(1) in star.heard[0])
+
+    def mistaken(*_: object) -> None:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(star.lead, "_take", mistaken)
+    with pytest.raises(KeyError, match="ours"):
+        star.until(lambda: False)
+    assert star.heard[0][-1] == Lost(1, star.heard[0][-1].heard)  # type: ignore[union-attr]
+    monkeypatch.undo()
+    star.until(lambda: star.heard[0][-1] == Joined(1))
 
 
 def test_many_that_send_a_byte_a_second_do_not_keep_a_node_out(star: Star) -> None:

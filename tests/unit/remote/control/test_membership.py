@@ -9,7 +9,8 @@ import pytest
 
 from clusterddp.remote.control import beats, leader, membership
 from clusterddp.remote.control.connection import Secret
-from clusterddp.remote.control.leader import Control, Event, Lost, Said
+from clusterddp.remote.control.events import Event, Lost, Said
+from clusterddp.remote.control.leader import Control
 from clusterddp.remote.control.membership import Membership
 from clusterddp.remote.control.messages import Decision, Joined, NodeState, Order, Row, Table, Word, WordSaid
 from clusterddp.remote.system.bootstrap import read_json, write_json
