@@ -187,7 +187,7 @@ def _nodes(
         place = network[host.name]
         _log.debug("%s: workers: %d; between the hosts: %s (%s); workdir %s", host.name, count, *place, workdir)
         node = node_of(host, facts[host.name], place, count, devices[host.name], workdir, cwd, run)
-        node = node._replace(fork_server=host.entry.fork_server and not options.no_fork_server)
+        node = node._replace(fork_server=node.fork_server and not options.no_fork_server)
         nodes.append(install.with_source(node, host, project))
     return nodes
 
@@ -297,4 +297,5 @@ def node_of(
         clock_offset_ns=facts.clock_offset_ns,
         clock_error_ns=facts.clock_error_ns,
         devices=None if devices is None else ",".join(devices),
+        fork_server=host.entry.fork_server,
     )

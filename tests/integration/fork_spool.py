@@ -33,7 +33,7 @@ def fork_server(
     spool: ShimSpool, *args: str, env: Mapping[str, str] | None = None, python: str = sys.executable
 ) -> Iterator[str]:
     """A fork server for ``python args``; yields what it says: ``ready`` at its end, or why it has ended."""
-    ours, its = socket.socketpair()
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     given = fork_server_environment(shim_environment(env or torch_environment()), str(spool.folder), its.fileno())
     given = {n: v for n, v in given.items() if n not in OF_ONE_WORKER and not n.startswith("TORCHELASTIC_")}
     log = os.open(spool.folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -5,6 +5,7 @@ Not here: when they are ended (supervisor/node.py), what a worker is (worker/shi
 
 import os
 import resource
+import selectors
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ from ..system import prctl, procfs
 from ..system.clock import boot_clock
 from ..system.wait_status import exit_code, reap
 from ..worker.environment import fork_server_environment
-from .fork_server import LOG, ForkServer, secrets_of, server_argv
+from .fork_server import LOG, PATIENCE, Fork, ForkServer, secrets_of, server_argv
 
 NEVER = float("inf")
 HELD_UP = 127
@@ -67,8 +68,9 @@ class Children:
         self.store: Optional[int] = None
         self.store_again = False  # it was started a second time, the plain way
         self.fork_server: Optional[ForkServer] = None
+        self.forks: Dict[str, Fork] = {}  # asked of it, and without an order yet, by role
         self.umask, self.files = umask, files
-        forks = bool(plan.worker_argv) and not plan.standby and plan.attempt == 1
+        forks = bool(plan.worker_argv)
         logs = [STORE_LOG, os.path.join("logs", AGENT_LOG), *([LOG] if forks else [])]
         self.logs = {name: _opened(spool.path(name)) for name in logs}
         self.server_environment = dict(environment, **secrets_of(spool)) if forks else {}
@@ -80,7 +82,7 @@ class Children:
     @property
     def store_died(self) -> bool:
         """Whether the store is gone that should be there."""
-        return self.serves and self.store is None
+        return self.serves and self.store is None and "store" not in self.forks
 
     def start_store(self, how: str = "quick") -> None:
         """The rendezvous store, if it is this node's: by the training interpreter, on the port already bound.
@@ -89,17 +91,19 @@ class Children:
         """
         if not self.serves:
             return
-        argv = [self.plan.python, "-u", self.spool.path("remote.pyz"), "store", str(self.listener), how]
         try:
-            self.store = self.spawn(argv, self.logs[STORE_LOG], (self.listener,))
+            self.store = self.spawn(self._store_argv(how), self.logs[STORE_LOG], (self.listener,))
         except OSError:  # on record in its log; the agent has the same interpreter
             self.store = None
 
-    def start_fork_server(self) -> None:
-        """The process that imports torch once for the agent and the workers, where the plan wants one."""
+    def _store_argv(self, how: str) -> List[str]:
+        return [self.plan.python, "-u", self.spool.path("remote.pyz"), "store", str(self.listener), how]
+
+    def start_fork_server(self, selector: selectors.BaseSelector) -> None:
+        """The process that imports torch once for the run, where the plan wants one."""
         if LOG not in self.logs:
             return
-        ours, its = socket.socketpair()
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         env = fork_server_environment(self.server_environment, self.spool.folder, its.fileno())
         try:
             if "CLUSTERDDP_HOOK" not in env:  # a path that no PYTHONPATH can say
@@ -110,13 +114,50 @@ class Children:
             ours.close()
         else:
             self.fork_server = ForkServer(pid, ours, self.event)
+            self.fork_server.wake(selector)
         finally:
             its.close()
 
-    def end_fork_server(self) -> None:
-        """End it: no worker is to be started any more."""
+    def take_over(self, before: "Children") -> None:
+        """Another attempt begins, with the fork server of the one before."""
+        self.fork_server, before.fork_server = before.fork_server, None
         if self.fork_server:
+            self.fork_server.event = self.event
+
+    def begin(self) -> None:
+        """Start the store, and have the agent forked, where there is what forks it (``forking``); no spare has them."""
+        if self.plan.standby:
+            return
+        patience = PATIENCE if self.plan.attempt == 1 else 0.0
+        roles = {"agent": (), "store": (self.listener,)} if self.serves else {"agent": ()}
+        for role, handles in roles.items():
+            server, folder = self.fork_server, self.spool.folder
+            fork = server.ask(role, folder, [h for h in handles if h is not None], patience) if server else None
+            if fork:
+                self.forks[role] = fork
+        if "store" not in self.forks:
+            self.start_store()
+
+    def forking(self) -> bool:
+        """Whether the agent or the store is still to be forked; the store begins as soon as it is there."""
+        store = self.forks.get("store")
+        if store and not store.pending:
+            del self.forks["store"]
+            argv = self._store_argv("forked")
+            self.store = store.order(argv, self.environment, self.spool.path(STORE_LOG), NEVER)
+            if self.store is None:
+                self.start_store()
+            else:
+                self.event("store_forked", pid=self.store)
+        return any(fork.pending for fork in self.forks.values())
+
+    def end_fork_server(self, *, for_good: bool = False) -> None:
+        """End it where no worker is to be started any more: no attempt may follow, or none does."""
+        if self.fork_server and (for_good or self.plan.attempt > self.plan.relaunch):
             self.fork_server.end()
+        for fork in self.forks.values():
+            fork.end()
+        self.forks.clear()
 
     def start_agent(self, store_port: int) -> None:
         """torchrun, in the folder and the environment of the plan.
@@ -129,9 +170,9 @@ class Children:
             place = argv.index("--rdzv-endpoint") + 1
             argv[place] = argv[place].replace(PORT_TO_COME, str(store_port))
         argv = [self.plan.python, *argv]
-        if self.fork_server:
-            log = self.spool.path("logs", AGENT_LOG)
-            self.agent = self.fork_server.order(argv, self.environment, log, self.until)
+        fork = self.forks.pop("agent", None)
+        if fork:
+            self.agent = fork.order(argv, self.environment, self.spool.path("logs", AGENT_LOG), self.until)
         forked = self.agent is not None
         self.agent = self.agent or self.spawn(argv, self.agent_log, ())
         self.event("agent_started", pid=self.agent, forked=forked)
@@ -180,8 +221,9 @@ class Children:
     def reap(self) -> None:
         """Note the agent's end; take away whatever orphan was left to us."""
         for pid, status in reap():
-            if self.fork_server:
-                self.fork_server.ended(pid)
+            for one in (self.fork_server, *self.forks.values()):
+                if one:
+                    one.ended(pid)
             if pid == self.agent:
                 self.agent_exit = exit_code(status)
                 self.event("agent_exited", exit_code=self.agent_exit)
@@ -218,9 +260,13 @@ class Children:
         return (said.strip().splitlines() or ["it said nothing"])[-1]
 
     def leftovers(self) -> List[terminate.Process]:
-        """All processes of this node but the store, which other nodes still need."""
+        """All processes of this node but the store, which other nodes still need, and the fork server.
+
+        That runs nothing of the user's, and ends with us at the latest.
+        """
         self.reap()
-        return [terminate.describe(process) for process in self.processes.find() if process.pid != self.store]
+        kept = {self.store, self.fork_server.pid if self.fork_server else None}
+        return [terminate.describe(process) for process in self.processes.find() if process.pid not in kept]
 
     def kill(self) -> None:
         """SIGKILL to all processes of this node but the store."""

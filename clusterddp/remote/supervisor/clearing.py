@@ -55,6 +55,7 @@ class Clearing:
 
     def __init__(self, node: "Node") -> None:
         self.node = node
+        node.children.end_fork_server(for_good=not may_follow(node.plan, node.shutdown.order))
         self.ending = node.children.end(LEFTOVER_GRACE if node.shutdown.order is None else 0.0)
         self.survivors: Optional[List[terminate.Process]] = None  # None: they are being ended
         self.quiet = time.monotonic()  # since when no agent is connected to the store

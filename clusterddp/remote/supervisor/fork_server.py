@@ -1,11 +1,13 @@
-"""The run's fork server as its supervisor sees it: its start, the agent that it forks, its end.
+"""The run's fork server as its supervisor sees it: its start, what it forks for the supervisor, its end.
 
-It is a child like the agent and the store, of the first attempt alone: a later one starts all plainly. Nothing waits
-for it longer than ``PATIENCE``: whatever it cannot do is done plainly.
+It is a child like the agent and the store, and outlives attempts: one import of torch serves all of them. What it forks
+for the supervisor, which adopts it, is the agent of each attempt and the store. Nothing waits for it longer than a
+limit: whatever it cannot do is done plainly.
 
 Not here: what it does (worker/fork_server.py), how a shim asks it for a worker (worker/fork_client.py).
 """
 
+import array
 import json
 import os
 import selectors
@@ -20,43 +22,43 @@ from ..system.clock import boot_clock
 
 LOG = "fork-server.log"
 PATIENCE = 60.0  # seconds for importing; on a cold network file system it takes tens of them
-ORDER_LIMIT = 1.0  # seconds for the agent to take its order
+LATER_PATIENCE = 5.0  # seconds for a fork in a later attempt: the other hosts wait, and torch is there
+ORDER_LIMIT = 1.0  # seconds for a fork to take its order
 LONGEST = 4096  # bytes of what it says
 
 
-class ForkServer:
-    """A fork server that is importing, or ready.
+class Fork:
+    """A process that the server was asked for; it says that it is there and waits for its order.
 
     Args:
-        pid: Its process; 0 once that has ended.
-        sock: Where it says how far it is.
+        sock: To it.
+        until: When, by the boot clock, nobody waits for it any more.
         event: Appends an event.
+        selector: Of the loop that is to wake when it says something.
     """
 
-    def __init__(self, pid: int, sock: socket.socket, event: Callable[..., None]) -> None:
-        self.pid, self.sock, self.event = pid, sock, event
-        self.agent: Optional[int] = None  # forked, and waiting for its order
-        self.settled = False  # whether it is known that there is an agent, or that there will be none
-        self.until = boot_clock() + PATIENCE
+    def __init__(
+        self, sock: socket.socket, until: float, event: Callable[..., None], selector: Optional[selectors.BaseSelector]
+    ) -> None:
+        self.sock, self.until, self.event = sock, until, event
+        self.pid: Optional[int] = None
+        self.settled = False  # whether it is known that there is one, or that there will be none
         self._said = b""
-        self._selector: Optional[selectors.BaseSelector] = None
+        self._selector = selector
         sock.setblocking(False)
+        if selector:
+            selector.register(sock, selectors.EVENT_READ, self._listen)
 
     @property
     def pending(self) -> bool:
-        """Whether the agent may still come."""
+        """Whether it may still come."""
         self._listen()
         if not self.settled and boot_clock() > self.until:
-            self._give_up("it did not import torch within %d s" % PATIENCE)
+            self._settle("the fork server did not import torch in time")
         return not self.settled
 
-    def wake(self, selector: selectors.BaseSelector) -> None:
-        """Have the loop wake when it says something."""
-        self._selector = selector
-        selector.register(self.sock, selectors.EVENT_READ, self._listen)
-
     def order(self, argv: Sequence[str], env: Mapping[str, str], log: str, until: float) -> Optional[int]:
-        """Let the waiting agent run; its pid, or None where it has to be started plainly.
+        """Let it run; its pid, or None where it has to be started plainly.
 
         Args:
             argv: Its command line, from the interpreter on.
@@ -64,65 +66,138 @@ class ForkServer:
             log: Takes both its streams.
             until: When, by the boot clock, it is too late to begin.
         """
-        agent, self.agent = self.agent, None
-        if agent is None:
+        self._settle()
+        pid, self.pid = self.pid, None
+        if pid is None:
             return None
         order = {"argv": list(argv), "env": dict(env), "log": log, "until": until if until < float("inf") else None}
         self.sock.settimeout(ORDER_LIMIT)
         try:
             self.sock.sendall(json.dumps(order).encode("ascii") + b"\n")
         except OSError:  # it has ended, perhaps by the kernel's choice, or does not listen
-            _kill(agent)
+            _kill(pid)
             return None
         finally:
-            self.sock.setblocking(False)
-        return agent
+            self.sock.close()
+        return pid
 
     def ended(self, pid: int) -> None:
-        """A child has ended; was it the server, or the agent that waits?"""
+        """A child has ended; was it this one?"""
         if pid == self.pid:
-            self._listen()
-            self.pid, self.settled = 0, True
-        if pid == self.agent:
-            self.agent = None
+            self.pid = None
 
     def end(self) -> None:
-        """End it, and an agent that has no order. Its workers have parents of their own."""
-        self.settled = True
-        for pid in filter(None, (self.pid, self.agent)):
-            _kill(pid)
-        self.agent = None
+        """It is not wanted: without an order it ends by itself, and at once where it is known."""
+        self._settle()
+        self.sock.close()
+        if self.pid:
+            _kill(self.pid)
+            self.pid = None
 
     def _listen(self) -> None:
+        if self.settled:
+            return
         try:
             data = self.sock.recv(LONGEST)
         except BlockingIOError:
             return
         except OSError:
             data = b""
+        self._said = (self._said + data)[-LONGEST:]
         if not data:
-            self.settled = True
-            if self._selector:
-                self._selector.unregister(self.sock)
+            self._settle()
+        elif b"\n" in self._said:
+            said = self._said.decode("utf-8", "replace").strip()
+            self.pid = int(said) if said.isdigit() else None
+            self._settle("" if self.pid else said)
+
+    def _settle(self, reason: str = "") -> None:
+        if reason:
+            self.event("not_forked", reason=reason)
+        if self._selector and not self.settled:
+            self._selector.unregister(self.sock)
+        self.settled = True
+        if self.pid is None:
+            self.sock.close()
+
+
+class ForkServer:
+    """A fork server that is importing, or ready.
+
+    Args:
+        pid: Its process; 0 once that has ended.
+        sock: Where it is asked, and says how far it is.
+        event: Appends an event.
+    """
+
+    def __init__(self, pid: int, sock: socket.socket, event: Callable[..., None]) -> None:
+        self.pid, self.sock, self.event = pid, sock, event
+        self.born = boot_clock()
+        self._said = b""
+        self._selector: Optional[selectors.BaseSelector] = None
+        sock.setblocking(False)
+
+    def wake(self, selector: selectors.BaseSelector) -> None:
+        """Have the loop wake when it says something."""
+        self._selector = selector
+        selector.register(self.sock, selectors.EVENT_READ, self._listen)
+
+    def ask(self, role: str, spool: str, handles: Sequence[int] = (), patience: float = PATIENCE) -> Optional[Fork]:
+        """A process of that role for an attempt; None where the server is gone.
+
+        Args:
+            role: ``agent`` or ``store``.
+            spool: The attempt's.
+            handles: Descriptors that it gets.
+            patience: Seconds from the server's start on that it may take.
+        """
+        if not self.pid:
+            return None
+        ours, its = socket.socketpair()
+        request = json.dumps({"role": role, "spool": spool}).encode("ascii")
+        rights = array.array("i", [its.fileno(), *handles]).tobytes()
+        try:
+            self.sock.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        except OSError:  # it has just ended
+            ours.close()
+            return None
+        finally:
+            its.close()
+        return Fork(ours, max(self.born + patience, boot_clock() + LATER_PATIENCE), self.event, self._selector)
+
+    def ended(self, pid: int) -> None:
+        """A child has ended; was it the server?"""
+        if pid == self.pid:
+            for _ in range(2):
+                self._listen()
+            self.pid = 0
+
+    def end(self) -> None:
+        """End it; from now on it is a process as any other. Its workers have parents of their own."""
+        if self.pid:
+            _kill(self.pid)
+            self.pid = 0
+
+    def _listen(self) -> None:
+        try:
+            data = self.sock.recv(LONGEST)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:  # it ended with requests unread, and what it said stands behind this
+            return
+        except OSError:
+            data = b""
+        if not data and self._selector:
+            self._selector.unregister(self.sock)
             self._selector = None
         self._said = (self._said + data)[-LONGEST:]
         *lines, self._said = self._said.split(b"\n")
         for line in lines:
-            self._hear(line.decode("utf-8", "replace"))
-
-    def _hear(self, line: str) -> None:
-        word, _, rest = line.partition(" ")
-        if word == "agent" and rest.isdigit() and not self.settled:
-            self.agent, self.settled = int(rest), True
-        elif word == "ready":
-            self.event("fork_server_ready")
-        elif not self.settled or word == "refused":
-            self.settled = True
-            self.event("not_forked", reason=rest if word == "refused" else line)
-
-    def _give_up(self, reason: str) -> None:
-        self.event("not_forked", reason=reason)
-        self.end()
+            word, _, rest = line.decode("utf-8", "replace").partition(" ")
+            if word == "ready":
+                self.event("fork_server_ready")
+            elif word == "refused":
+                self.event("not_forked", reason=rest)
 
 
 def _kill(pid: int) -> None:

@@ -38,7 +38,7 @@ from .file_work import FileWork
 from .inbox import STOP_RECORD
 from .lease import Fence
 from .loop import Loop
-from .relaunch import Over, Relaunching
+from .relaunch import Relaunching
 from .shutdown import Shutdown
 from .stop_conditions import GRACE, Conditions, StopConditions, of_attempt
 
@@ -55,10 +55,11 @@ STUCK = 60.0  # seconds that the end of an attempt may fail (a disk that cannot 
 class Phase(enum.Enum):
     """Where a node stands in its run. Each is one method of Supervisor, which says the next one."""
 
-    WAITING = "waiting for all nodes to be ready"  # → BETWEEN, RUNNING, or LEAVING after an order
+    WAITING = "waiting for all nodes to be ready"  # → BETWEEN, STARTING, or LEAVING after an order
+    STARTING = "the agent is being forked, where it is to be"  # → RUNNING, or CLEARING after an order
     RUNNING = "the agent runs"  # → CLEARING when it has ended
     CLEARING = "the agent has ended; the rest is being ended"  # → BETWEEN
-    BETWEEN = "no part in an attempt: it has ended, or the node is a spare"  # → RUNNING, CONCLUDING
+    BETWEEN = "no part in an attempt: it has ended, or the node is a spare"  # → STARTING, CONCLUDING
     CONCLUDING = "the run is over; the verdict is made and kept on all nodes"  # → LEAVING
     LEAVING = "the others are told the last word"  # → GONE
     GONE = "nothing is left to do"
@@ -112,6 +113,7 @@ class Supervisor:
         self._record("supervisor_started", pid=os.getpid())
         self.loop.handlers = {
             "children": self.children.reap,
+            "forks": self.children.forking,
             "run control": self._turn,
             "membership": self._turn_membership,
             "fail fast": self._fail_fast,
@@ -128,12 +130,11 @@ class Supervisor:
     def run(self) -> None:
         """The node's whole life."""
         self.loop.watch_signals()
-        self.children.start_store()
-        self.children.start_fork_server()
-        if self.children.fork_server:
-            self.children.fork_server.wake(self.loop.selector)
+        self.children.start_fork_server(self.loop.selector)
+        self.children.begin()
         steps: Dict[Phase, Callable[[], Phase]] = {
             Phase.WAITING: self._wait,
+            Phase.STARTING: self._start,
             Phase.RUNNING: self._run,
             Phase.CLEARING: self._clear,
             Phase.BETWEEN: self._follow,
@@ -169,6 +170,7 @@ class Supervisor:
         if order:
             self.shutdown.take(order, time.monotonic())
             self.children.kill_store()
+            self.children.end_fork_server(for_good=True)
             return Phase.LEAVING if recorded(self, []) else Phase.WAITING
         if not self.conditions.ready:
             if not self.inbox.ready:
@@ -178,13 +180,14 @@ class Supervisor:
         if self.plan.standby:
             self.tell(NodeState.STANDBY)
             return Phase.BETWEEN
-        if self.conditions.too_early() or (self.children.fork_server and self.children.fork_server.pending):
-            return Phase.WAITING
-        return self._start()
+        return Phase.WAITING if self.conditions.too_early() else self._start()
 
     def _start(self) -> Phase:
-        """Start the agent; raises nothing, for it must not be done twice."""
-        late = self.conditions.begin_part()
+        """Start the agent, once it is forked where it is to be; raises nothing, for it must not be done twice."""
+        order = self._ordered(self.conditions.of_run)
+        if self.children.forking() and not order:
+            return Phase.STARTING
+        late = order or self.conditions.begin_part()
         if late:  # the others may be in a later attempt by now
             self.shutdown.take(late, time.monotonic())
             return self._not_started()
@@ -254,13 +257,12 @@ class Supervisor:
     def _follow(self) -> Phase:
         """What follows."""
         following = self.relaunching.step(self, self._ordered(self.conditions.of_run))
-        if following is None:
-            return Phase.BETWEEN
-        if isinstance(following, Over):
-            return Phase.CONCLUDING
+        if not isinstance(following, Attempt):
+            return Phase.CONCLUDING if following else Phase.BETWEEN
         self.work.do(self.children.close)
+        following.children.take_over(self.children)
         self._begin(following)
-        self.children.start_store()
+        self.children.begin()
         return self._start()
 
     def _conclude(self) -> Phase:

@@ -8,6 +8,7 @@ its own part by then (limits), so two attempts never run at once. What was decid
 Not here: the decision itself (supervisor/next_attempt.py, pure), a node's part in an attempt (supervisor/node.py).
 """
 
+import os
 import shutil
 import time
 from typing import TYPE_CHECKING, NamedTuple, Optional, Union
@@ -23,6 +24,7 @@ from ..system.bootstrap import write_json, write_private
 from ..system.clock import boot_clock
 from ..system.ports import bind_ports
 from ..worker.environment import write_worker
+from ..worker.fork_checks import FORK_SOCKET
 from .attempt import Attempt, Making
 from .file_work import FileWork
 from .next_attempt import backoff, decide
@@ -165,6 +167,7 @@ class Relaunching:
 
     def _end(self, node: "Node", reason: str) -> Optional[Over]:
         """Nothing follows, as soon as that is on record."""
+        node.children.end_fork_server(for_good=True)
         return Over(reason) if self.work.ask("last record", lambda: self._write_end(node, reason)) else None
 
     def _write_end(self, node: "Node", reason: str) -> None:
@@ -206,6 +209,8 @@ class Relaunching:
             except FileNotFoundError:
                 continue  # there are no secrets
         write_worker(spool, plan.python)
+        if os.path.exists(old.path(FORK_SOCKET)):  # the fork server is the run's: who asks it next asks from here
+            os.rename(old.path(FORK_SOCKET), spool.path(FORK_SOCKET))
         ready = (node.inbox.ready or Ready())._replace(store=decision.port)
         spool.write_committed(ready)
         order = old.stop_order()

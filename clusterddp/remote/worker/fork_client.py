@@ -118,7 +118,7 @@ def fork_worker(spool: str, key: str, argv: Sequence[str], env: Dict[str, str], 
             raise NotForkedError("the socket in the spool is another user's")
         for difference in differences(server):
             raise NotForkedError("the fork server's %s is another" % difference)
-        request = {"key": key, "argv": list(argv), "env": list(env.items())}
+        request = {"spool": spool, "key": key, "argv": list(argv), "env": list(env.items())}
         body = json.dumps(request).encode("ascii")
         rights = array.array("i", handles).tobytes()
         sock.sendmsg([struct.pack("<I", len(body))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])

@@ -29,8 +29,8 @@ class Keeper:
     def __init__(self, given: Given, connection: socket.socket) -> None:
         self.given, self.connection = given, connection
 
-    def run(self) -> str:
-        """Fork the worker and keep it to its end; returns in the worker alone, with its ``<start>.<local_rank>``."""
+    def run(self) -> Tuple[str, str]:
+        """Fork the worker and keep it to its end; returns in it alone, with its spool and ``<start>.<local_rank>``."""
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             request, handles = self.receive()

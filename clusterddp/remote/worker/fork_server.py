@@ -1,29 +1,31 @@
-"""A run's fork server: imports torch once, then forks the agent and each worker from itself.
+"""A run's fork server: imports torch once, then forks the agents, the store and each worker from itself.
 
 The supervisor starts it with the very command line of a worker, `python -u SCRIPT ARGS`, and the start-up hook
 (worker/hook/sitecustomize.py) calls ``serve`` while the interpreter is still starting. A worker is a fork that returns
 from there into Python's own start: it runs the script as any other.
 
     supervisor ── fork server ── keeper ── worker    one keeper a worker, between it and its shim
-        └─ agent   forked too, adopted by the supervisor; it waits for its order
+        └─ agent, store   forked too, adopted by the supervisor; they wait for their orders
 
 The server reads no request itself and installs no signal handler; a keeper that fails harms one start. If the server
 dies the workers go on, and later ones are started plainly.
 
-Not here: a fork's life as a keeper (worker/fork_keeper.py), as a worker (worker/fork_worker.py), as the agent
-(worker/fork_agent.py); the shim's side (worker/fork_client.py), the supervisor's (supervisor/fork_server.py).
+Not here: a fork's life as a keeper (worker/fork_keeper.py), as a worker (worker/fork_worker.py), as agent or store
+(worker/fork_adopted.py); the shim's side (worker/fork_client.py), the supervisor's (supervisor/fork_server.py).
 """
 
+import array
 import gc
 import importlib
+import json
 import os
 import select
 import socket
 import sys
-from typing import Iterable, Optional, Sequence, Set
+from typing import Iterable, List, NoReturn, Optional, Sequence, Set, Tuple
 
 from ..system.rename import rename
-from . import fork_agent
+from . import fork_adopted
 from .environment_writes import mattering_write
 from .fork_checks import (
     FORK_SOCKET,
@@ -41,12 +43,14 @@ from .fork_worker import Given
 
 AGENT_MODULES = ("torch", "torch.distributed.run")
 WORKER_MODULES = ("torch._dynamo",)  # what DDP's constructor and every optimizer import: 823 modules of torch 2.13
+LONGEST = 65536  # bytes of a request
+MOST_HANDLES = 8  # with a request
 REAP = 0.5  # seconds between looks for keepers that have ended
 TITLE = "clusterddp: fork server of %s"  # its command line and its keepers', for `ps`
 
 
-def serve(spool: str, descriptor: int, loaded: Iterable[str]) -> str:
-    """Import and fork until killed; returns in each worker alone, with its ``<start>.<local_rank>``.
+def serve(spool: str, descriptor: int, loaded: Iterable[str]) -> Tuple[str, str]:
+    """Import and fork until killed; returns in each worker alone, with its spool and ``<start>.<local_rank>``.
 
     Args:
         spool: The node's.
@@ -57,7 +61,7 @@ def serve(spool: str, descriptor: int, loaded: Iterable[str]) -> str:
         server = Server(spool, descriptor, loaded)
         listener = server.listen()
         server.load(AGENT_MODULES)
-        server.fork_agent(listener)
+        server.obey(listener)
         server.load(WORKER_MODULES)
         tell(descriptor, "ready")
         return server.run(listener)
@@ -77,6 +81,8 @@ class Server:
 
     def __init__(self, spool: str, descriptor: int, loaded: Iterable[str]) -> None:
         self.spool, self.descriptor = spool, descriptor
+        self.orders = socket.socket(fileno=descriptor)
+        self.orders.setblocking(False)
         self.supervisor = os.getppid()
         self.given = Given.of_this_process()
         self.given.asked.update(name.partition(".")[0] for name in set(sys.modules) - set(loaded))
@@ -143,32 +149,55 @@ class Server:
             if after[what] != value:
                 raise RefusedError("importing %s changed %s" % (", ".join(modules), what))
 
-    def fork_agent(self, listener: socket.socket) -> None:
-        """Fork the agent, which waits for its order; the supervisor adopts it from the process between."""
-        between = os.fork()
-        if between:
-            os.waitpid(between, 0)
-            return
+    def obey(self, listener: socket.socket) -> None:
+        """Fork what the supervisor has asked for by now; it adopts each from a process between.
+
+        A request is ``{role, spool}``; with it come the socket for its order and the role's own descriptors.
+        """
+        while True:
+            handles = array.array("i")
+            try:
+                data, ancillary, _, _ = self.orders.recvmsg(LONGEST, socket.CMSG_SPACE(MOST_HANDLES * handles.itemsize))
+            except BlockingIOError:
+                return
+            for _, _, rights in ancillary:
+                handles.frombytes(rights)
+            if not data:  # the supervisor is gone
+                os._exit(0)
+            request = json.loads(data)
+            between = os.fork()
+            if between:
+                os.waitpid(between, 0)
+            else:
+                self.fork_adopted(listener, request["role"], request["spool"], list(handles))
+            for handle in handles:
+                os.close(handle)
+
+    def fork_adopted(self, listener: socket.socket, role: str, spool: str, handles: List[int]) -> NoReturn:
+        """In the process between: fork once more, and end."""
         middle = os.getpid()
         if os.fork():
             os._exit(0)
         try:
             listener.close()
-            fork_agent.run(self.spool, self.descriptor, self.supervisor, middle)
+            self.orders.close()
+            fork_adopted.run(role, spool, handles, self.supervisor, middle)
         finally:
             os._exit(1)
 
-    def run(self, listener: socket.socket) -> str:
-        """Fork a keeper for each connection; returns in a worker."""
+    def run(self, listener: socket.socket) -> Tuple[str, str]:
+        """Fork a keeper for each connection, and what the supervisor asks for; returns in a worker."""
         while True:
-            ready = select.select([listener], [], [], REAP)[0]
+            ready = select.select([listener, self.orders], [], [], REAP)[0]
             _reap()
-            if not ready:
+            if self.orders in ready:
+                self.obey(listener)
+            if listener not in ready:
                 continue
             connection = listener.accept()[0]
             if not os.fork():
                 listener.close()
-                os.close(self.descriptor)
+                self.orders.close()
                 return Keeper(self.given, connection).run()
             connection.close()
 

@@ -39,12 +39,14 @@ class Given(NamedTuple):
         return cls(argv, dict(os.environ), set())
 
 
-def become(given: Given, request: Dict[str, Any], handles: List[int], parent: int, pipes: Tuple[int, int]) -> str:
-    """Get ready, say so by silence, wait for the order to begin; ``<start>.<local_rank>``, or this process ends here.
+def become(
+    given: Given, request: Dict[str, Any], handles: List[int], parent: int, pipes: Tuple[int, int]
+) -> Tuple[str, str]:
+    """Get ready, say so by silence, wait for the order to begin, or end here; its spool and ``<start>.<local_rank>``.
 
     Args:
         given: What the fork server was started with.
-        request: ``{key, argv, env}`` of the shim.
+        request: ``{spool, key, argv, env}`` of the shim.
         handles: stdin, stdout and stderr.
         parent: The keeper's pid.
         pipes: Where to say why not; where the order comes from.
@@ -61,7 +63,7 @@ def become(given: Given, request: Dict[str, Any], handles: List[int], parent: in
         os._exit(1)
     os.close(held)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    return str(request["key"])
+    return str(request["spool"]), str(request["key"])
 
 
 def _check(given: Given, request: Dict[str, Any], handles: Sequence[int]) -> None:

@@ -67,7 +67,11 @@ def begin_server() -> None:
 
 
 def serve_forks(descriptor: int) -> str:
-    """Be the run's fork server; returns in each worker that is forked here, with its ``<start>.<local_rank>``."""
+    """Be the run's fork server; returns in each worker that is forked here, with its ``<start>.<local_rank>``.
+
+    Its spool is that of its own attempt.
+    """
+    global SPOOL
     loaded = set(sys.modules)
     code = os.path.join(SPOOL, "remote.pyz")
     sys.path.insert(0, code)
@@ -81,7 +85,8 @@ def serve_forks(descriptor: int) -> str:
     for places in (sys.path_importer_cache, cache):
         for path in [path for path in places if path.startswith(code)]:
             del places[path]
-    return str(serve(SPOOL, descriptor, loaded))
+    SPOOL, worker = serve(SPOOL, descriptor, loaded)
+    return str(worker)
 
 
 def install(worker: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import selectors
 import socket
 import subprocess
@@ -14,7 +13,7 @@ import pytest
 from clusterddp.hosts.zipapp import bundle
 from clusterddp.remote.spool.layout import Spool, create_spool
 from clusterddp.remote.supervisor import fork_server
-from clusterddp.remote.supervisor.fork_server import ForkServer, server_argv
+from clusterddp.remote.supervisor.fork_server import Fork, ForkServer, server_argv
 from tests.unit.plan_made import PLAN
 
 if TYPE_CHECKING:
@@ -40,73 +39,90 @@ def spool(tmp_path: Path) -> Spool:
 
 
 @pytest.fixture
-def ends(spool: Spool, process: subprocess.Popen[bytes]) -> Iterator[tuple[ForkServer, socket.socket]]:
+def server(spool: Spool, process: subprocess.Popen[bytes]) -> Iterator[tuple[ForkServer, socket.socket]]:
     """The supervisor's view, and the server's end of the socket."""
-    ours, its = socket.socketpair()
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, its:
         yield ForkServer(process.pid, ours, spool.event), its
+
+
+Ends = tuple[ForkServer, socket.socket, Fork, socket.socket]
+
+
+@pytest.fixture
+def ends(server: tuple[ForkServer, socket.socket]) -> Iterator[Ends]:
+    """The same, an agent that was asked for, and that one's end of its socket."""
+    view, its = server
+    fork = view.ask("agent", "/spool")
+    assert fork
+    request, handles, _, _ = socket.recv_fds(its, 4096, 2)
+    assert json.loads(request) == {"role": "agent", "spool": "/spool"}
+    with socket.socket(fileno=handles[0]) as agent:
+        yield view, its, fork, agent
 
 
 def reasons(spool: Spool) -> list[str]:
     return [event["reason"] for event in spool.events() if event["event"] == "not_forked"]
 
 
-def test_the_agent_is_awaited_and_gets_its_order(ends: tuple[ForkServer, socket.socket]) -> None:
-    server, its = ends
-    assert server.pending
-    its.sendall(b"age")
-    assert server.pending
-    its.sendall(b"nt 4711\n")
-    assert not server.pending
-    assert server.order(["python", "-m", "m"], {"A": "ü"}, "/log", NEVER) == 4711
-    order = json.loads(its.recv(4096))
+def test_the_agent_is_awaited_and_gets_its_order(ends: Ends) -> None:
+    _, _, fork, agent = ends
+    assert fork.pending
+    agent.sendall(b"47")
+    assert fork.pending
+    agent.sendall(b"11\n")
+    assert not fork.pending
+    assert fork.order(["python", "-m", "m"], {"A": "ü"}, "/log", NEVER) == 4711
+    order = json.loads(agent.recv(4096))
     assert order == {"argv": ["python", "-m", "m"], "env": {"A": "ü"}, "log": "/log", "until": None}
-    assert server.order([], {}, "", NEVER) is None
 
 
-@pytest.mark.parametrize("said", [b"refused no room\n", b"no agent: no room\n"])
-def test_without_an_agent_it_is_started_plainly_and_why_is_on_record(
-    ends: tuple[ForkServer, socket.socket], spool: Spool, said: bytes
+def test_without_an_agent_it_is_started_plainly_and_why_is_on_record(ends: Ends, spool: Spool) -> None:
+    _, _, fork, agent = ends
+    agent.sendall(b"no agent: no room\n")
+    assert not fork.pending
+    assert fork.order([], {}, "", NEVER) is None
+    assert reasons(spool) == ["no agent: no room"]
+
+
+def test_a_server_that_refuses_and_ends_is_awaited_no_longer_and_wakes_no_loop(
+    server: tuple[ForkServer, socket.socket], spool: Spool
 ) -> None:
-    server, its = ends
-    its.sendall(said)
-    assert not server.pending
-    assert server.order([], {}, "", NEVER) is None
-    assert [reason.rpartition(": ")[2] for reason in reasons(spool)] == ["no room"]
-
-
-def test_a_server_that_is_gone_is_awaited_no_longer_and_wakes_no_loop(ends: tuple[ForkServer, socket.socket]) -> None:
-    server, its = ends
+    view, its = server
     with selectors.DefaultSelector() as selector:
-        server.wake(selector)
+        view.wake(selector)
+        fork = view.ask("store", "/spool")
+        its.sendall(b"refused no room\n")
         its.close()
-        for key, _ in selector.select(5):
-            key.data()
-        assert not selector.get_map()
-    assert not server.pending
+        while selector.get_map():
+            for key, _ in selector.select(5):
+                key.data()
+    assert fork
+    assert not fork.pending
+    assert fork.order([], {}, "", NEVER) is None
+    assert reasons(spool) == ["no room"]
+    assert view.ask("agent", "/spool") is None
 
 
-def test_a_server_that_takes_too_long_is_ended(
-    ends: tuple[ForkServer, socket.socket],
-    spool: Spool,
-    process: subprocess.Popen[bytes],
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_server_that_takes_too_long_is_awaited_no_longer(
+    ends: Ends, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, _ = ends
-    monkeypatch.setattr(fork_server, "boot_clock", lambda: server.until + 1)
-    assert not server.pending
-    assert process.wait() == -9
-    assert reasons(spool) == ["it did not import torch within 60 s"]
+    fork = ends[2]
+    monkeypatch.setattr(fork_server, "boot_clock", lambda: fork.until + 1)
+    assert not fork.pending
+    assert reasons(spool) == ["the fork server did not import torch in time"]
 
 
-def test_once_it_has_ended_its_pid_is_nobodys(ends: tuple[ForkServer, socket.socket]) -> None:
-    server, its = ends
-    its.sendall(b"agent %d\n" % os.getpid())
-    assert not server.pending
-    server.ended(server.pid)
-    server.ended(os.getpid())
-    server.end()
-    assert (server.pid, server.agent) == (0, None)
+def test_once_they_have_ended_their_pids_are_nobodys(ends: Ends, process: subprocess.Popen[bytes]) -> None:
+    view, _, fork, agent = ends
+    agent.sendall(b"%d\n" % process.pid)
+    assert not fork.pending
+    fork.ended(process.pid)
+    fork.end()
+    view.ended(view.pid)
+    view.end()
+    assert (view.pid, fork.pid, process.poll()) == (0, None, None)
+    assert view.ask("agent", "/spool") is None
 
 
 def test_its_command_line_runs_nothing_where_the_hook_is_passed_over() -> None:

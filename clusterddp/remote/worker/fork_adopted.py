@@ -1,7 +1,7 @@
-"""The agent as a fork of the run's fork server: torchrun, whose order comes over the supervisor's socket.
+"""The agent or the store as a fork of the run's fork server: our own processes, which the supervisor adopts.
 
-Our own process: its main function is called, where a worker returns into Python's own start (worker/fork_worker.py).
-Not here: the order (supervisor/fork_server.py).
+Their main function is called, where a worker returns into Python's own start (worker/fork_worker.py). Not here: the
+order (supervisor/fork_server.py).
 """
 
 import atexit
@@ -9,10 +9,11 @@ import importlib
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, NoReturn
+from typing import Any, Callable, Dict, List, NoReturn
 
 from ..system import prctl
 from ..system.clock import boot_clock
@@ -21,14 +22,16 @@ from .fork_checks import tell
 
 HELD_UP = 127
 POLL = 0.001  # seconds between looks for the new parent
+Main = Callable[[], object]
 
 
-def run(spool: str, descriptor: int, supervisor: int, middle: int) -> NoReturn:
-    """Get ready, wait for the order, run torchrun to its end.
+def run(role: str, spool: str, handles: List[int], supervisor: int, middle: int) -> NoReturn:
+    """Get ready, wait for the order, run to the end.
 
     Args:
-        spool: The node's.
-        descriptor: The socket to the supervisor.
+        role: ``agent`` or ``store``.
+        spool: The attempt's.
+        handles: The socket to the supervisor; the store's listening one.
         supervisor: Its pid.
         middle: The process between, which is ending.
     """
@@ -38,12 +41,14 @@ def run(spool: str, descriptor: int, supervisor: int, middle: int) -> NoReturn:
     if os.getppid() != supervisor:
         os._exit(HELD_UP)
     os.setpgid(0, 0)
+    descriptor, *own = handles
     try:
-        torchrun = _get_ready(spool)
+        sys.path[:0] = [os.getcwd(), os.path.join(spool, "remote.pyz")]
+        main = {"agent": _agent, "store": _store}[role](own)
     except Exception as error:  # noqa: BLE001 - then the supervisor starts it plainly
-        tell(descriptor, "no agent: %r" % (error,))
+        tell(descriptor, "no %s: %r" % (role, error))
         os._exit(0)
-    tell(descriptor, "agent %d" % os.getpid())
+    tell(descriptor, "%d" % os.getpid())
     order = _order(descriptor)
     if order["until"] is not None and boot_clock() >= order["until"]:
         os._exit(HELD_UP)  # we were held up, and the others may be in a later attempt
@@ -54,19 +59,32 @@ def run(spool: str, descriptor: int, supervisor: int, middle: int) -> NoReturn:
     os.close(descriptor)
     set_environment(order["env"].items())
     rename(order["argv"], order["env"].items())
-    sys.argv = [str(torchrun.__file__), *order["argv"][3:]]  # behind python -m MODULE
-    _end(torchrun.main)
+    sys.argv = order["argv"][2:]  # behind python -m or -u
+    _end(main)
 
 
-def _get_ready(spool: str) -> Any:
-    """Torchrun's module, with our rendezvous plugin registered as torch does it."""
-    sys.path[:0] = [os.getcwd(), os.path.join(spool, "remote.pyz")]
+def _agent(_: List[int]) -> Main:
+    """Torchrun, with our rendezvous plugin registered as torch does it."""
     backend = importlib.import_module("clusterddp_remote.shared.plan").BACKEND
     creator = importlib.import_module("clusterddp_remote.rendezvous").creator
     importlib.import_module("clusterddp_remote.rendezvous.handler")
     rendezvous = importlib.import_module("torch.distributed.elastic.rendezvous")
     rendezvous.rendezvous_handler_registry.register(backend, creator())
-    return importlib.import_module("torch.distributed.run")
+    torchrun = importlib.import_module("torch.distributed.run")
+
+    def main() -> object:
+        sys.argv[0] = str(torchrun.__file__)
+        return torchrun.main()
+
+    return main
+
+
+def _store(own: List[int]) -> Main:
+    (listener,) = own
+    with socket.socket(fileno=os.dup(listener)) as sock:
+        sock.getsockname()  # what came is a socket
+    serve = importlib.import_module("clusterddp_remote.rendezvous.store").main
+    return lambda: serve([str(listener), "forked"])
 
 
 def _order(descriptor: int) -> Dict[str, Any]:
@@ -81,7 +99,7 @@ def _order(descriptor: int) -> Dict[str, Any]:
     return order
 
 
-def _end(main: Callable[[], object]) -> NoReturn:
+def _end(main: Main) -> NoReturn:
     """Run ``main`` and end as an interpreter does, without taking torch apart."""
     code: object = 0
     try:
@@ -90,7 +108,9 @@ def _end(main: Callable[[], object]) -> NoReturn:
         code = error.code
     except BaseException as error:  # noqa: BLE001 - printed as Python prints it
         trace = error.__traceback__
-        sys.excepthook(type(error), error, trace.tb_next if trace else None)
+        for _ in range(2):  # this frame and what it calls
+            trace = trace.tb_next if trace else None
+        sys.excepthook(type(error), error, trace)
         code = 1
     if code is not None and not isinstance(code, int):
         sys.stderr.write("%s\n" % (code,))
