@@ -88,7 +88,7 @@ def test_sync_says_what_would_change_then_changes_it_then_finds_nothing(user: Us
 
 
 def test_sync_refuses_while_a_live_run_has_other_code_there(user: User) -> None:
-    from clusterddp.remote.sync.live import mark  # noqa: PLC0415 - stands in for a supervisor
+    from clusterddp.remote.sync.protect import mark  # noqa: PLC0415 - stands in for a supervisor
 
     user("sync")
     state, workdir = str(user.place / "gpu01/state"), bytes(user.work("gpu01"))

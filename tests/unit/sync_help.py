@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import HelperError
 from clusterddp.project import Project
 from clusterddp.remote.sync import apply as workdir
-from clusterddp.remote.sync.live import mark
 from clusterddp.remote.sync.lock import PLACE
+from clusterddp.remote.sync.protect import mark
 from clusterddp.remote.system.bootstrap import Refused
 from clusterddp.sync.files import Tree, scan
 from clusterddp.sync.push import sync

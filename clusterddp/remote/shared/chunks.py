@@ -12,6 +12,7 @@ import re
 from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple
 
 CHUNK = 4 << 20
+_SMALL = 1 << 16
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CONTENT = re.compile(r"[0-9a-f]{64}(-[1-9][0-9]{0,9})?")
 
@@ -63,9 +64,11 @@ def chunks_of(content: str, size: int, digests: Any) -> List[Chunk]:
 
 def read_at(handle: int, offset: int, size: int) -> bytes:
     """At most ``size`` bytes of a file; fewer only at its end."""
+    # A buffer of 4 MiB costs more than to read and hash a small file.
+    most = max(_SMALL, os.fstat(handle).st_size - offset)
     found = b""
     while len(found) < size:
-        data = os.pread(handle, size - len(found), offset + len(found))
+        data = os.pread(handle, min(most, size - len(found)), offset + len(found))
         if not data:
             break
         found = found + data if found else data

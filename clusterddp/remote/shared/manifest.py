@@ -21,6 +21,8 @@ from .chunks import content_of, hash_file
 FILE, LINK, FOLDER, OTHER = "file", "link", "folder", "other"
 RACY = 20 * 10**6  # ns: a file changed this shortly before it was hashed may have changed once more in the same tick
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
 Stats = List[int]
 Hashes = Dict[str, Tuple[Stats, List[str]]]  # path → stats, digests of its chunks
 
@@ -56,7 +58,7 @@ def ordered(entries: Iterable[Entry]) -> List[Entry]:
 
 def encode(entries: Iterable[Entry]) -> bytes:
     """The canonical bytes: one JSON array a line, ASCII only, in order."""
-    lines = (json.dumps(entry, separators=(",", ":")).encode() + b"\n" for entry in ordered(entries))
+    lines = (_ENCODER.encode(entry).encode() + b"\n" for entry in ordered(entries))
     return b"".join(lines)
 
 
@@ -72,7 +74,7 @@ def decode(data: bytes) -> List[Entry]:
         BadManifest: it is malformed, or a path or link would lead out of the folder.
     """
     try:
-        entries = [checked_entry(json.loads(line)) for line in data.splitlines()]
+        entries = [checked_entry(values) for values in json.loads(b"[%s]" % b",".join(data.splitlines()))]
     except (ValueError, TypeError) as error:
         raise BadManifest("not a manifest: %s" % error) from error
     return checked_together(entries)
@@ -176,11 +178,11 @@ class Disk:
 
     def full(self, path: str) -> bytes:
         """The path on disk."""
-        return os.path.join(self.root, on_disk(path))
+        return b"%s/%s" % (self.root, on_disk(path))
 
     def entry(self, path: str) -> Optional[Entry]:
         """What stands at ``path``; None if nothing does, or if a folder above it is none."""
-        if not self._is_real(posixpath.dirname(path)):
+        if not self._is_real(path.rpartition("/")[0]):
             return None
         info = self.info(path)
         if info is None:

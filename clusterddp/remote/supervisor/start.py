@@ -24,7 +24,7 @@ from ..shared.node_records import Ready, read_ready
 from ..shared.plan import BACKEND, NodePlan, read_plan, spool_environment
 from ..shared.records import written
 from ..spool.layout import PROGRAM, Spool, all_spools, create_spool
-from ..sync.apply import protect
+from ..sync.protect import protect
 from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
 from ..system.clock import boot_clock
 from ..system.ports import bind_ports

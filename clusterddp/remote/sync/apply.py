@@ -14,21 +14,20 @@ from typing import Any, Dict, List, Set, Tuple
 
 from ..helper.request import Request
 from ..shared import manifest
+from ..shared.chunks import digest_of
 from ..shared.frames import parse_json
 from ..shared.manifest import Disk, Entry, as_text, on_disk
 from ..shared.parts import parts_in
 from ..shared.sync_stream import Incoming
-from ..spool.layout import Spool
 from ..system.bootstrap import Refused
 from . import sibling
 from .assembly import PARTS, Assembly
 from .home import bring_home
 from .links import make_links
-from .live import keep_beating, live_runs, mark
+from .live import live_runs
 from .lock import PLACE, FolderLock, make_place
 from .place import WorkdirUpdate
 from .record import SyncRecord
-from .started import mark_start
 from .workdir import Folder, choose_folder, locked_workdir, shared_as
 
 
@@ -110,7 +109,7 @@ def read_head(incoming: Incoming, args: Dict[str, Any]) -> Tuple[List[Entry], Di
         raise Refused(str(error)) from error
     except (ValueError, TypeError) as error:
         raise Refused("the manifest came damaged: %s" % error, "sync again") from error
-    if manifest.digest(plan) != args["digest"]:
+    if digest_of(head[: args["manifest"]]) != args["digest"]:
         raise Refused("the manifest came damaged", "sync again")
     return plan, lists
 
@@ -123,6 +122,7 @@ def _apply(
     if target != lock.root:
         os.makedirs(target, exist_ok=True)
         make_place(target)
+    began = time.time_ns()
     placing = WorkdirUpdate(record, plan, lock.check)
     if placing.changes and live_runs(args["state"], target):
         raise Refused(
@@ -139,8 +139,8 @@ def _apply(
         placing.place()
     finally:
         parts.close()
-    looked = time.time_ns()
-    proof = Disk(target)
+    # What was read or known at the beginning, and has not changed since, is not read once more.
+    proof, looked = Disk(target, placing.disk.seen, began), time.time_ns()
     for entry in plan:
         lock.check()
         if proof.entry(entry.path) != entry:
@@ -184,32 +184,3 @@ def _finish(args: Dict[str, Any], folder: Folder) -> List[str]:
             record.links, record.linked = links, linked
             record.save()
     return told
-
-
-def protect(spool: Spool, state: str, workdir: str, digest: str) -> None:
-    """Mark the run of ``spool`` as live in its workdir, and check that the code of ``digest`` still stands there.
-
-    A sync that came in between either saw the marker, and left the workdir alone, or is seen here.
-
-    Args:
-        spool: Its supervisor lives.
-        state: The state folder.
-        workdir: The run's.
-        digest: Of the code; empty where no sync has put it (``--no-sync``).
-
-    Raises:
-        Refused: another sync has put other code there meanwhile.
-    """
-    root, supervisor = os.path.realpath(on_disk(workdir)), spool.supervisor()
-    if supervisor is None:  # it has ended already
-        return
-    try:
-        with FolderLock(state, root):
-            if os.access(root, os.W_OK):  # else nothing there can be changed by us
-                mark_start(root, spool.run, [one.run for one in live_runs(state, root)])
-                marker = mark(state, root, spool.run, spool.host, supervisor)
-                keep_beating(spool, marker, supervisor)
-            if digest and SyncRecord(state, root).digest != digest:
-                raise Refused("another sync has changed the code in %s meanwhile" % workdir, "run again")
-    except FileNotFoundError:
-        raise Refused("%s was removed meanwhile" % workdir, "run again") from None

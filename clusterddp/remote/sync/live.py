@@ -6,18 +6,14 @@ A marker that is not proved dead counts as live (owner.py).
 """
 
 import os
-import subprocess
-import sys
 from typing import List, NamedTuple, Optional
 
-from ..spool.layout import Spool, all_spools
-from ..system import procfs
-from .beat import remove, touch
+from .beat import remove
 from .lock import PLACE
 from .owner import Owner, folder_time, last_beat, owner_of
 
 OLD = 600.0  # seconds without a beat after which another host's run is over: its host is off, or cut from the folder
-_MARK = b"run."
+MARK = b"run."
 
 
 class LiveRun(NamedTuple):
@@ -33,7 +29,7 @@ def live_runs(state: str, root: bytes) -> List[LiveRun]:
     now: Optional[float] = None
     for name in sorted(_names(place)):
         parts = os.fsdecode(name).split(".", 3)
-        owner = Owner.parse(parts[1]) if name.startswith(_MARK) and len(parts) == 4 else None
+        owner = Owner.parse(parts[1]) if name.startswith(MARK) and len(parts) == 4 else None
         if owner is None:
             continue
         path = os.path.join(place, name)
@@ -51,34 +47,10 @@ def live_runs(state: str, root: bytes) -> List[LiveRun]:
     return found
 
 
-def mark(state: str, root: bytes, run: str, host: str, pid: int) -> bytes:
-    """Mark a run as live while the process ``pid`` of this host is; the marker's path. The lock is held by the caller.
-
-    Raises:
-        OSError: nothing can be written there.
-    """
-    name = _MARK + os.fsencode("%s.%s.%s" % (owner_of(state, pid), run, host))
-    path = os.path.join(root, PLACE, name)
-    touch(path)
-    return path
-
-
-def keep_beating(spool: Spool, marker: bytes, pid: int) -> None:
-    """Start the process that makes the beat of a marker, and removes it after the end of ``pid``."""
-    code = spool.path("remote.pyz")
-    subprocess.Popen(  # it stays when we end
-        [sys.executable, "-I", "-S", code, "beat", os.fsdecode(marker), str(pid), str(procfs.start_ticks(pid) or 0)],
-        env={},  # no mark of a run: it belongs to none, and nobody waits for it
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
 def _is_over(state: str, run: str, host: str) -> bool:
     """Whether a supervisor that lives has ended its host's part in a run, by the spools in our state."""
+    from ..spool.layout import all_spools  # it weighs more than all of a sync that finds nothing to do
+
     spools = [spool for spool in all_spools(state, run) if spool.host == host and spool.alive()]
     return bool(spools) and not any(spool.at_work() for spool in spools)
 

@@ -55,6 +55,8 @@ class WorkdirUpdate:
         self._todo = [entry for entry in plan if self._now[entry.path] != entry]
         self._obsolete = [path for path in self._put if path not in self._plan and self._now[path]]
         self._staged: Set[str] = set()
+        self._made: Set[str] = set()  # folders that are new: nothing of anybody's is in them
+        self._stands = ""  # a folder that is there, with all above it
         self._parts: "Assembly"
 
     @property
@@ -158,6 +160,8 @@ class WorkdirUpdate:
                 return
 
     def _make_parents(self, path: str) -> None:
+        if path.rpartition("/")[0] == self._stands:
+            return
         for folder in parents(path):
             full = self.disk.full(folder)
             info = self.disk.info(folder)
@@ -169,11 +173,14 @@ class WorkdirUpdate:
                 info = None
             if info is None:
                 os.mkdir(full)
+                self._made.add(folder)
+            self._stands = folder
 
     def _put_in_place(self, entry: Entry) -> None:
         full = self.disk.full(entry.path)
-        self._look_again(entry.path)
         info = self.disk.info(entry.path)
+        if info:
+            self._look_again(entry.path)
         if info and stat.S_ISDIR(info.st_mode):
             self._clear_folder(entry.path)
         elif info and not self._is_ours(entry.path) and not self._is_our_link(entry.path):
@@ -221,7 +228,7 @@ class WorkdirUpdate:
 
     def _remove_bytecode(self, path: str) -> None:
         """Remove the bytecode of a module: Python trusts its whole-second mtime, and a lone cache keeps a folder."""
-        if not path.endswith(".py"):
+        if not path.endswith(".py") or path.rpartition("/")[0] in self._made:
             return
         folder, name = os.path.split(self.disk.full(path))
         cache, stem = os.path.join(folder, b"__pycache__"), name[:-2]

@@ -13,8 +13,7 @@ import pytest
 from clusterddp.errors import HelperError
 from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.sync_stream import bundles_of
-from clusterddp.remote.sync import apply as remote_workdir
-from clusterddp.remote.sync import record
+from clusterddp.remote.sync import protect, record
 from clusterddp.remote.sync.live import live_runs
 from clusterddp.remote.sync.place import WorkdirUpdate
 from clusterddp.remote.system.bootstrap import Refused, write_private
@@ -137,16 +136,16 @@ def test_a_start_is_refused_when_another_sync_came_in_between(
     root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[bytes] = []
-    monkeypatch.setattr(remote_workdir, "keep_beating", lambda _, marker, __: kept.append(marker))
+    monkeypatch.setattr(protect, "keep_beating", lambda _, marker, __: kept.append(marker))
     ours = push(root, host).hosts[0]
     spool: Any = SimpleNamespace(run="r1", host="gpu01", supervisor=os.getpid)
-    remote_workdir.protect(spool, str(host.state), ours.workdir, ours.digest)
+    protect.protect(spool, str(host.state), ours.workdir, ours.digest)
     assert live_runs(str(host.state), os.fsencode(ours.workdir)) == [("r1", "gpu01")]
     Path(os.fsdecode(kept[0])).unlink()
     write(root, **{"train.py": "print(2)"})
     push(root, host)
     with pytest.raises(Refused, match="another sync has changed"):
-        remote_workdir.protect(spool, str(host.state), ours.workdir, ours.digest)
+        protect.protect(spool, str(host.state), ours.workdir, ours.digest)
 
 
 @pytest.mark.parametrize(

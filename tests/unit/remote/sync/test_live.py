@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from clusterddp.remote.sync import live
-from clusterddp.remote.sync.live import live_runs, mark
+from clusterddp.remote.sync.live import live_runs
 from clusterddp.remote.sync.lock import PLACE, make_place
 from clusterddp.remote.sync.owner import Owner, owner_of
+from clusterddp.remote.sync.protect import mark
 from clusterddp.remote.system import procfs
 
 STRANGER = Owner("f" * 16, "e" * 16, 1, 1)
