@@ -74,7 +74,7 @@ def start(cluster: Cluster, hosts: list[Host]) -> Run:
     )
     plan = make_plan(run=run, attempt=1, nodes=nodes, options=LaunchOptions(script="agent.py", env={}), record=record)
     plan = replace(plan, argv=("-u", "-c", AGENT))
-    started = Run(cluster, run, 1, ssh.launch(hosts, plan, {}), record)
+    started = Run(cluster, run, 1, ssh.launch(hosts, plan, {}).spools, record)
     wait_for_workers(hosts, run)
     time.sleep(SETTLED)
     return started

@@ -1,6 +1,6 @@
 """``run --notify``: a command here, or a URL, is told how a run fares while this terminal follows it.
 
-Not here: what is told (attach.py), and a run that nobody follows.
+Not here: what is told (attach.py); a URL that the run's own hosts tell (remote/supervisor/webhook.py).
 """
 
 from __future__ import annotations
@@ -12,13 +12,23 @@ import threading
 from typing import TYPE_CHECKING
 
 from clusterddp.cli.output import say
+from clusterddp.cli.words import is_url
 from clusterddp.crash import hide
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clusterddp.launch.base import Webhook
+
 PATIENCE = 20.0  # seconds for one command or request
-_URLS = ("http://", "https://")
+
+
+def webhook(target: str, silence: float) -> Webhook | None:
+    """What the run's hosts are to tell, where the target is a URL; ``silence``: ``--silence``."""
+    from clusterddp.launch.base import Webhook  # noqa: PLC0415 - start-up
+
+    hide([target])  # who knows the URL of a webhook can write there
+    return Webhook(url=target, silence=silence) if is_url(target) else None
 
 
 class Notifier:
@@ -32,7 +42,7 @@ class Notifier:
 
     def __init__(self, target: str, run: str) -> None:
         self._target, self._run = target, run
-        hide([target])  # who knows the URL of a webhook can write there
+        hide([target])
         self._threads: list[threading.Thread] = []
         self._failed = False
 
@@ -53,16 +63,19 @@ class Notifier:
         return told
 
     def close(self) -> None:
-        """Wait until all are told, as long as one may take."""
-        for thread in self._threads:
-            thread.join(PATIENCE)
+        """Wait until all are told, as long as one may take; Ctrl-C ends the wait, the run's exit code stands."""
+        try:
+            for thread in self._threads:
+                thread.join(PATIENCE)
+        except KeyboardInterrupt:
+            say("--notify: not waited for any longer")
 
     def _send(self, event: str, text: str) -> None:
         from http.client import HTTPException  # noqa: PLC0415 - start-up
 
         told = {"run": self._run, "event": event, "text": text}
         try:
-            why = _post(self._target, told) if self._target.startswith(_URLS) else _run(self._target, told)
+            why = _post(self._target, told) if is_url(self._target) else _run(self._target, told)
         except (OSError, ValueError, HTTPException, subprocess.TimeoutExpired) as error:
             why = str(error) if isinstance(error, OSError) else type(error).__name__  # whose words may hold the URL
         if why and not self._failed:

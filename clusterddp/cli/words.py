@@ -28,6 +28,11 @@ def names(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
+def is_url(target: str) -> bool:
+    """Whether ``--notify`` names a URL, else a command."""
+    return target.startswith(("http://", "https://"))
+
+
 def environment(given: tuple[str, ...], file: Path | None) -> dict[str, str]:
     """``--env-file`` and then ``--env``; K alone takes the value from our own environment.
 

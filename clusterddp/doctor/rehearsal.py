@@ -128,7 +128,7 @@ def play(
     hosts = [part.host for part in parts]
     run = Run(cluster, plan.run, plan.attempt, dict.fromkeys([host.name for host in hosts], ""), plan.record)
     try:
-        spools = ssh.launch(hosts, plan, {})
+        spools = ssh.launch(hosts, plan, {}).spools
         follower = _Audience(Run(cluster, plan.run, plan.attempt, spools, plan.record))
         begun = follower.begun.wait(max(0.0, began + start - time.monotonic()))
         late = not (begun and follower.ended.wait(limit))

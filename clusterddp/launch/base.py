@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.errors import UsageError
@@ -30,11 +31,25 @@ if TYPE_CHECKING:
 DEFAULT = LAUNCHERS[0]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Webhook:
+    """A URL that is told how a run fares; a secret: who knows it can write there.
+
+    Attributes:
+        url: Where to; ``{run, event, text}`` is sent as JSON.
+        silence: Seconds without output after which that is told; 0: never.
+    """
+
+    url: str = field(repr=False)
+    silence: float = 300.0
+
+
 class Site(RunHosts, Protocol):
     """What a launcher needs of a Cluster."""
 
     project: Project
     progress: Callable[[str], None]
+    webhook: Webhook | None  # to be told of by the run's hosts, where they can
     launched: Run | None  # the launcher sets it as soon as something may have started
 
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets as random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError
@@ -19,13 +19,14 @@ from clusterddp.runs import proof
 from clusterddp.runs.nodes import ALL, Wanted, nodes_of
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, RunHosts, interrupted_by
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
-    from clusterddp.launch.base import Site
+    from clusterddp.launch.base import Site, Webhook
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.plan import LaunchPlan
     from clusterddp.remote.shared.plan import NodePlan
@@ -57,9 +58,12 @@ class Ssh:
         site.progress("starting")
         run = Run(site, plan.run, plan.attempt, {host.name: "" for host in hosts}, plan.record)
         site.launched = run
-        spools = launch(hosts, plan, secrets)
+        begun = launch(hosts, plan, secrets, site.webhook)
         site.project.record_run(plan.record)
-        return replace(run, spools={node.host: spools[node.host] for node in plan.nodes})
+        for notice in begun.notices:
+            site.notify(notice)
+        spools = {node.host: begun.spools[node.host] for node in plan.nodes}
+        return replace(run, spools=spools, notified=begun.tell)
 
     def ready(self, site: Site) -> str:  # noqa: ARG002
         """See ``Launcher``."""
@@ -102,16 +106,31 @@ class Ssh:
 LAUNCHER = Ssh()
 
 
-def launch(hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str]) -> dict[str, str]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launched:
+    """What was started.
+
+    Attributes:
+        spools: Each host's spool by host name.
+        tell: Whether the hosts tell the webhook of the run.
+        notices: What is to be said of that, a line each.
+    """
+
+    spools: Mapping[str, str]
+    tell: bool = False
+    notices: tuple[str, ...] = ()
+
+
+def launch(
+    hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str], webhook: Webhook | None = None
+) -> Launched:
     """Start the plan's nodes on ``hosts``, one for each place.
 
     Args:
         hosts: The open hosts, in the order of the plan's places.
         plan: What to start.
         secrets: Values by name; they travel as data and lie in one file on each host.
-
-    Returns:
-        Each host's spool by host name.
+        webhook: What the hosts are to tell of the run, if they can.
 
     Raises:
         HostError: a host could not start; nothing is left running on those that answer.
@@ -119,37 +138,54 @@ def launch(hosts: Sequence[Host], plan: LaunchPlan, secrets: Mapping[str, str]) 
     key = random.token_hex(32)  # of run control; it travels inside SSH only
     nodes = {host.name: plan.node_plan(place) for place, host in enumerate(hosts)}
     try:
-        started = values(each(hosts, lambda host: start_node(host, nodes[host.name], secrets, key)))
+        started = values(each(hosts, lambda host: start_node(host, nodes[host.name], secrets, key, webhook)))
         answers = dict(zip(nodes, started, strict=True))
         spools = {name: str(answer["spool"]) for name, answer in answers.items()}
         peers = [
             [node.address, answer["control"]] for node, answer in zip(plan.all_nodes, answers.values(), strict=True)
         ]
-        ready = {"store": answers[hosts[0].name]["store"], "peers": peers}
+        unreachable = {name: answer["unreachable"] for name, answer in answers.items() if answer["unreachable"]}
+        tell = webhook is not None and hosts[0].name not in unreachable  # it leads as long as it is there
+        ready = {"store": answers[hosts[0].name]["store"], "peers": peers, "tell": tell}
         _commit(hosts, spools, ready)
     except BaseException as error:  # Ctrl-C too
         _undo(hosts, plan.run, interrupted_by(error) if isinstance(error, KeyboardInterrupt) else CLEANUP_REASON)
         raise
-    return spools
+    return Launched(spools=spools, tell=tell, notices=tuple(_of_telling(unreachable, tell=tell)))
 
 
-def start_node(host: Host, plan: NodePlan, secrets: Mapping[str, str], key: str) -> dict[str, Any]:
-    """Start one node's supervisor, which waits for ``commit``; ``{started, spool, store, control}``.
+def _of_telling(unreachable: Mapping[str, str], *, tell: bool) -> Iterator[str]:
+    """What to say where hosts cannot reach the webhook."""
+    hosts = folded_names(list(unreachable))
+    why = ", ".join(sorted(set(unreachable.values())))
+    if unreachable and tell:
+        yield f"--notify: no way out from {hosts} ({why}): nobody is told while one of them leads the run"
+    elif unreachable:
+        yield f"--notify: no way out from {hosts} ({why}): told from here, while this follows the run"
+
+
+def start_node(
+    host: Host, plan: NodePlan, secrets: Mapping[str, str], key: str, webhook: Webhook | None = None
+) -> dict[str, Any]:
+    """Start one node's supervisor, which waits for ``commit``; ``{started, spool, store, control, unreachable}``.
 
     Args:
         host: Where.
         plan: The node's.
         secrets: Values by name; it gets those that its plan names.
         key: The run's, of run control.
+        webhook: What it is to tell of the run, if it can; ``unreachable`` says why it cannot, or is empty.
 
     Raises:
         HostError: it could not start.
     """
     mine = {name: secrets[name] for name in plan.secrets}
-    message = json.dumps({"plan": written(plan), "secrets": mine, "key": key}).encode()
+    told = {"url": webhook.url, "silence": webhook.silence} if webhook else None
+    message = json.dumps({"plan": written(plan), "secrets": mine, "key": key, "webhook": told}).encode()
     answer = host.upload("start", {}, [message], timeout=START_TIMEOUT)
     with reading_answer(host.name):
-        return {name: answer[name] for name in ("started", "spool", "store", "control")}
+        names = ("started", "spool", "store", "control")
+        return {**{name: answer[name] for name in names}, "unreachable": str(answer["unreachable"])}
 
 
 def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ store       the rendezvous store of a run
 shim        the parent of one worker
 slurm       a job's part of a run that Slurm starts: on each node, and in the batch script
 beat        says in a workdir that other hosts may share that a run is live there
+webhook     tells a URL how a run fares
 """
 
 import importlib
@@ -18,6 +19,7 @@ ROLES = {
     "store": ".rendezvous.store",
     "shim": ".worker.shim",
     "beat": ".sync.beat",
+    "webhook": ".supervisor.webhook",
     "slurm": ".slurm.main",
 }
 

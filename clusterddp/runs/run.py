@@ -114,6 +114,7 @@ class Run:
         record: What the run wrote down of itself.
         attempts: Every attempt's spools; empty for a run that has just been started.
         live: Whether it lived when it was looked for.
+        notified: Whether its hosts tell the webhook that it was started with.
     """
 
     cluster: RunHosts
@@ -123,6 +124,7 @@ class Run:
     record: RunRecord = field(repr=False)
     attempts: Mapping[int, Mapping[str, str]] = field(default_factory=dict, repr=False)
     live: bool = True
+    notified: bool = False
 
     def of_attempt(self, number: int) -> Run:
         """The same run as of one attempt: whose lines ``logs`` and ``tail`` give.

@@ -67,7 +67,7 @@ def hosts(tmp_path: Path) -> Iterator[list[Host]]:
 @contextlib.contextmanager
 def launched(hosts: list[Host], plan: LaunchPlan) -> Iterator[list[Started]]:
     """The plan under way on both hosts; stopped when the test leaves it."""
-    spools = launch(hosts, plan, {})
+    spools = launch(hosts, plan, {}).spools
     started = [Started(host=host, run=plan.run, spool=Spool(spools[host.name])) for host in hosts]
     try:
         yield started

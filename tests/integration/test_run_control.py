@@ -81,7 +81,7 @@ class Job:
         spread = [one._replace(address=f"127.0.1.{100 + place}") for place, one in enumerate(nodes)]
         argv = ("-u", f"{self.run}.py", "--nnodes", "x", "--rdzv-id", "x", "--rdzv-endpoint", "x:{port}")
         self.plan = replace(plan, argv=argv, nodes=tuple(spread[:count]), spares=tuple(spread[count:]))
-        spools = launch(hosts, self.plan, {})
+        spools = launch(hosts, self.plan, {}).spools
         self.nodes = [Started(host=host, run=self.run, spool=Spool(spools[host.name])) for host in hosts]
 
     def spools(self, attempt: int) -> dict[str, Spool]:

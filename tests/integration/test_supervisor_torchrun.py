@@ -65,7 +65,7 @@ def launched(hosts: list[Host], folder: Path, script: str) -> Iterator[tuple[Lau
     nodes = [node(host, folder, run, nproc=count, **shared) for host, count in zip(hosts, (1, 2), strict=True)]
     (folder / "work" / f"{run}.py").write_text(textwrap.dedent(script))
     plan = plan_of(nodes, run, script=f"{run}.py", args=("a b", "$(x)\n'"), secrets=("TOKEN",))
-    spools = launch(hosts, plan, {"TOKEN": "hush"})
+    spools = launch(hosts, plan, {"TOKEN": "hush"}).spools
     started = [Started(host=host, run=run, spool=Spool(spools[host.name])) for host in hosts]
     try:
         yield plan, started

@@ -104,7 +104,7 @@ _BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", 
     "--notify",
     envvar="CLUSTERDDP_NOTIFY",
     metavar="CMD|URL",
-    help="Tell a command here or a URL how the run fares while this follows it.",
+    help="Tell a URL how the run fares, or a command here while this follows it.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be started, as commands; start nothing.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is a module's name.")
@@ -140,9 +140,10 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
             click.echo(cluster.render(options), nl=False)
             return 0
         from clusterddp.cli.attach import attach, heed_signals, stop_launched  # noqa: PLC0415 - start-up
-        from clusterddp.cli.notify import Notifier  # noqa: PLC0415
+        from clusterddp.cli.notify import Notifier, webhook  # noqa: PLC0415
         from clusterddp.cli.progress import Progress  # noqa: PLC0415
 
+        cluster.webhook = webhook(given["notify"] or "", given["silence"])
         heed_signals()
         try:
             with Progress() as progress:
@@ -151,7 +152,8 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
                 if not given["detach"]:
                     shown = {"shown": given["show"], "agents": given["show_agents"]}
                     shown |= {"fold": given["fold"], "silence": given["silence"]}
-                    with contextlib.closing(Notifier(given["notify"] or "", run.id)) as notifier:
+                    target = "" if run.notified else given["notify"] or ""
+                    with contextlib.closing(Notifier(target, run.id)) as notifier:
                         return attach(
                             cluster, run, progress, **shown, grace=options.grace, result=result, notifier=notifier
                         )
@@ -159,6 +161,8 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
             if cluster.launched is None:
                 raise
             return stop_launched(cluster, cluster.launched, options.grace, interrupt)
+        if cluster.webhook and not run.notified:
+            say("--notify: nothing follows a detached run, and its hosts cannot tell: nobody is told")
         click.echo(run.id)
         return 0
 
@@ -202,8 +206,10 @@ def run_options(given: dict[str, Any], limit: str | None) -> RunOptions:
     if given["detach"] and given["on_disconnect"] == "stop":
         raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
     said = click.get_current_context().get_parameter_source("notify")  # CLUSTERDDP_NOTIFY is for the runs followed
-    if given["detach"] and said is click.core.ParameterSource.COMMANDLINE:
-        raise UsageError("--notify with --detach: it tells while this command follows the run")
+    if given["detach"] and said is click.core.ParameterSource.COMMANDLINE and not words.is_url(given["notify"]):
+        raise UsageError(
+            "--notify with --detach: a command here is told while this follows the run", remedy="give a URL"
+        )
     own = {one.name: given[one.name] for one in fields(RunOptions) if one.name in given}
     own["env"] = words.environment(given["env"], given["env_file"])
     return RunOptions(**{**own, "skip": own["skip"] or (), "limit": limit})

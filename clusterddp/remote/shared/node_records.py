@@ -55,6 +55,7 @@ class Ready(NamedTuple):
 
     store: int = 0  # the rendezvous store's port
     peers: Tuple[Tuple[str, int], ...] = ()  # address and port of run control, by place
+    tell: bool = False  # the hosts tell the URL of ``run --notify``
     more: Mapping[str, Any] = {}
 
 
@@ -118,7 +119,7 @@ EXIT_RECORD: Readers = {
     "final": Fields.maybe_text,
 }
 _STOP_ORDER: Readers = {"reason": Fields.text, "grace": Fields.real}
-_READY: Readers = {"store": Fields.number, "peers": _addresses}
+_READY: Readers = {"store": Fields.number, "peers": _addresses, "tell": Fields.flag}
 _PEER_STATUS: Readers = {"state": Fields.text, "attempt": Fields.number, "age": Fields.real}
 PEERS: Readers = {
     "nodes": _by_host,

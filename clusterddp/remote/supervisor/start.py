@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 import zipfile
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cleanup import retention
 from ..helper.request import Request
@@ -38,17 +38,25 @@ OTHER_START = 10.0  # seconds that another start of the same node gets to bring 
 def start(request: Request) -> Dict[str, Any]:
     """Start the node's supervisor; ask again and the same one answers.
 
-    The operator's data is JSON ``{plan, secrets, key}``; returns as ``start_node``.
+    The operator's data is JSON ``{plan, secrets, key, webhook}``; returns as ``start_node``.
     """
     message = json.loads(request.read_all())
-    return start_node(request.args["state"], _plan(message["plan"]), message["secrets"], message["key"])
+    more = (message["secrets"], message["key"], message.get("webhook"))
+    return start_node(request.args["state"], _plan(message["plan"]), *more)
 
 
-def start_node(state: str, plan: NodePlan, secrets: Mapping[str, str], key: str) -> Dict[str, Any]:
+def start_node(
+    state: str,
+    plan: NodePlan,
+    secrets: Mapping[str, str],
+    key: str,
+    notified: Optional[Mapping[str, Any]] = None,
+) -> Dict[str, Any]:
     """Start the supervisor of a node, below whoever is the next subreaper above this process.
 
-    Returns ``{started, spool, store, control}``, the last two the ports that were bound here, or 0. The agent starts
-    only when all nodes are ready (``commit_node``).
+    Returns ``{started, spool, store, control, unreachable}``: ``store`` and ``control`` are the ports that were bound
+    here, or 0; ``unreachable`` says why the URL that is to be ``notified`` (webhook.py) cannot be reached from here, or
+    is empty. The agent starts only when all nodes are ready (``commit_node``).
 
     Raises:
         Refused: the run was stopped already, its port range is taken, the setup lines fail, …
@@ -80,6 +88,7 @@ def start_node(state: str, plan: NodePlan, secrets: Mapping[str, str], key: str)
     if secrets:
         write_private(spool.path("secrets.json"), json.dumps(secrets).encode(), durable=False)
     write_worker(spool, plan.python)
+    telling = _begin_telling(spool, environment, notified) if notified else None
     answer = spawn(spool, environment, listeners)
     if answer != b"ready\n":
         reason = "the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died")
@@ -90,7 +99,16 @@ def start_node(state: str, plan: NodePlan, secrets: Mapping[str, str], key: str)
     if not plan.program:
         _protect_code(spool, plan, state)
     retention.prune_at_start(state, [plan.host])
-    return {"started": True, "spool": spool.folder, "store": store, "control": control}
+    unreachable = telling() if telling else ""
+    return {"started": True, "spool": spool.folder, "store": store, "control": control, "unreachable": unreachable}
+
+
+def _begin_telling(spool: Spool, environment: Mapping[str, str], notified: Mapping[str, Any]) -> Callable[[], str]:
+    """Start the process that tells a URL of the run; what is returned waits until it knows why it cannot, or ``""``."""
+    from . import webhook  # dear to import
+
+    answer = webhook.begin(spool, environment, notified)
+    return lambda: webhook.way_out(answer)
 
 
 def _plan(value: Any) -> NodePlan:
@@ -118,7 +136,8 @@ def _protect_code(spool: Spool, plan: NodePlan, state: str) -> None:
 def commit(request: Request) -> Dict[str, Any]:
     """Tell the supervisor of ``spool`` that all nodes are ready; the result says whether it lives.
 
-    Args of the request: ``store`` (the store's port), ``peers`` ([address, port] of run control, by place).
+    Args of the request: ``store`` (the store's port), ``peers`` ([address, port] of run control, by place), ``tell``
+    (whether the hosts tell the URL of ``--notify``).
     """
     args = request.args
     spool = Spool(args["spool"])
@@ -135,7 +154,8 @@ def commit_node(spool: Spool, ready: Ready) -> None:
 
 def _ready(args: Dict[str, Any]) -> Ready:
     try:
-        return read_ready({"store": args.get("store", 0), "peers": args.get("peers", [])})
+        known = {name: args[name] for name in ("store", "peers", "tell") if name in args}
+        return read_ready(known)
     except DamagedError as error:
         raise Refused("what every node is to know is damaged: %s" % error) from None
 
@@ -206,7 +226,7 @@ def _existing(spool: Spool) -> Dict[str, Any]:
             raise Refused("an earlier start of this node was cut short", "start a new run")
         time.sleep(0.05)
     store, control = spool.plan().bound
-    return {"started": False, "spool": spool.folder, "store": store, "control": control}
+    return {"started": False, "spool": spool.folder, "store": store, "control": control, "unreachable": ""}
 
 
 def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:

@@ -3,48 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import os
+import signal
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
 
 from clusterddp.cli.main import main
 from clusterddp.cli.notify import Notifier
+from tests.unit.hooks_served import served
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
-@pytest.fixture
-def server() -> Iterator[HTTPServer]:
-    """One that keeps what it is sent in ``told``."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    told: list[object] = []
-    with HTTPServer(("127.0.0.1", 0), Handler) as serving:
-        serving.told = told  # type: ignore[attr-defined]
-        thread = threading.Thread(target=serving.serve_forever, args=(0.01,))
-        thread.start()
-        yield serving
-        serving.shutdown()
-        thread.join()
-
-
-def test_a_url_is_sent_each_event_as_json(server: HTTPServer) -> None:
-    with contextlib.closing(Notifier(f"http://127.0.0.1:{server.server_port}/hook", "abc")) as notifier:
+def test_a_url_is_sent_each_event_as_json() -> None:
+    with served() as server, contextlib.closing(Notifier(server.url, "abc")) as notifier:
         notifier.tell("done", "succeeded")
-    assert server.told == [{"run": "abc", "event": "done", "text": "succeeded"}]  # type: ignore[attr-defined]
+        notifier.close()
+        assert server.told == [{"run": "abc", "event": "done", "text": "succeeded"}]
+
+
+def test_ctrl_c_while_a_server_hangs_ends_the_wait_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    with served() as server:
+        server.hung.clear()
+        notifier = Notifier(server.url, "abc")
+        notifier.tell("failed", "exit code 3")
+        assert server.called.wait(20)
+        interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        interrupt.start()
+        notifier.close()  # raises nothing
+        interrupt.join()
+    assert capsys.readouterr().err == "clusterddp: --notify: not waited for any longer\n"
 
 
 def test_a_command_has_the_event_in_its_environment_and_notices_are_still_said(tmp_path: Path) -> None:

@@ -1,0 +1,219 @@
+"""The process that tells a URL how a run fares (``run --notify URL``): one a node, beside the supervisor.
+
+It reads the node's files alone, so a network that hangs holds up nothing of the run; like the beat (sync/beat.py) it
+belongs to no run, and nobody waits for it. The URL, a secret, comes on stdin and is in its memory only. The node that
+leads the run tells of it; how it ended is told by who judged it.
+
+Not here: who decides whether hosts tell or the operator does (launch/ssh.py), the same from there (cli/notify.py).
+"""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from typing import Any, List, Mapping, Optional, Set, Tuple
+from urllib.parse import urlsplit
+
+from ..spool.layout import Spool, all_spools
+from ..system.bootstrap import Refused
+from .status import last_output
+
+LOOK = 1.0  # seconds between two looks at the node's files
+WAY_OUT = 3.0  # seconds for the first connection
+BEGIN = 600.0  # seconds for all nodes to be ready
+VERDICT = 30.0  # seconds after the supervisor's end in which a verdict may still come
+PAUSES = (0.0, 2.0, 8.0)  # seconds before each try of a request
+PATIENCE = 10.0  # seconds for one
+PORTS = {"http": 80, "https": 443}
+_OF_THE_WAY = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "ssl_cert_file", "ssl_cert_dir")
+_EVENTS = {"succeeded": "done", "stopped": "stopped"}  # of a run's states
+
+
+def begin(spool: Spool, environment: Mapping[str, str], wanted: Mapping[str, Any]) -> socket.socket:
+    """Start the process, which stays when we end; ``way_out`` reads its answer from what is returned.
+
+    Args:
+        spool: The node's.
+        environment: The agent's: its proxies are the way out.
+        wanted: ``{url, silence}``: silence in seconds, 0 for never.
+    """
+    ours, its = socket.socketpair()
+    with its:
+        subprocess.Popen(
+            [sys.executable, "-I", "-S", spool.path("remote.pyz"), "webhook", spool.folder],
+            env={name: value for name, value in environment.items() if name.lower() in _OF_THE_WAY},
+            cwd="/",
+            stdin=its.fileno(),
+            stdout=its.fileno(),
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    try:
+        ours.sendall(json.dumps(wanted).encode())
+        ours.shutdown(socket.SHUT_WR)
+    except OSError:  # it died at once; its silence says so
+        pass
+    return ours
+
+
+def way_out(answer: socket.socket) -> str:
+    """Why the process cannot reach the URL; empty if it can."""
+    answer.settimeout(WAY_OUT + 2.0)
+    try:
+        with answer:
+            said = answer.recv(1000).decode(errors="replace").strip()
+    except OSError:
+        said = ""
+    return "" if said == "ok" else said or "no answer in %d s" % WAY_OUT
+
+
+def main(argv: List[str]) -> int:
+    """Tell until the run is over. ``argv``: the spool of the first attempt; stdin: ``{url, silence}``."""
+    wanted = json.load(sys.stdin)
+    signal.alarm(int(WAY_OUT) + 1)  # a name service may take longer: then nobody has heard of us
+    why = _try_way(wanted["url"])
+    signal.alarm(0)
+    sys.stdout.write((why or "ok") + "\n")
+    sys.stdout.flush()
+    null = os.open(os.devnull, os.O_RDWR)
+    for handle in range(3):
+        os.dup2(null, handle)
+    spool = Spool(argv[0])
+    if why or not _chosen(spool):
+        return 0
+    Teller(spool, wanted["url"], float(wanted["silence"])).run()
+    return 0
+
+
+def _chosen(spool: Spool) -> bool:
+    """Whether the hosts are to tell, which is known once all are ready."""
+    deadline = time.monotonic() + BEGIN
+    while time.monotonic() < deadline:
+        ready = spool.committed()
+        if ready:
+            return ready.tell
+        if spool.exit_record():
+            return False
+        time.sleep(LOOK)
+    return False
+
+
+def _try_way(url: str) -> str:
+    """Why nobody can be reached by that URL; empty if the server, or the proxy before it, takes a connection."""
+    try:
+        parts = urlsplit(url)
+        proxy = urllib.request.getproxies().get(parts.scheme)
+        if proxy and not urllib.request.proxy_bypass(parts.hostname or ""):
+            parts = urlsplit(proxy if "://" in proxy else "http://" + proxy)
+        address = (parts.hostname or "", parts.port or PORTS.get(parts.scheme, 80))
+        socket.create_connection(address, WAY_OUT).close()
+    except (OSError, ValueError) as error:  # whose words may hold the URL
+        return getattr(error, "strerror", None) or ("timed out" if isinstance(error, OSError) else "no URL")
+    return ""
+
+
+def post(url: str, told: Mapping[str, str]) -> Tuple[str, bool]:
+    """Send it as JSON; why it failed (empty: it did not; never with the URL), and whether another try may help."""
+    head = {"Content-Type": "application/json"}
+    try:
+        request = urllib.request.Request(url, json.dumps(told).encode(), head)  # noqa: S310 - http or https alone
+        with urllib.request.urlopen(request, timeout=PATIENCE):  # noqa: S310
+            return "", False
+    except urllib.error.HTTPError as error:
+        error.close()
+        return "HTTP %d" % error.code, error.code >= 500 or error.code == 429
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        return getattr(reason, "strerror", None) or type(reason).__name__, isinstance(error, OSError)
+
+
+class Teller:
+    """What one node has told, and still has to.
+
+    Args:
+        spool: Of the first attempt.
+        url: Where to.
+        silence: Seconds without output after which that is told; 0: never.
+    """
+
+    def __init__(self, spool: Spool, url: str, silence: float) -> None:
+        self.spool, self.url, self.silence = spool, url, silence
+        self.state = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(spool.folder))))
+        self.lost: Set[str] = set()  # hosts that are known to be
+        self.silent = False  # it was told
+
+    def run(self) -> None:
+        """Until the end was told, or there is nobody who could know of it."""
+        gone: Optional[float] = None
+        while True:
+            try:
+                over = self.look()
+            except (Refused, OSError, ValueError):  # a file is damaged, or a disk stalls: it is looked at again
+                over = False
+            if over:
+                return
+            if not self.spool.alive():
+                gone = gone or time.monotonic()
+                if time.monotonic() - gone > VERDICT:
+                    return
+            time.sleep(LOOK)
+
+    def look(self) -> bool:
+        """Tell what is new; whether the run is over."""
+        newest = max(self._spools(), key=lambda each: each.attempt)
+        verdict = newest.verdict()
+        if verdict:
+            if verdict.writer == newest.host:
+                self.tell(_EVENTS.get(verdict.state, "failed"), verdict.line)
+            return True
+        peers = newest.peers()
+        if peers is None:  # it has just begun: who leads is not known yet
+            return False
+        leads, plan = peers.lead == newest.host, newest.plan()
+        self._tell_lost({*plan.record.lost, *set(peers.missing).intersection(peers.gone)}, leads=leads)
+        if newest.attempt > self.spool.attempt:
+            self.spool, self.silent = newest, False
+            if leads:
+                hosts = ", ".join(plan.peers[place].host for place in plan.places)
+                self.tell("notice", "attempt %d on %s" % (newest.attempt, hosts))
+        if leads:
+            self._tell_silence()
+        return False
+
+    def _spools(self) -> List[Spool]:
+        return [each for each in all_spools(self.state, self.spool.run) if each.host == self.spool.host]
+
+    def _tell_lost(self, lost: Set[str], *, leads: bool) -> None:
+        """Hosts that the lead has given up: who leads later has heard of them from it."""
+        for host in sorted(lost - self.lost):
+            self.lost.add(host)
+            if leads:
+                self.tell("notice", "%s is lost" % host)
+
+    def _tell_silence(self) -> None:
+        printed = last_output(self.spool) if self.silence else None
+        if printed is None:
+            return
+        quiet = time.time() - printed / 1e9
+        if quiet >= self.silence and not self.silent:
+            since = time.strftime("%H:%M:%S", time.localtime(printed / 1e9))
+            self.tell("notice", "no rank on %s has printed for %d s, since %s" % (self.spool.host, quiet, since))
+        self.silent = quiet >= self.silence
+
+    def tell(self, event: str, text: str) -> None:
+        """Send it; what cannot be sent is an event of the node."""
+        told = {"run": self.spool.run, "event": event, "text": text}
+        why = ""
+        for pause in PAUSES:
+            time.sleep(pause)
+            why, again = post(self.url, told)
+            if not again:
+                break
+        if why:
+            self.spool.event("not_notified", reason=why)

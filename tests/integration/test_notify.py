@@ -1,0 +1,76 @@
+"""`run --notify URL` on lab hosts: the run's lead tells, or the operator where hosts have no way out; nobody twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.cli import WAIT, user_of, wait_until_nothing_is_left
+from tests.lab import network
+from tests.lab.system import wait_until
+from tests.unit.hooks_served import served
+from tests.with_torch import need_torch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import MakeLab
+    from tests.lab.host import LabHost
+
+need_torch()
+pytestmark = pytest.mark.torch
+
+SCRIPT = (
+    WAIT
+    + """
+attempt = os.environ["TORCHELASTIC_RUN_ID"].rpartition(".")[2]
+print("attempt", attempt, flush=True)
+wait_for("never" if attempt == "1" else "/tmp/go")
+"""
+)
+
+
+def knowing(host: LabHost, secret: str) -> str:
+    """Files of the user's on a host, and command lines and environments of its processes, that hold a text."""
+    files = host.run(["grep", "-rlF", secret, "/home/trainer"], check=False).stdout
+    seen = [" ".join(one.cmdline) for one in host.processes() if secret in " ".join(one.cmdline) + str(one.environ)]
+    return files + "\n".join(seen)
+
+
+def test_a_detached_run_tells_a_url_of_a_lost_host_the_next_attempt_and_the_end(
+    make_lab: MakeLab, tmp_path: Path
+) -> None:
+    lab = make_lab(3)
+    user = user_of(lab, tmp_path, {"train.py": SCRIPT})
+    with served(f"10.77.{lab.number}.{network.OPERATOR}") as server:
+        user.env["CLUSTERDDP_NOTIFY"] = server.url
+        done = user.run("run", "--relaunch", "1", "--nnodes", "2:3", "--detach", "train.py")
+        assert done.code == 0, done.err
+        run = done.out.strip()
+        user.hear(run, "attempt 1", times=3)
+        assert not any(knowing(host, "very-secret") for host in lab.hosts)
+        lab.host("gpu00").power_off()
+        wait_until("the next attempt is told", lambda: len(server.told) >= 2, timeout=60)
+        for host in lab.hosts[1:]:
+            host.write("/tmp/go", "")
+        wait_until("the end is told", lambda: len(server.told) >= 3, timeout=60)
+        wait_until_nothing_is_left(lab.hosts[1:], run)  # who tells has gone too
+    assert [(told["run"], told["event"], told["text"]) for told in server.told] == [
+        (run, "notice", "gpu00 is lost"),
+        (run, "notice", "attempt 2 on gpu01, gpu02"),
+        (run, "done", "succeeded after 1 relaunch"),
+    ]
+    assert "very-secret" not in "".join(path.read_text(errors="replace") for path in user.home.rglob("*.json"))
+
+
+def test_where_hosts_have_no_way_out_the_operator_tells(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab = make_lab(2)
+    user = user_of(lab, tmp_path, {"train.py": "print('hi')"})
+    with served() as server:
+        user.env["CLUSTERDDP_NOTIFY"] = server.url
+        done = user.run("run", "train.py")
+    assert (done.code, [told["event"] for told in server.told]) == (0, ["done"])
+    said = "--notify: no way out from gpu00, gpu01 (Connection refused): told from here, while this follows the run"
+    assert said in done.notes
+    assert "very-secret" not in done.err + done.out
