@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.forked import popen
 from tests.lab.system import ProcessId, kill_and_wait, wait_until
 
 if TYPE_CHECKING:
@@ -112,14 +113,12 @@ class Live:
         self._terminal = -1
         if terminal:
             self._terminal, inner = _terminal()
-            # The program itself becomes the session's leader, with this terminal: keys reach it as signals.
-            argv = ["setsid", "--ctty", *argv]
-            self.process = subprocess.Popen(argv, cwd=cwd, env=env, stdin=inner, stdout=inner, stderr=inner)
+            self.process = popen(argv, cwd, env, terminal=True, stdin=inner, stdout=inner, stderr=inner)
             os.close(inner)
             ends = {"out": self._terminal}
         else:
             pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            self.process = subprocess.Popen(argv, cwd=cwd, env=env, start_new_session=True, **pipes)
+            self.process = popen(argv, cwd, env, **pipes)
             assert self.process.stdout
             assert self.process.stderr
             ends = {"out": self.process.stdout.fileno(), "err": self.process.stderr.fileno()}
