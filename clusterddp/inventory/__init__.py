@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from clusterddp.inventory.ansiblecfg import ansible_cfg_notices
 from clusterddp.inventory.hostlist import difference, from_host_list, variables_of, was_edited
-from clusterddp.inventory.load import ForeignInventory, built_in, load, with_own_python
+from clusterddp.inventory.load import built_in, load, with_own_python
+from clusterddp.inventory.reader import ForeignInventory
 from clusterddp.inventory.redact import HIDDEN, is_secret
 from clusterddp.inventory.values import DEFAULT_PORTS, HostEntry, Inventory, Role, Transport
 

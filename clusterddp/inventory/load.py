@@ -14,6 +14,7 @@ from typing import Any
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.merge import VariableMerger
+from clusterddp.inventory.reader import ForeignInventory
 from clusterddp.inventory.tree import GroupTree
 from clusterddp.inventory.values import Inventory
 from clusterddp.inventory.variables import host_entry
@@ -27,10 +28,6 @@ _PACKAGE = Path(__file__).parent.parent
 # In a wheel the file lies in the package; in a source tree (an editable install, too) it is the one people read.
 _LOCAL = (_PACKAGE / "local.yaml", _PACKAGE.parent / "inventories" / "local.yaml")
 _LOCAL_SHOWN = "built-in inventory"
-
-
-class ForeignInventory(InventoryError):
-    """An inventory that Ansible reads and we do not; ``up`` has it converted."""
 
 
 def load(path: str | Path) -> Inventory:

@@ -23,6 +23,10 @@ _JINJA = re.compile(r"\{\{|\{%")  # not {#, which is bash's ${#name}
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+class ForeignInventory(InventoryError):
+    """An inventory that Ansible reads and we do not; ``up`` has it converted."""
+
+
 def refuse_value(setting: Setting, expected: str, remedy: str) -> NoReturn:
     """Raise for a value that is not what is expected."""
     shown = repr(setting.value)
@@ -34,9 +38,13 @@ def usable(setting: Setting) -> Setting:
     """The setting itself, when we can understand it.
 
     Raises:
-        InventoryError: It holds Jinja or a tag of Ansible's, which only Ansible can evaluate.
+        ForeignInventory: It is encrypted.
+        InventoryError: It holds Jinja or another tag of Ansible's, which only Ansible can evaluate.
     """
     foreign = _foreign(setting.value)
+    if foreign == "!vault":
+        remedy = "`clusterddp up` with this inventory has ansible-vault decrypt it, and remembers it"
+        raise ForeignInventory("is encrypted with ansible-vault (!vault)", where=setting.where, remedy=remedy)
     if foreign:
         raise InventoryError(
             f"holds {foreign}, which only Ansible can read, in a variable that clusterddp uses",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # libyaml's parser is ten times as fast and gives the same nodes with the same marks.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_VAULT = frozenset({"!vault", "!vault-encrypted"})
+VAULT_TAGS = frozenset({"!vault", "!vault-encrypted"})
 _MAP, _SET, _MERGE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:set", "tag:yaml.org,2002:merge"
 VAULT_HEADER = "$ANSIBLE_VAULT"
 MOST_BYTES = 10 << 20  # of a file: a hundred thousand hosts
@@ -207,7 +207,7 @@ class _Builder:
         return self._construct(node)  # !!set, !!omap, !!pairs; any other tag is refused there
 
     def _scalar(self, node: yaml.ScalarNode, *, unsafe: bool) -> Any:
-        if node.tag in _VAULT:
+        if node.tag in VAULT_TAGS:
             return Opaque(kind="vault", text=node.value)
         if node.tag in _NUMBERS and len(node.value) > _MOST_DIGITS:
             raise self._error(node, f"a number of more than {_MOST_DIGITS} digits")

@@ -1,7 +1,9 @@
 """Inventories that only Ansible reads (INI, folders, scripts, plugins, encrypted files), as the YAML that we read.
 
-``up`` has `ansible-inventory` convert one and remembers what comes out, so later commands run neither Ansible nor a
-script. Not here: which files those are (inventory/load.py raises ForeignInventory).
+``up`` has `ansible-inventory` convert one, and `ansible-vault` decrypt those ``!vault`` values that we use, and
+remembers what comes out, so later commands run neither Ansible nor a script.
+
+Not here: which files those are (inventory/load.py raises ForeignInventory).
 """
 
 from __future__ import annotations
@@ -9,14 +11,16 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, InventoryError
+from clusterddp.inventory.variable_names import USED
+from clusterddp.inventory.vaulted import replaced, vaulted
 from clusterddp.provision.ansible import FROM, program
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from clusterddp.project import Project
 
 _REMEDY = "`pip install ansible-core` brings it; `clusterddp up` converts the inventory then"
@@ -30,7 +34,7 @@ def converted(source: Path, project: Project) -> Path:
         project: Whose it becomes.
 
     Raises:
-        InventoryError: Ansible is not installed, or cannot read it; its own words stand on stderr.
+        InventoryError: Ansible is not installed, or cannot read or decrypt it; its own words stand on stderr.
     """
     try:
         argv = [program("ansible-inventory"), "-i", str(source), "--list", "--yaml", "--export"]
@@ -46,4 +50,28 @@ def converted(source: Path, project: Project) -> Path:
         raise InventoryError(message, where=str(source), remedy="what it says stands above")
     path = source.resolve()
     name = f"inventory-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}.yaml"
-    return project.write(name, f"{FROM}\n# {path}\n".encode(errors="surrogateescape") + done.stdout)
+    text = _decrypted(done.stdout, source)
+    return project.write(name, f"{FROM}\n# {path}\n".encode(errors="surrogateescape") + text)
+
+
+def _decrypted(text: bytes, source: Path) -> bytes:
+    """The YAML with those values that are encrypted one by one in plain, where they are of variables that we use.
+
+    Raises:
+        InventoryError: one cannot be decrypted.
+    """
+    found = list(vaulted(text, USED))
+    if not found:
+        return text
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / str(number) for number in range(len(found))]
+        for file, value in zip(files, found, strict=True):
+            file.write_text(value.text, encoding="utf-8")
+        # One call: its password is asked for once.
+        argv = [program("ansible-vault"), "decrypt", *map(str, files)]
+        done = subprocess.run(argv, stdout=subprocess.DEVNULL, check=False)
+        if done.returncode:
+            message = f"holds !vault values that cannot be decrypted: ansible-vault ended with {done.returncode}"
+            raise InventoryError(message, where=str(source), remedy="what it says stands above")
+        plain = [file.read_text(encoding="utf-8") for file in files]
+    return replaced(text, found, plain)

@@ -79,6 +79,29 @@ def test_a_script_is_run_once_and_a_folder_and_a_vault_are_read(lab: Lab, user: 
     assert right.code == 0, right.err
 
 
+# By `ansible-vault encrypt_string`, with the password "word".
+VAULTED = """!vault |
+    $ANSIBLE_VAULT;1.1;AES256
+    65313239666437363636333338396131383533303130353934316633623632633065623961616665
+    3433383838666136653630666530313137313736313533340a366337363230643035343532316237
+    66303862613961623335316330386532383236346465353964333033303334383265363335646232
+    6665636564393333610a646335633931386233636264313835613938323465323232663339353736
+    3663"""
+
+
+def test_values_that_are_encrypted_one_by_one_are_decrypted_by_up_where_they_are_used(lab: Lab, user: User) -> None:
+    lab.write_inventory(user.folder / "vault.yaml", hosts=["gpu00"])
+    user.write("group_vars/all.yaml", f"clusterddp_env:\n  TOKEN: {VAULTED}\nansible_become_password: {VAULTED}\n")
+    password = {"ANSIBLE_VAULT_PASSWORD_FILE": str(user.write("password", "word\n"))}
+    wrong = user.run("exec", "-i", "vault.yaml", "--", "true")
+    assert wrong.code == 2
+    assert "is encrypted with ansible-vault (!vault); `clusterddp up` with this inventory has" in wrong.notes[-1]
+    assert user.run("up", "vault.yaml", env=password).code == 0
+    assert user.run("exec", "--shell", "echo $TOKEN").lines == ["[gpu00] s3cret-value"]
+    (made,) = (user.folder / ".clusterddp").glob("inventory-*.yaml")
+    assert (made.stat().st_mode & 0o777, "become_password: !vault" in made.read_text()) == (0o600, True)
+
+
 def as_json(lab: Lab) -> str:
     """What a script prints: Ansible's JSON of two hosts."""
     path = lab.write_inventory(lab.folder / "for-script.yaml", hosts=["gpu00", "gpu01"])

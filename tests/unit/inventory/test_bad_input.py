@@ -134,7 +134,7 @@ VARIABLES = [
     ('ansible_user: "{{ me }}"', "a Jinja template"),
     ('clusterddp_env: {A: "{{ me }}"}', "a Jinja template"),
     ('clusterddp_setup: [a, "{% if x %}"]', "a Jinja template"),
-    ("ansible_user: !vault abc", "!vault"),
+    ("ansible_user: !vault abc", "(!vault); `clusterddp up` with this inventory has ansible-vault decrypt it"),
     ("clusterddp_env: {A: !unsafe abc}", "!unsafe"),
 ]
 CONTAINERS = [

@@ -1,0 +1,64 @@
+"""Values that are encrypted one by one (``!vault``) in a YAML text: where they stand, and plain ones in their place.
+
+Not here: decrypting them (provision/inventory.py).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from clusterddp.inventory.yamlfile import VAULT_TAGS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+_ANCHOR = re.compile(r"(?:!\S+\s+)?(&\S+)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Vaulted:
+    """An encrypted value, and from which to which character of the text it stands."""
+
+    text: str = field(repr=False)
+    start: int
+    end: int
+
+
+def vaulted(text: bytes, names: Collection[str]) -> Iterator[Vaulted]:
+    """The encrypted values in a YAML text under keys of these names, at any depth below them, in order."""
+    node = yaml.compose(text.decode(), yaml.SafeLoader)
+    found = {value.start: value for value in _below(node, names, inside=False)} if node else {}
+    for start in sorted(found):
+        yield found[start]
+
+
+def _below(node: Any, names: Collection[str], *, inside: bool) -> Iterator[Vaulted]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from _below(value, names, inside=inside or key.value in names)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            yield from _below(value, names, inside=inside)
+    elif inside and node.tag in VAULT_TAGS:
+        yield Vaulted(text=node.value, start=node.start_mark.index, end=node.end_mark.index)
+
+
+def replaced(text: bytes, values: Sequence[Vaulted], plain: Sequence[str]) -> bytes:
+    """The text with plain values in the place of the encrypted ones."""
+    whole = text.decode()
+    parts, at = [], 0
+    for value, new in zip(values, plain, strict=True):
+        old = whole[value.start : value.end]
+        anchor = _ANCHOR.match(old)
+        ending = "\n" if old.endswith("\n") else ""  # a block scalar's end is the beginning of the next line
+        parts += [whole[at : value.start], anchor[1] + " " if anchor else "", _quoted(new), ending]
+        at = value.end
+    return "".join([*parts, whole[at:]]).encode()
+
+
+def _quoted(text: str) -> str:
+    return str(yaml.safe_dump(text, default_style='"', width=len(text) * 10 + 80)).strip()
