@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from clusterddp.environments.kind import Kind, kind_of
 from clusterddp.environments.lock import Lock, lock_of
-from clusterddp.environments.wheels import UV_WHEELS, Wheel, uv_wheel, wheels_of
-from clusterddp.errors import HelperError, HostsError, PlanError
+from clusterddp.environments.wheels import UV_WHEELS, Wheel, drop_damaged, uv_wheel, wheels_of
+from clusterddp.errors import HelperError, HostsError, LockError, PlanError
 from clusterddp.hosts.fanout import each, reading_answer, values
 from clusterddp.remote.shared.fields import Fields
 from clusterddp.sync.transfer import Transfer
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from clusterddp.hosts.client import Host
     from clusterddp.project import Project
@@ -231,14 +231,18 @@ def _bring(plans: Sequence[_Plan], progress: Callable[[str], None]) -> None:
     uv = {plan.host.name: uv_wheel(plan.lock, plan.base.kind, progress) for plan in plans}
     told = _each(plans, lambda plan: _lacks(plan, uv[plan.host.name]))
     lacks = {plan.host.name: lacking for plan, lacking in zip(plans, told, strict=True)}
+    wheels = {plan.host.name: {wheel.sha256: wheel for wheel in (*plan.wheels, uv[plan.host.name])} for plan in plans}
+    going = {wheel for name in wheels for wheel in wheels[name].values() if wheel.sha256 in lacks[name]}
+    if drop_damaged(going):
+        _fetch_again(plans, going, progress)
     transfer = Transfer("sending wheels", progress)
     for plan in plans:
-        for wheel in (*plan.wheels, uv[plan.host.name]):
+        for wheel in wheels[plan.host.name].values():
             if wheel.sha256 in lacks[plan.host.name]:
                 transfer.expect(wheel.size - lacks[plan.host.name][wheel.sha256])
 
     def send(plan: _Plan) -> None:
-        for wheel in {wheel.sha256: wheel for wheel in (*plan.wheels, uv[plan.host.name])}.values():
+        for wheel in wheels[plan.host.name].values():
             offset = lacks[plan.host.name].get(wheel.sha256)
             if offset is not None:
                 args = {"sha256": wheel.sha256, "offset": offset}
@@ -246,6 +250,21 @@ def _bring(plans: Sequence[_Plan], progress: Callable[[str], None]) -> None:
                 plan.host.upload("environment_wheel", args, pieces, timeout=_SENDING)
 
     _each(plans, send)
+
+
+def _fetch_again(plans: Sequence[_Plan], going: Iterable[Wheel], progress: Callable[[str], None]) -> None:
+    """Fetch what was dropped.
+
+    Raises:
+        LockError: it cannot be had, or an index has something else under its name by now.
+    """
+    for plan in plans:
+        wheels_of(plan.lock, plan.base.kind, progress)
+        uv_wheel(plan.lock, plan.base.kind, progress)
+    for wheel in going:
+        if not wheel.path.is_file():
+            message = f"{wheel.file} was damaged in the cache, and its index has another one now"
+            raise LockError(plans[0].lock.written, message, remedy="run again: all is resolved anew")
 
 
 def _each(plans: Sequence[_Plan], work: Callable[[_Plan], T]) -> list[T]:

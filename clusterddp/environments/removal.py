@@ -33,6 +33,7 @@ class EnvironmentFound:
         bytes: What it takes on disk.
         used: When it was made or a run began in it last, in ns since the epoch; 0: nobody knows.
         live: The runs that are live in it.
+        building: Somebody builds it at this moment.
         stays: Why it is not to be removed; empty where it is.
     """
 
@@ -42,6 +43,7 @@ class EnvironmentFound:
     bytes: int
     used: int
     live: tuple[str, ...] = ()
+    building: bool = False
     stays: str = ""
 
 
@@ -82,7 +84,9 @@ def listed(
         last = max(own, key=lambda one: one.used, default=None)
         for whose, environment in outcome.value or ():
             stays = ""
-            if environment.live:
+            if environment.building:
+                stays = "it is being built"
+            elif environment.live:
                 stays = f"run {', '.join(environment.live)} is live in it"
             elif environment is last:
                 stays = "this project used it last"
@@ -117,5 +121,6 @@ def _read(host: str, fields: Fields) -> tuple[str, EnvironmentFound]:
         bytes=fields.number("bytes"),
         used=fields.number("used"),
         live=fields.texts("live"),
+        building=fields.flag("building"),
     )
     return fields.text("project"), found

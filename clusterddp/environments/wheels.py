@@ -99,6 +99,17 @@ def uv_wheel(lock: Lock, kind: Kind, progress: Callable[[str], None]) -> Wheel:
     return Wheel(name="uv", version=UV, file=file, sha256=digest, size=path.stat().st_size)
 
 
+def drop_damaged(wheels: Iterable[Wheel]) -> bool:
+    """Remove from this machine the wheels that are no longer what their names say; whether there was any.
+
+    Whoever asks for them next fetches them again.
+    """
+    damaged = [wheel for wheel in wheels if wheel.path.is_file() and _digest(wheel.path) != wheel.sha256]
+    for wheel in damaged:
+        wheel.path.unlink(missing_ok=True)
+    return bool(damaged)
+
+
 def _fetched(lock: Lock, kind: Kind, wanted: Sequence[Wanted], progress: Callable[[str], None]) -> Iterable[Wheel]:
     """The wanted wheels, those that are not here downloaded first."""
     missing = [one for one in wanted if not one.sha256 or not (_cache() / "wheels" / one.sha256 / one.file).is_file()]
@@ -154,17 +165,21 @@ def _take(lock: Lock, file: Path, sha256: str) -> str:
     """Keep a downloaded file by its digest, which must be the one that is known if one is; the digest."""
     if not file.is_file():
         raise LockError(lock.written, f"{file.name} was not downloaded")
-    found = hashlib.sha256()
-    with file.open("rb") as stream:
-        while data := stream.read(_PIECE):
-            found.update(data)
-    digest = found.hexdigest()
+    digest = _digest(file)
     if sha256 and digest != sha256:
         remedy = "somebody has replaced it: find out who, before you lock again"
         raise LockError(lock.written, f"{file.name} is not what was locked (sha256 {digest[:12]}…)", remedy=remedy)
     target = _made(_cache() / "wheels" / digest) / file.name
     file.replace(target)
     return digest
+
+
+def _digest(file: Path) -> str:
+    found = hashlib.sha256()
+    with file.open("rb") as stream:
+        while data := stream.read(_PIECE):
+            found.update(data)
+    return found.hexdigest()
 
 
 def _remembered(path: Path) -> tuple[Wheel, ...] | None:

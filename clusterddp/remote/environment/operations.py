@@ -10,7 +10,7 @@ import shutil
 import stat
 import time
 import zipfile
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterable, List
 
 from ..helper.request import Request
 from ..probes.torch import find_interpreter
@@ -73,6 +73,8 @@ def environment_lacks(request: Request) -> Dict[str, int]:
         path = store.wheel(sha256)
         if not os.path.isfile(path) or os.path.getsize(path) != size:
             lacking[sha256] = os.path.getsize(path + ".part") if os.path.isfile(path + ".part") else 0
+        else:
+            os.utime(path)  # it is about to be used: a removal of other environments leaves it
     free = os.statvfs(store.folder)
     room, wanted = free.f_bavail * free.f_frsize, int(request.args["room"])
     if room < wanted:
@@ -126,15 +128,11 @@ def environment_build(request: Request) -> Dict[str, Any]:
     args = request.args
     store = Store(args["state"])
     ident = checked(args["ident"])
-    lock = os.open(store.place(ident) + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with store.locked(ident):
         known = store.ready(ident)
         if known:
             return {"digest": known["digest"], "built": False}
         return {"digest": _build(store, ident, args), "built": True}
-    finally:
-        os.close(lock)
 
 
 def environment_proof(request: Request) -> Dict[str, Any]:
@@ -160,6 +158,7 @@ def _build(store: Store, ident: str, args: Dict[str, Any]) -> str:
     try:
         for file, sha256 in args["wheels"].items():
             os.link(store.wheel(sha256), os.path.join(work, "links", os.path.basename(file)))
+        _refuse_damaged(store, [args["uv"]])  # it is run before anything else looks at it
         uv = _uv(store.wheel(args["uv"]), work)
         requirements = os.path.join(work, "requirements.txt")
         with open(requirements, "w", encoding="utf-8") as out:
@@ -169,7 +168,11 @@ def _build(store: Store, ident: str, args: Dict[str, Any]) -> str:
         links = ["--no-index", "--find-links", os.path.join(work, "links"), "--require-hashes"]
         if args["wheels"]:
             python = os.path.join(place, "bin", "python")
-            _run([uv, "pip", "sync", "--quiet", "--offline", *links, "--python", python, requirements], env)
+            try:
+                _run([uv, "pip", "sync", "--quiet", "--offline", *links, "--python", python, requirements], env)
+            except Refused:
+                _refuse_damaged(store, args["wheels"].values())
+                raise
         digest = installed_digest(place)
         told = {"digest": digest, "lock": str(args["lock"]), "built": time.time_ns(), "base": args["python"]}
         told.update(project=str(args["project"]), wheels=sorted([*args["wheels"].values(), args["uv"]]))
@@ -180,6 +183,23 @@ def _build(store: Store, ident: str, args: Dict[str, Any]) -> str:
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return digest
+
+
+def _refuse_damaged(store: Store, wheels: Iterable[str]) -> None:
+    """Remove the wheels that are not what they were when they came, so that they are sent again.
+
+    Raises:
+        Refused: there was one.
+    """
+    damaged = []
+    for sha256 in wheels:
+        with open(store.wheel(sha256), "rb") as stream:
+            if _sha256(stream) != sha256:
+                damaged.append(sha256)
+    for sha256 in damaged:
+        os.unlink(store.wheel(sha256))
+    if damaged:
+        raise Refused("%d wheels in %s were damaged and are removed" % (len(damaged), store.folder), "run again")
 
 
 def _uv(wheel: str, work: str) -> str:

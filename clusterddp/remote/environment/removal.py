@@ -23,7 +23,10 @@ class Use(NamedTuple):
 
 
 def environments(request: Request) -> List[Dict[str, Any]]:
-    """Each environment, ``{ident, lock, project, bytes, used, live}``: ``used`` in ns, no ``lock`` of a half one."""
+    """Each environment, ``{ident, lock, project, bytes, used, live, building}``.
+
+    ``used`` is in ns; a half one has no ``lock``, and is perhaps being built at this moment.
+    """
     state = request.args["state"]
     store = Store(state)
     found = []
@@ -33,12 +36,13 @@ def environments(request: Request) -> List[Dict[str, Any]]:
         known = {name: str(told.get(name) or "") for name in ("lock", "project")}
         used = max(use.last, int(told.get("built") or 0))
         size = disk_usage(store.place(ident))
-        found.append(dict(known, ident=ident, bytes=size, used=used, live=use.live))
+        with store.locked(ident, wait=False) as free:
+            found.append(dict(known, ident=ident, bytes=size, used=used, live=use.live, building=not free))
     return found
 
 
 def remove_environments(request: Request) -> Dict[str, int]:
-    """Remove the environments ``idents``, but those of live runs, and the wheels that none is left of.
+    """Remove the environments ``idents``, but those of live runs or being built, and the wheels that none is left of.
 
     Returns ``{removed, bytes}``.
     """
@@ -47,13 +51,16 @@ def remove_environments(request: Request) -> Dict[str, int]:
     count = size = 0
     for ident in request.args["idents"]:
         place = store.place(ident)
-        if os.path.isdir(place) and not _use(state, place).live:
-            size += disk_usage(place)
-            # Without this it is none: a removal that is cut leaves nothing that looks whole.
-            _unlink(os.path.join(place, "ready"))
-            shutil.rmtree(place, ignore_errors=True)
-            _unlink(place + ".lock")
-            count += 1
+        if not os.path.isdir(place):
+            continue
+        with store.locked(ident, wait=False) as free:
+            if free and not _use(state, place).live:
+                size += disk_usage(place)
+                # Without this it is none: a removal that is cut leaves nothing that looks whole.
+                _unlink(os.path.join(place, "ready"))
+                shutil.rmtree(place, ignore_errors=True)
+                _unlink(place + ".lock")
+                count += 1
     return {"removed": count, "bytes": size + _remove_wheels(store)}
 
 

@@ -4,7 +4,9 @@ Below ``<state>/environments``: ``wheels/SHA256`` (a file each), ``ID/`` (the en
 scripts hold paths), ``ID.lock`` (held while it is built). ``ID/ready`` is written last: without it there is none.
 """
 
+import contextlib
 import csv
+import fcntl
 import hashlib
 import os
 import re
@@ -46,6 +48,20 @@ class Store:
         """An environment's interpreter."""
         return os.path.join(self.place(ident), "bin", "python")
 
+    @contextlib.contextmanager
+    def locked(self, ident: str, *, wait: bool = True) -> Iterator[bool]:
+        """Hold the lock of those who build and remove an environment; False where it is held and ``wait`` is not."""
+        path = self.place(ident) + ".lock"
+        handle = _locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        while handle is not None and not _is_at(handle, path):  # it was removed with its environment meanwhile
+            os.close(handle)
+            handle = _locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        try:
+            yield handle is not None
+        finally:
+            if handle is not None:
+                os.close(handle)
+
     def ready(self, ident: Any) -> Optional[Dict[str, Any]]:
         """What was written when an environment was whole, or None where there is none, or not its interpreter."""
         if not isinstance(ident, str) or not IDENT.fullmatch(ident):
@@ -69,6 +85,26 @@ class Store:
             return sorted(name for name in os.listdir(self.folder) if IDENT.fullmatch(name))
         except FileNotFoundError:
             return []
+
+
+def _locked(path: str, how: int) -> Optional[int]:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, how)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _is_at(handle: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def checked(ident: Any) -> str:

@@ -10,7 +10,7 @@ import pytest
 from clusterddp.environments import lock as locks
 from clusterddp.environments.kind import Kind, kind_of
 from clusterddp.environments.lock import lock_of
-from clusterddp.environments.wheels import wheels_of
+from clusterddp.environments.wheels import drop_damaged, wheels_of
 from clusterddp.errors import LockError
 from clusterddp.remote.shared.fields import DamagedError, Fields
 from tests.wheels_made import KIND, make_wheel
@@ -105,3 +105,13 @@ def test_a_host_that_is_no_kind_of_ours_is_an_error_of_its_own(change: dict[str,
     assert isinstance(KIND, Kind)
     with pytest.raises(DamagedError):
         kind_of(Fields({**told, **change}))
+
+
+def test_a_wheel_that_is_damaged_in_the_cache_is_fetched_again(lock: Lock) -> None:
+    found = wheels_of(lock, KIND, quiet)
+    assert not drop_damaged(found)
+    whole = found[0].path.read_bytes()
+    found[0].path.write_bytes(b"\0" * len(whole))
+    assert drop_damaged(found)
+    assert wheels_of(lock, KIND, quiet) == found
+    assert found[0].path.read_bytes() == whole

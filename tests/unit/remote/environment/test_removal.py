@@ -1,0 +1,87 @@
+"""Removing environments beside those who build them, and wheels that went bad on a disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from clusterddp.remote.environment import operations
+from clusterddp.remote.environment.removal import FRESH, environments, remove_environments
+from clusterddp.remote.environment.store import Store
+from clusterddp.remote.system.bootstrap import Refused
+
+IDENT = "a" * 64
+
+
+def asked(state: Path, **args: Any) -> Any:
+    return SimpleNamespace(args={"state": str(state), **args})
+
+
+def half_built(store: Store) -> Path:
+    store.make()
+    place = Path(store.place(IDENT))
+    (place / "bin").mkdir(parents=True)
+    return place
+
+
+def test_an_environment_that_is_being_built_is_told_and_stays(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    place = half_built(store)
+    with store.locked(IDENT):
+        assert [one["building"] for one in environments(asked(tmp_path))] == [True]
+        assert remove_environments(asked(tmp_path, idents=[IDENT]))["removed"] == 0
+        assert place.is_dir()
+    assert [one["building"] for one in environments(asked(tmp_path))] == [False]
+    assert remove_environments(asked(tmp_path, idents=[IDENT]))["removed"] == 1
+    assert [path.name for path in Path(store.folder).iterdir()] == ["wheels"]
+
+
+def test_who_waits_for_a_lock_that_a_removal_takes_away_still_holds_the_one_there_is(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    half_built(store)
+    held, done = threading.Event(), threading.Event()
+
+    def build() -> None:
+        with store.locked(IDENT):
+            held.set()
+            done.wait(30)
+
+    builder = threading.Thread(target=build)
+    with store.locked(IDENT):
+        builder.start()
+        os.unlink(store.place(IDENT) + ".lock")  # noqa: PTH108 - as a removal does, whose lock it is
+    assert held.wait(30)
+    with store.locked(IDENT, wait=False) as free:
+        assert not free
+    done.set()
+    builder.join()
+
+
+def test_the_wheels_of_a_build_to_come_stay(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.make()
+    wheels = {hashlib.sha256(data).hexdigest(): len(data) for data in (b"wanted", b"old")}
+    wanted, old = wheels
+    for digest, size in wheels.items():
+        Path(store.wheel(digest)).write_bytes(b"x" * size)
+        os.utime(store.wheel(digest), (time.time() - 2 * FRESH,) * 2)
+    assert operations.environment_lacks(asked(tmp_path, wheels={wanted: 6}, room=1)) == {}
+    remove_environments(asked(tmp_path, idents=[]))
+    assert (os.path.exists(store.wheel(wanted)), os.path.exists(store.wheel(old))) == (True, False)  # noqa: PTH110
+
+
+def test_a_wheel_that_went_bad_on_the_hosts_disk_is_removed_and_sent_again(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.make()
+    Path(store.wheel(IDENT)).write_bytes(b"not uv")
+    args = {"ident": IDENT, "uv": IDENT, "wheels": {}, "requirements": "", "python": "python3", "setup": []}
+    with pytest.raises(Refused, match=r"1 wheels in .* were damaged and are removed"):
+        operations.environment_build(asked(tmp_path, **args, lock="uv.lock", project="p"))
+    assert operations.environment_lacks(asked(tmp_path, wheels={IDENT: 6}, room=1)) == {IDENT: 0}
