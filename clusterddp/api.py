@@ -148,7 +148,7 @@ class Cluster(BesideRuns):
         from clusterddp.launch import prepare, report  # noqa: PLC0415 - start-up
 
         fresh, left_out = read("fresh", option_values.flag, fresh), read("skip", option_values.checks, skip)
-        if not self.inventory.nodes and (ready := self._launcher().ready(self)):
+        if (not self.inventory.nodes or self.inventory.managed) and (ready := self._launcher().ready(self)):
             return self.notify(ready) or []
         prepare.nodes(self.inventory)
         self._install(self.reached())
@@ -268,6 +268,7 @@ class Cluster(BesideRuns):
         """
         from clusterddp.launch import join  # noqa: PLC0415 - start-up
 
+        join.refuse_other_launchers(run.record)
         if names is None:
             outcomes = self.connect([entry for entry in self.inventory.nodes if entry.name not in run.spools])
             for outcome in outcomes:

@@ -131,6 +131,11 @@ class Inventory:
         return tuple(host for host in self.logins if host.launcher != LAUNCHERS[0])
 
     @property
+    def managed(self) -> bool:
+        """Whether a workload manager has all of its hosts: none is connected to but those that submit."""
+        return bool(self.hosts) and all(host.launcher != LAUNCHERS[0] for host in self.hosts if host.role != "none")
+
+    @property
     def names_of_nodes(self) -> tuple[str, ...]:
         """The nodes' names, in inventory order."""
         return tuple(host.name for host in self.nodes)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, RunError, SyncError, UsageError
+from clusterddp.inventory.variable_names import LAUNCHERS
 from clusterddp.launch.options import RunOptions
 from clusterddp.runs.difference import CODE, differences
 from clusterddp.sync import objects
@@ -85,7 +86,7 @@ def options_of(record: RunRecord) -> RunOptions:
     """
     if record.options is None or not record.script:
         raise _refused(record, "it did not write down how it was started", "start its script again by hand")
-    given = dict(record.options)
+    given = {"launcher": record.launcher, **record.options}
     unknown = given.keys() - {one.name for one in fields(RunOptions)}
     if unknown:
         raise _refused(record, f"this version knows no option {min(unknown)}", "take the version that started it")
@@ -140,7 +141,8 @@ def asked(
         yield inventory, project, None
         return
     record = recorded(project, options.again)
-    inventory = inventory_of(record, inventory)
+    if record.launcher in {None, LAUNCHERS[0]}:  # others choose their hosts anew
+        inventory = inventory_of(record, inventory)
     with _repeating(project, record, options.sync_limit) as repeat:
         yield inventory, replace(project, subfolder=record.subfolder), repeat
 

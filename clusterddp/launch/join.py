@@ -18,7 +18,7 @@ from clusterddp.launch.invitation import invitation
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.plan import LOOPBACK
 from clusterddp.launch.prepare import node_of
-from clusterddp.launch.ssh import start_node
+from clusterddp.launch.ssh import NAME, start_node
 from clusterddp.launch.threads import with_threads
 from clusterddp.probe.evidence import survey_network
 from clusterddp.probe.network import probe
@@ -47,6 +47,19 @@ LOOK = 0.5  # seconds between two tries
 class _OthersJoinError(PlanError):
     def __init__(self, run: str) -> None:
         super().__init__(f"another host joins run {run} at this moment", remedy="join again when it has")
+
+
+def refuse_other_launchers(record: RunRecord) -> None:
+    """Refuse hosts for a run whose hosts are a workload manager's to choose.
+
+    Raises:
+        PlanError: it is one.
+    """
+    if record.launcher not in {None, NAME}:
+        raise PlanError(
+            f"run {record.run} has the nodes of its job, and no host can join it",
+            remedy="start it with --nnodes MIN:MAX, or once more with more nodes",
+        )
 
 
 def join(

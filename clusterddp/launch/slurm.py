@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.slurm_job import SubmittedRun
     from clusterddp.slurm.answers import Job
 
-NAME = "slurm"
 LOOK = 0.5  # seconds between looks at the queue
 EVALUATED = 6.0  # seconds for Slurm to say why a new job waits; then it may wait for anything
 STOP_SLACK = 60.0  # seconds beyond the grace that the nodes have for their proof

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import UsageError
 from clusterddp.hosts.zipapp import bundle
 from clusterddp.inventory import is_secret
-from clusterddp.launch import prepare
-from clusterddp.launch.code import code_of
+from clusterddp.launch import again, prepare
+from clusterddp.launch.code import code_of, kept_code
 from clusterddp.launch.plan import make_plan
 from clusterddp.launch.record import record_without_hosts, variables_of
 from clusterddp.launch.script import check_script, check_synced
+from clusterddp.launch.slurm_options import refuse_ignored
 from clusterddp.remote.shared.node_env import Node
 from clusterddp.remote.shared.slurm_job import SlurmJob
 from clusterddp.remote.shared.workdirs import FRESH
@@ -30,11 +31,14 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.base import Site
     from clusterddp.launch.options import RunOptions
+    from clusterddp.project import Project
+    from clusterddp.remote.shared.run_record import RunRecord
     from clusterddp.slurm.login import Login
+    from clusterddp.sync.files import Tree
 
+NAME = "slurm"
 NOBODY = "node"  # the host of the plan that stands for all
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - its address, until the nodes choose
-REFUSED = ("gpus",)  # options of a run that are Slurm's to decide
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,31 +62,41 @@ def submission(log_in: Callable[[], Login], site: Site, options: RunOptions, *, 
     Raises:
         ClusterddpError: it cannot be meant, or the code cannot be synced.
     """
-    if options.again is not None:  # else it would be the project's code of now
-        raise UsageError("--again: no run is repeated under Slurm yet", remedy="start its script again by hand")
-    check_script(options, site.project)
-    inventory = site.inventory
+    with again.asked(site.inventory, site.project, options) as (inventory, project, repeat):
+        if repeat and repeat.record.launcher != NAME:
+            raise UsageError(f"run {repeat.record.run} was no job of Slurm's", remedy="choose the inventory it had: -i")
+        return _submission(log_in, site, inventory, project, options, repeat, dry=dry)
+
+
+def _submission(
+    log_in: Callable[[], Login],
+    site: Site,
+    inventory: Inventory,
+    project: Project,
+    options: RunOptions,
+    repeat: again.Repeat | None,
+    *,
+    dry: bool,
+) -> Submission:
+    check_script(options, project)
     request = slurm_request(inventory, options)
     settings = settings_of(inventory)
-    tree = scan(site.project, options.sync_limit)
-    wanted = replace(prepare.launch_options(options, site.project), rdzv_backend=options.rdzv_backend)
-    check_synced(wanted.script, options, site.project, tree)
+    tree = repeat.tree if repeat else scan(project, options.sync_limit)
+    wanted = replace(prepare.launch_options(options, project), rdzv_backend=options.rdzv_backend)
+    check_synced(wanted.script, options, project, tree)
     login = log_in()
     run = prepare.new_run_id()
     name = run if options.workdir == FRESH else options.workdir or ""
     site.progress("looking at the code there" if options.no_sync else "syncing")
     told = (site.notify, site.progress)
-    workdirs, code = code_of([login.host], site.project, tree, options, name, *told, dry=dry)
+    workdirs, code = code_of([login.host], project, tree, options, name, *told, dry=dry)
+    if not dry:
+        site.notify(kept_code(project, tree, code))
     workdir = workdirs[login.host.name]
-    record = record_without_hosts(run, site.project, inventory, options, tree, code)
-    record = record._replace(
-        launcher="slurm",
-        workdir=name or None,
-        env=tuple(sorted({*options.env, *settings.env})),
-        variables=variables_of([settings], options.env),
-        secrets=tuple(sorted({*options.secret, *settings.secrets})),
-    )
-    subfolder = site.project.subfolder
+    record = _record(run, project, inventory, options, tree, code)._replace(workdir=name or None)
+    for notice in repeat.check(record) if repeat else ():
+        site.notify(notice)
+    subfolder = project.subfolder
     stand_in = Node(
         host=NOBODY,
         nproc=1,
@@ -96,6 +110,7 @@ def submission(log_in: Callable[[], Login], site: Site, options: RunOptions, *, 
         workdir=workdir,
         cwd=f"{workdir}/{subfolder}" if subfolder else workdir,
         run_dir="",
+        fork_server=settings.fork_server and not options.no_fork_server,
     )
     shown, hidden = without_hidden({**settings.env, **options.env}, {*options.secret, *settings.secrets})
     wanted = replace(wanted, env=shown, secrets=tuple(sorted({*wanted.secrets, *hidden})))
@@ -112,6 +127,16 @@ def submission(log_in: Callable[[], Login], site: Site, options: RunOptions, *, 
     code_path = f"{login.state}/helper/{bundle().digest}.pyz"
     python = settings.ansible_python or str(login.host.hello["executable"])
     return Submission(job=job, script=script(job, request, code=code_path, python=python), hidden=hidden)
+
+
+def _record(run: str, project: Project, inventory: Inventory, options: RunOptions, tree: Tree, code: str) -> RunRecord:
+    settings = settings_of(inventory)
+    return record_without_hosts(run, project, inventory, options, tree, code)._replace(
+        launcher=NAME,
+        env=tuple(sorted({*options.env, *settings.env})),
+        variables=variables_of([settings], options.env),
+        secrets=tuple(sorted({*options.secret, *settings.secrets})),
+    )
 
 
 def without_hidden(given: Mapping[str, str], secrets: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -137,11 +162,7 @@ def slurm_request(inventory: Inventory, options: RunOptions) -> Request:
     Raises:
         UsageError: nobody says how many nodes, or an option is none of a run under Slurm.
     """
-    for name in REFUSED:
-        if getattr(options, name) is not None:
-            raise UsageError(
-                f"--{name}: Slurm gives a job its GPUs", remedy="set clusterddp_gpus to their number a node"
-            )
+    refuse_ignored(options, inventory, _named(inventory))
     named = [entry.name for entry in _named(inventory)]
     if options.nnodes is None and not named:
         raise UsageError("how many nodes is not said", remedy="--nnodes 2, or name the nodes in the inventory")

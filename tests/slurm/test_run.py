@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import STATE, WAIT, User, wait_until_nothing_is_left
+from tests.integration.cli import WAIT, User
 from tests.lab.system import wait_until
 from tests.lean import lean_python
+from tests.slurm.seen import HOME, cancelled_in_the_end, nothing_is_left, thorough
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.lab.slurm import Slurm
 
 pytest.importorskip("torch", reason="torchrun is part of torch")
 pytestmark = pytest.mark.torch
-# What is longer than a few seconds, and told apart by other tests too.
-thorough = pytest.mark.skipif(not os.environ.get("CLUSTERDDP_SLURM"), reason="part of `make test-slurm`")
 
 SPEAK = """
 import os, sys
@@ -45,7 +41,6 @@ wait_for(sys.argv[1])
 print("done", flush=True)
 """
 )
-HOME = "/home/trainer"
 
 
 @pytest.fixture
@@ -57,20 +52,6 @@ def user(slurm: Slurm, tmp_path: Path) -> User:
     user.write("speak.py", SPEAK)
     user.write("stay.py", STAY)
     return user
-
-
-@contextlib.contextmanager
-def cancelled_in_the_end(slurm: Slurm) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        slurm.run("scancel", "--me")
-
-
-def nothing_is_left(slurm: Slurm) -> None:
-    """No job, and no process of any on a compute host."""
-    wait_until("no job is left", lambda: not slurm.run("squeue", "--noheader"), timeout=60)
-    wait_until_nothing_is_left(slurm.compute, STATE)
 
 
 def test_a_run_shows_labelled_lines_and_ends_with_its_code(user: User, slurm: Slurm) -> None:

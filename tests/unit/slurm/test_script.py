@@ -32,10 +32,12 @@ def job(**changes: Any) -> SlurmJob:
     return SlurmJob(state="/home/u/.clusterddp", plan=plan, python="python3")._replace(**changes)
 
 
+OPTIONS = {"partition": "a100", "time": "90", "no-requeue": ""}
+ASKED = Request(nodes=(2, 2), options=OPTIONS, lines=("--exclusive",))
+
+
 def text(request: Request | None = None) -> str:
-    options = {"partition": "a100", "time": "90", "no-requeue": ""}
-    asked = request or Request(nodes=(2, 2), options=options, lines=("--exclusive",))
-    return script(job(), asked, code="/home/u/.clusterddp/helper/0123.pyz", python="/usr/bin/python3")
+    return script(job(), request or ASKED, code="/home/u/.clusterddp/helper/0123.pyz", python="/usr/bin/python3")
 
 
 def test_the_whole_script() -> None:
@@ -47,6 +49,12 @@ def test_a_shell_takes_it_and_the_job_in_it_is_the_one_that_was_written() -> Non
     _, _, after = text().partition(f"<<'{END}'\n")
     body = after.partition(f"\n{END}\n")[0]
     assert parsed(body.encode(), read_slurm_job) == job()
+
+
+def test_a_job_of_a_range_of_nodes_has_as_many_as_there_are() -> None:
+    elastic = script(job(plan=job().plan._replace(elastic=True)), ASKED, code="/c.pyz", python="python3")
+    assert "--ntasks-per-node" not in elastic.partition("\n\n")[2].partition("\nstate=")[0]  # else it had the least
+    assert "srun --kill-on-bad-exit=1 --ntasks-per-node=1 --mpi=none" in elastic
 
 
 def test_nodes_may_be_a_range_and_named() -> None:

@@ -1,0 +1,36 @@
+"""What tests on real Slurm share: where a user's files are, and that nothing is left of a job."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.cli import STATE, wait_until_nothing_is_left
+from tests.lab.system import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.lab.slurm import Slurm
+
+HOME = "/home/trainer"
+# What is longer than a few seconds, and told apart by other tests too.
+thorough = pytest.mark.skipif(not os.environ.get("CLUSTERDDP_SLURM"), reason="part of `make test-slurm`")
+
+
+@contextlib.contextmanager
+def cancelled_in_the_end(slurm: Slurm) -> Iterator[None]:
+    """Whatever waits or runs is cancelled when the block ends."""
+    try:
+        yield
+    finally:
+        slurm.run("scancel", "--me")
+
+
+def nothing_is_left(slurm: Slurm) -> None:
+    """No job, and no process of any on a compute host."""
+    wait_until("no job is left", lambda: not slurm.run("squeue", "--noheader"), timeout=60)
+    wait_until_nothing_is_left(slurm.compute, STATE)
