@@ -119,10 +119,16 @@ class Slurm:
         for node in nodes:
             node["rebooted"] = False  # the login host cannot tell
         parts = {one.run: [node for node in nodes if node["run"] == one.run] for one in submitted}
-        jobs = login.jobs(one.job for one in submitted if one.job and (one.end is None or _by_manager([one.end])))
+        jobs = login.jobs(one.job for one in submitted if one.job and not _is_settled(one))
+        if any(one.end is None and one.job in jobs and meaning(jobs[one.job].state).over for one in submitted):
+            submitted = [one for one in login.runs(run) if one.run in known]  # its script may have spoken meanwhile
         for one in submitted:
-            own = parts[one.run]
-            nodes.append(_job_told(one, own, jobs.get(one.job or ""), login.host.name))
+            job = jobs.get(one.job or "")
+            told = _job_told(one, parts[one.run], job, login.host.name)
+            nodes.append(told)
+            said = told.get("verdict") if job else None
+            if (said and said is not one.end) or (told["job"].over and one.secrets):
+                login.keep_end(one.run, said)  # Slurm forgets it, and has ended the script before its own last words
         return nodes
 
     def begun(self, cluster: RunHosts, run: Run, progress: Callable[[str], None]) -> Run:
@@ -131,8 +137,8 @@ class Slurm:
         while True:
             view = run.view(brief=True)
             there = view.nodes and view.state() != "queued" and len(view.current) >= len(view.record.hosts)
-            if there or not view.live:
-                return replace(run.at(view), record=view.record)
+            if (there and view.attempt >= run.attempt) or not view.live:
+                return run.at(view)
             waits = view.job.waits if view.job else ""
             if waits and waits != told:
                 told = waits
@@ -192,32 +198,40 @@ def _is_wanted(one: SubmittedRun, wanted: Wanted) -> bool:
     return named and (wanted.project is None or record.project == wanted.project)
 
 
+def _is_settled(one: SubmittedRun) -> bool:
+    """Whether its job has said how it ended, and Slurm knows no better."""
+    return one.end is not None and one.end.attempt >= one.attempt and not _by_manager([one.end])
+
+
 def _job_told(one: SubmittedRun, nodes: Sequence[dict[str, Any]], job: Job | None, login: str) -> dict[str, Any]:
     """A run's job beside its nodes: its state, and its verdict where the nodes have none."""
-    attempt = max((int(node["attempt"]) for node in nodes), default=0)
+    seen = max((int(node["attempt"]) for node in nodes), default=0)
     means = meaning(job.state) if job else Meaning(state="unknown")
-    over = one.end is not None or means.over
-    waits = not over and means.state == "queued"
+    waits = means.state == "queued"
+    attempt = max(1, one.attempt, seen + 1 if waits else seen)
+    end = one.end if one.end and one.end.attempt >= attempt else None
+    over = end is not None or means.over
     status = JobStatus(
         number=one.job or "?",
         word=job.state if job else "nothing of it",
-        state=means.state if not over or one.end is None else one.end.state,
+        state=end.state if end else means.state,
         over=over,
-        attempt=attempt + 1 if waits or not attempt else attempt,
+        attempt=attempt,
         reason=job.reason if job else "",
         start=job.start if job and waits else "",
     )
     told = {"run": one.run, "attempt": status.attempt, "host": login, "record": one.plan.record, "job": status}
     copies = [node["verdict"] for node in nodes if node.get("verdict") and node["attempt"] == attempt]
-    known = [*copies, *([one.end] if one.end else [])]
-    if job and _by_manager(known) and not means.over:  # Slurm says why in a moment
+    known = [*copies, *([end] if end else [])]
+    may_go_on = one.plan.relaunch > 0 and end is None
+    if job and (_by_manager(known) or may_go_on) and not means.over:  # Slurm or the script says why in a moment
         told["job"] = replace(status, over=False)
         for node in nodes:
             node["verdict"] = None
     elif means.over and (not known or (job and means.outside and _by_manager(known))):
         told["verdict"] = _by_slurm(one, status, means, nodes, job)
-    elif one.end:
-        told["verdict"] = one.end
+    elif end:
+        told["verdict"] = end
     return told
 
 
@@ -234,7 +248,7 @@ def _by_slurm(
     line = f"Slurm says {status.word}{by}" if job else "unknown: Slurm knows nothing of its job any more"
     line = f"unknown: {line}" if means.state == "unknown" and job else line
     code = means.exit_code
-    if one.stopped and means.state == "stopped" and one.stopped != ended_by_manager(MANAGER):
+    if one.stopped and means.state == "stopped":
         line, code = f"stopped: {one.stopped}", EXIT_INTERRUPTED if one.stopped == CTRL_C else code
     state = "lost" if means.state == "unknown" else means.state
     heard = (*dict.fromkeys(str(node["host"]) for node in nodes), "slurm")

@@ -83,6 +83,8 @@ def _submission(
     settings = settings_of(inventory)
     tree = repeat.tree if repeat else scan(project, options.sync_limit)
     wanted = replace(prepare.launch_options(options, project), rdzv_backend=options.rdzv_backend)
+    if options.relaunch:  # each start has the limit anew, and another follows: Slurm counts
+        wanted = replace(wanted, time_limit=None)
     check_synced(wanted.script, options, project, tree)
     login = log_in()
     run = prepare.new_run_id()
@@ -96,25 +98,12 @@ def _submission(
     record = _record(run, project, inventory, options, tree, code)._replace(workdir=name or None)
     for notice in repeat.check(record) if repeat else ():
         site.notify(notice)
-    subfolder = project.subfolder
-    stand_in = Node(
-        host=NOBODY,
-        nproc=1,
-        address=settings.data_address or ANY_ADDRESS,
-        interface=None,
-        python="",
-        setup=settings.setup,
-        env={},
-        secrets=settings.secrets,
-        ports=settings.ports,
-        workdir=workdir,
-        cwd=f"{workdir}/{subfolder}" if subfolder else workdir,
-        run_dir="",
-        fork_server=settings.fork_server and not options.no_fork_server,
-    )
     shown, hidden = without_hidden({**settings.env, **options.env}, {*options.secret, *settings.secrets})
     wanted = replace(wanted, env=shown, secrets=tuple(sorted({*wanted.secrets, *hidden})))
-    plan = make_plan(run=run, nodes=[stand_in], options=wanted, record=record).node_plan(0)
+    node = _stand_in(settings, workdir, project.subfolder)._replace(
+        fork_server=settings.fork_server and not options.no_fork_server
+    )
+    plan = make_plan(run=run, nodes=[node], options=wanted, record=record).node_plan(0)
     plan = plan._replace(env={}, peers=(), places=(), store=None, record=record, manager=MANAGER)
     plan = plan._replace(policy=plan.policy._replace(tight=False))  # nobody has compared their clocks
     job = SlurmJob(
@@ -127,6 +116,24 @@ def _submission(
     code_path = f"{login.state}/helper/{bundle().digest}.pyz"
     python = settings.ansible_python or str(login.host.hello["executable"])
     return Submission(job=job, script=script(job, request, code=code_path, python=python), hidden=hidden)
+
+
+def _stand_in(settings: HostEntry, workdir: str, subfolder: str) -> Node:
+    """The node that stands for all, until Slurm has chosen them."""
+    return Node(
+        host=NOBODY,
+        nproc=1,
+        address=settings.data_address or ANY_ADDRESS,
+        interface=None,
+        python="",
+        setup=settings.setup,
+        env={},
+        secrets=settings.secrets,
+        ports=settings.ports,
+        workdir=workdir,
+        cwd=f"{workdir}/{subfolder}" if subfolder else workdir,
+        run_dir="",
+    )
 
 
 def _record(run: str, project: Project, inventory: Inventory, options: RunOptions, tree: Tree, code: str) -> RunRecord:
@@ -186,6 +193,6 @@ def _options(entry: HostEntry, options: RunOptions) -> dict[str, str]:
     if isinstance(entry.gpus, int) and entry.gpus:
         given.setdefault("gpus-per-node", str(entry.gpus))
     if options.time_limit:
-        given["time"] = slurm_time(options.time_limit + options.grace)
-    given["no-requeue"] = ""
+        given["time"] = slurm_time(options.time_limit + (0.0 if options.relaunch else options.grace))
+    given["requeue" if options.relaunch else "no-requeue"] = ""
     return given

@@ -73,8 +73,9 @@ class Follower:
             if view.attempt == self.run.attempt:
                 return self.run.watched(view)
             self.selection = replace(self.selection, start={}, tail=None)
-            self.run = self.run.at(view)
-            self.notify(f"attempt {view.attempt} on {folded_names(view.record.hosts)}")
+            self.run = self.run.at(view).begun(lambda _line: None)
+            if self.run.spools:  # else it ended before
+                self.notify(f"attempt {self.run.attempt} on {folded_names(self.run.record.hosts)}")
 
     def _show(self, merge: Merge) -> None:
         """All that comes, until all hosts have ended or are given up."""
@@ -145,7 +146,8 @@ class Follower:
                 view = self._view(None, patient=not late)
             if view and not view.live and (late or not ended & set(view.silent)):
                 return view  # who has told us its end and is silent now answers again, or it is lost after all
-            if view and late and view.state() != "queued" and self.selection.hosts is None:
+            managed = view and view.job  # it is over when the workload manager says so
+            if view and late and not managed and view.state() != "queued" and self.selection.hosts is None:
                 return view
             time.sleep(0.1)
 

@@ -147,7 +147,8 @@ class Run:
     def at(self, view: RunView) -> Run:
         """The same run as of the last attempt of a view."""
         spools = current_spools(view, self.cluster.inventory)
-        return replace(self, attempt=view.attempt, spools=spools, attempts=view.spools)
+        record = view.record if view.nodes or view.about else self.record
+        return replace(self, attempt=view.attempt, spools=spools, record=record, attempts=view.spools)
 
     def view(self, hosts: Container[str] | None = None, *, brief: bool = False, quiet: bool = False) -> RunView:
         """The run as its hosts, or these of them, tell it now.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import HelperError, InventoryError, UsageError
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.inventory import HostEntry
+from clusterddp.remote.shared.records import written
 from clusterddp.remote.shared.slurm_job import JOB_ID, SubmittedRun, read_submitted
 from clusterddp.slurm.answers import (
     ACCOUNTING_FORMAT,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import Inventory
+    from clusterddp.remote.shared.verdict_record import VerdictRecord
 
 STATE = "~/.clusterddp"  # also on a network file system: all nodes of a job have to see it
 HERE = "localhost"  # the name of this machine where it is the login host
@@ -115,6 +117,10 @@ class Login:
         answer = self.host.call("slurm_stop", {"run": run, "reason": reason, "grace": grace})
         with reading_answer(self.host.name):
             return int(answer["spools"])
+
+    def keep_end(self, run: str, verdict: VerdictRecord | None) -> None:
+        """Keep how a run ended, by Slurm's word where its job said nothing; its secrets go in any case."""
+        self.host.call("slurm_ended", {"run": run, "verdict": written(verdict) if verdict else None})
 
     def _ended(self, answer: Any, program: str) -> tuple[int, str, str]:
         with reading_answer(self.host.name):

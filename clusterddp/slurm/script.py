@@ -110,8 +110,10 @@ code={code}  # of clusterddp, the same on every node
 python={python}  # what runs it there, 3.8 or newer
 
 # What the nodes start. They find each other in the folder, and choose addresses and ports for torchrun themselves.
+# A requeue is the run's next attempt, and a start of its own.
 umask 077
-mkdir -p "$folder"
+mkdir -p "$folder/start.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"
+rm -f "$folder/end.json"
 cat >"$folder/job.json" <<'{end}'
 {job}
 {end}
@@ -120,7 +122,7 @@ cat >"$folder/job.json" <<'{end}'
 unset SLURM_EXPORT_ENV
 
 # Signals to the job reach this shell alone, which tells the nodes: the notice before the time limit or a preemption is
-# passed on to the workers that handle SIGUSR1; SIGTERM ends the run.
+# passed on to the workers that handle SIGUSR1; SIGTERM ends this start.
 trap '"$python" -I -S "$code" slurm notice "$folder"' USR1
 trap '"$python" -I -S "$code" slurm stop "$folder"' TERM
 
@@ -133,7 +135,8 @@ while kill -0 "$step" 2>/dev/null; do
     status=$?
 done
 
-# How the run ended, by the nodes' own word; the job ends with its exit code.
+# How the run ended, by the nodes' own word; the job ends with its exit code. With --relaunch it is requeued in place
+# of that when its workers had the notice, or a node was lost.
 exec "$python" -I -S "$code" slurm end "$folder" "$status"
 """
 

@@ -33,9 +33,11 @@ AuthInfo=cred_expire=5
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters={consumed}
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 GresTypes=gpu
 MpiDefault=none
 ReturnToService=2
@@ -51,7 +53,15 @@ SlurmdLogFile=/var/log/slurmd.log
 SlurmdParameters=config_overrides
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=1:00:00 State=UP
+PartitionName=urgent Nodes=ALL MaxTime=1:00:00 State=UP PriorityTier=10
 PartitionName=closed Nodes=ALL MaxTime=1:00:00 State=UP AllowGroups=root
+"""
+# A job that takes more memory than it asked for is ended.
+MEMORY = """\
+DefMemPerCPU=1000
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
 """
 # Each host is to have cgroups of its own: 22.05 wants to mount and to change them.
 PREPARE = """\
@@ -84,14 +94,22 @@ class Slurm:
         gpus: Each compute host's GPUs by its name, where they differ from one; all of them are /dev/null.
         kill_wait: Seconds between SIGTERM and SIGKILL for a job that is ended.
         min_job_age: Seconds for which the controller remembers a job that has ended.
+        memory: Whether memory is given out, and a job that takes more is ended.
     """
 
     def __init__(
-        self, lab: Lab, *, gpus: dict[str, int] | None = None, kill_wait: int = 30, min_job_age: int = 60
+        self,
+        lab: Lab,
+        *,
+        gpus: dict[str, int] | None = None,
+        kill_wait: int = 30,
+        min_job_age: int = 60,
+        memory: bool = False,
     ) -> None:
         self.lab = lab
         self.controller, *self.compute = lab.hosts
         self._gpus = gpus or {}
+        self._memory = memory
         self._times = {"kill_wait": kill_wait, "min_job_age": min_job_age}
 
     def start(self) -> Slurm:
@@ -110,7 +128,9 @@ class Slurm:
             f" Gres=gpu:{self._gpus.get(one.name, 1)} State=UNKNOWN"
             for one in self.compute
         ]
-        config = CONFIG.format(controller=self.controller.name, nodes="\n".join(lines), **self._times)
+        consumed = "CR_Core_Memory" if self._memory else "CR_Core"
+        nodes = MEMORY * self._memory + "\n".join(lines)
+        config = CONFIG.format(controller=self.controller.name, nodes=nodes, consumed=consumed, **self._times)
         devices = "Name=gpu File=/dev/null\n" * self._gpus.get(host.name, 1)
         files = {"slurm.conf": config, "gres.conf": devices, "cgroup.conf": "CgroupPlugin=cgroup/v1\n"}
         for name, text in files.items():

@@ -26,9 +26,15 @@ def own_slurm() -> Iterator[Slurm]:
     yield from _slurm(3)
 
 
-def _slurm(hosts: int) -> Iterator[Slurm]:
+@pytest.fixture
+def own_slurm_with_memory() -> Iterator[Slurm]:
+    """The test's own; a job that takes more memory than it asked for is ended."""
+    yield from _slurm(3, memory=True)
+
+
+def _slurm(hosts: int, *, memory: bool = False) -> Iterator[Slurm]:
     reason = why_not() or why_no_slurm()
     if reason:
         pytest.skip(f"no Slurm here: {reason}")
     with own_lab(hosts, shared_home=True) as lab:
-        yield Slurm(lab, kill_wait=10).start()
+        yield Slurm(lab, kill_wait=10, memory=memory).start()

@@ -70,7 +70,7 @@ def test_up_finds_slurm_on_the_login_host_and_remembers_it(user: User) -> None:
     del user.env["CLUSTERDDP_INVENTORY"]
     done = user.run("up", "inventory.yaml")
     assert done.code == 0, done.err
-    assert done.notes[-2:] == ["Slurm on gpu00: partitions main", "ready; remembered inventory.yaml"]
+    assert done.notes[-2:] == ["Slurm on gpu00: partitions main, urgent", "ready; remembered inventory.yaml"]
     assert user.run("runs").notes[0] == "cluster: login host gpu00 from inventory.yaml"
 
 

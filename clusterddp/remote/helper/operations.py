@@ -50,6 +50,7 @@ TABLE = {
     "slurm_submit": "slurm.login:slurm_submit",
     "slurm_runs": "slurm.login:slurm_runs",
     "slurm_stop": "slurm.login:slurm_stop",
+    "slurm_ended": "slurm.login:slurm_ended",
     "exec": "shell.execute:execute",
     "shell": "shell.terminal:shell",
     "forward": "shell.forward:forward",

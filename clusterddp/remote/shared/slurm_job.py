@@ -3,6 +3,7 @@
     <state>/slurm/<run>/
         script job.json secrets.json submitted.json stop.json end.json
         start.<job>.<restart>/       where the nodes of one start meet
+            attempt.json notice.json heeded.<place>.json stop.json requeued.json
 
 Pure. Not here: what a job does with it (slurm/task.py), who submits it (launch/slurm.py).
 """
@@ -17,6 +18,12 @@ from .records import Readers, maybe, read_record, record
 from .verdict_record import VERDICT, VerdictRecord
 
 JOB_ID = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10})?")  # an array's has its index behind
+START = re.compile(r"start\.([0-9]{1,10})\.([0-9]{1,10})")  # a job's number, and how often it was requeued before
+
+
+def start_name(environment: Mapping[str, str]) -> str:
+    """The folder of the start that a job's environment is of; raises KeyError outside any job."""
+    return "start.%s.%s" % (environment["SLURM_JOB_ID"], environment.get("SLURM_RESTART_COUNT") or "0")
 
 
 class SlurmJob(NamedTuple):
@@ -38,7 +45,9 @@ class SubmittedRun(NamedTuple):
     job: Optional[str] = None  # Slurm's number of it
     stopped: Optional[str] = None  # why a stop was ordered, if one was
     starts: int = 0  # how often Slurm has started it
+    attempt: int = 0  # that the last start is, or will be when its nodes have met
     end: Optional[VerdictRecord] = None  # what the job said in the end
+    secrets: bool = False  # whether their values still lie there
     more: Mapping[str, Any] = {}
 
 
@@ -55,7 +64,9 @@ _SUBMITTED: Readers = {
     "job": maybe(lambda fields, name: fields.check(name, JOB_ID.fullmatch, "a job's number")),
     "stopped": Fields.maybe_text,
     "starts": Fields.number,
+    "attempt": Fields.number,
     "end": maybe(record(VerdictRecord, VERDICT)),
+    "secrets": Fields.flag,
 }
 
 

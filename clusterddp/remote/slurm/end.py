@@ -1,45 +1,104 @@
-"""The last words of a job's batch script: how the run ended, by its nodes' spools, and the exit code that says so."""
+"""The last words of a job's batch script: how the run ended, by its nodes' spools, and the exit code that says so.
 
+Or it is not over: a job whose time is up, or that has lost a node, is requeued where the run may have another attempt.
+"""
+
+import os
+import re
+import subprocess
 import sys
 import time
 from typing import Optional
 
+from ..shared.failures import ended_by_manager
 from ..shared.verdict import CTRL_C, INTERRUPTED, NOT_THE_SCRIPT, STOPPED
 from ..shared.verdict_record import VerdictRecord, best
 from .folder import JobFolder
 
 PLACE = 1 << 20  # behind all nodes
+OUT_OF_MEMORY = 137
+SAID = 1 << 16  # bytes of the job's own output in which Slurm says why it has killed a step
+_MEMORY = re.compile(rb"(?im)^(?:slurmstepd|srun)\S*: .*(?:exceeded memory limit|oom.kill|Out Of Memory)")
+REQUEUED = 120.0  # seconds for Slurm to end this script, once the job is in the queue again
 
 
-def end(folder: JobFolder, status: int) -> int:
-    """Say how the run ended, and keep it; the exit code.
+def end(folder: JobFolder, start: str, status: int) -> int:
+    """Say how the run ended, and keep it, or that it goes on; the exit code.
 
     Args:
         folder: The run's.
+        start: The folder of this start.
         status: How srun ended.
     """
-    found = verdict_of(folder, status)
-    folder.write_end(found)
-    sys.stdout.write("clusterddp: run %s: %s\n" % (folder.run, found.line))
+    found = verdict_of(folder, start, status)
+    plan = folder.job().plan
+    by_manager = found.line.endswith(ended_by_manager(plan.manager))
+    if goes_on(folder, start, found, by_manager=by_manager):
+        folder.write_requeued(start, requeued=True)
+        said = requeue(os.environ["SLURM_JOB_ID"])
+        _say(folder, "%s; attempt %d comes when Slurm starts the job again" % (found.line, found.attempt + 1))
+        if not said:
+            time.sleep(REQUEUED)
+        _say(folder, "the job is not requeued: %s" % (said or "Slurm has not ended this script"))
+        folder.write_requeued(start, requeued=False)
+    elif not (by_manager and plan.relaunch):  # else it may start again, or not: only Slurm knows
+        folder.write_end(found)
+    _say(folder, found.line)
     return found.exit_code
 
 
-def verdict_of(folder: JobFolder, status: int) -> VerdictRecord:
+def goes_on(folder: JobFolder, start: str, found: VerdictRecord, *, by_manager: bool) -> bool:
+    """Whether the run is to have another attempt: its workers have saved, or were told to; or a node was lost."""
+    if found.attempt > folder.job().plan.relaunch or folder.stop_order():
+        return False
+    if folder.notice(start) and (by_manager or folder.heeded(start)):
+        return True
+    return bool(found.missing) and found.state != "succeeded"
+
+
+def requeue(job: str) -> str:
+    """Put the job into the queue again, which ends this script; why that cannot be, or nothing."""
+    try:
+        done = subprocess.run(["scontrol", "requeue", job], check=False, capture_output=True)
+    except OSError as error:
+        return str(error)
+    return done.stderr.decode(errors="replace").strip() or "scontrol failed" if done.returncode else ""
+
+
+def _say(folder: JobFolder, line: str) -> None:
+    sys.stdout.write("clusterddp: run %s: %s\n" % (folder.run, line))
+    sys.stdout.flush()
+
+
+def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
     """By the nodes' own word, else by why they could not begin, else by srun's."""
-    spools = folder.spools()
-    attempt = max((spool.attempt for spool in spools), default=1)
+    spools, attempt = folder.spools(), max(1, folder.attempt())
     copies = [copy for copy in (spool.verdict() for spool in spools) if copy and copy.attempt >= attempt]
     kept: Optional[VerdictRecord] = best(copies)
     if kept:
         return kept
     failures = list(folder.failures())
-    order = folder.stop_order()
+    order = folder.stop_order() or folder.stop_order(start)
     if order:
         code = INTERRUPTED if order.reason == CTRL_C else STOPPED
         return _made(attempt, "stopped", code, "stopped: %s" % order.reason)
     if failures:
         return _made(attempt, "failed", NOT_THE_SCRIPT, failures[0])
+    if status and _MEMORY.search(_output()):
+        return _made(attempt, "failed", OUT_OF_MEMORY, "out of memory: Slurm has ended the job's step")
     return _made(attempt, "failed", NOT_THE_SCRIPT, "the job's step ended with %d before any node told why" % status)
+
+
+def _output() -> bytes:
+    """The end of what the job has printed, which is where Slurm's own processes speak."""
+    try:
+        with open("/proc/self/fd/1", "rb") as file:
+            if not file.seekable():
+                return b""
+            file.seek(max(0, file.seek(0, os.SEEK_END) - SAID))
+            return file.read()
+    except OSError:
+        return b""
 
 
 def _made(attempt: int, state: str, code: int, line: str) -> VerdictRecord:

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Type
 
 from ..shared.node_records import StopOrder, read_stop_order
 from ..shared.records import written
-from ..shared.slurm_job import SlurmJob, read_slurm_job
+from ..shared.slurm_job import START, SlurmJob, read_slurm_job
 from ..shared.verdict_record import VerdictRecord, read_verdict
 from ..spool.layout import Spool, all_spools, record_at
 from ..system.bootstrap import Refused, read_json, write_json
@@ -78,24 +78,62 @@ class JobFolder:
         """Keep Slurm's number of the job."""
         write_json(self.file("submitted.json"), {"job": job})
 
-    def write_notice(self) -> None:
+    def write_attempt(self, start: str, attempt: int) -> None:
+        """Keep which attempt a start is; the folder is there."""
+        write_json(self.file(start, "attempt.json"), {"attempt": attempt})
+
+    def attempt(self) -> int:
+        """The run's attempt that its last start is, or will be when its nodes have met; 0: none has begun.
+
+        Once the job was requeued for another one, that.
+        """
+        starts, earlier = self.starts(), max((spool.attempt for spool in self.spools()), default=0)
+        if not starts:
+            return earlier
+        if os.path.exists(self.file(starts[-1], "requeued.json")):
+            return earlier + 1
+        found = read_json(self.file(starts[-1], "attempt.json"))
+        known = isinstance(found, dict) and type(found.get("attempt")) is int
+        return max(earlier, int(found["attempt"])) if known else earlier + 1
+
+    def write_requeued(self, start: str, *, requeued: bool) -> None:
+        """Whether the job goes into the queue again after a start, for another attempt."""
+        path = self.file(start, "requeued.json")
+        write_json(path, {}) if requeued else os.unlink(path)
+
+    def write_notice(self, start: str) -> None:
         """The job's end is near."""
-        write_json(self.file("notice.json"), {"time": time.time_ns()})
+        write_json(self.file(start, "notice.json"), {"time": time.time_ns()})
 
-    def notice(self) -> int:
-        """When that was said last (ns); 0: never."""
-        found = read_json(self.file("notice.json"))
-        return int(found["time"]) if isinstance(found, dict) and type(found.get("time")) is int else 0
+    def notice(self, start: str) -> bool:
+        """Whether that was said to a start."""
+        return os.path.exists(self.file(start, "notice.json"))
 
-    def stop_order(self) -> Optional[StopOrder]:
-        """The order to end the run: every later start refuses it."""
-        return self._record("stop.json", read_stop_order)
+    def write_heeded(self, start: str, place: int) -> None:
+        """Workers of a node have got the notice, and handle it."""
+        write_json(self.file(start, "heeded.%d.json" % place), {})
+
+    def heeded(self, start: str) -> bool:
+        """Whether workers of any node have."""
+        return any(name.startswith("heeded.") for name in os.listdir(self.file(start)))
+
+    def stop_order(self, start: str = "") -> Optional[StopOrder]:
+        """The order to end the run, which every later start refuses; of a ``start`` the one to end that alone."""
+        return self._record(os.path.join(start, "stop.json"), read_stop_order)
 
     def order_stop(self, reason: str, grace: float) -> None:
         """Order the run to end: whoever has begun, and whoever begins later."""
         if self.stop_order() is None:
             write_json(self.file("stop.json"), written(StopOrder(reason, grace)))
-        self._remove_secrets()  # a job that still waits never comes to its end
+        self.remove_secrets()  # a job that still waits never comes to its end
+        self._stop_nodes(reason, grace)
+
+    def order_end(self, start: str, reason: str, grace: float) -> None:
+        """Order one start of it to end: another may follow."""
+        write_json(self.file(start, "stop.json"), written(StopOrder(reason, grace)))
+        self._stop_nodes(reason, grace)
+
+    def _stop_nodes(self, reason: str, grace: float) -> None:
         for spool in self.spools():
             if not spool.exit_record():
                 spool.write_stop_order(reason, grace)
@@ -110,9 +148,10 @@ class JobFolder:
     def write_end(self, verdict: VerdictRecord) -> None:
         """Keep what the job says in the end; nothing of the secrets is needed any more."""
         write_json(self.file("end.json"), written(verdict))
-        self._remove_secrets()
+        self.remove_secrets()
 
-    def _remove_secrets(self) -> None:
+    def remove_secrets(self) -> None:
+        """Remove the secrets of a run that nothing starts again."""
         try:
             os.unlink(self.file("secrets.json"))
         except FileNotFoundError:
@@ -125,8 +164,9 @@ class JobFolder:
         return [spool for spool in found if spool.attempt == last]
 
     def starts(self) -> List[str]:
-        """The folders in which the nodes of a start have met."""
-        return sorted(name for name in os.listdir(self.path) if name.startswith("start."))
+        """The folders in which the nodes of a start meet, the last start's last."""
+        found = [START.fullmatch(name) for name in os.listdir(self.path)]
+        return [one[0] for one in sorted(filter(None, found), key=lambda one: (int(one[1]), int(one[2])))]
 
     def failures(self) -> Iterator[str]:
         """Why a node of the last start could not begin, if one could not: each by its host."""

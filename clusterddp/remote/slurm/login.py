@@ -9,8 +9,11 @@ import shutil
 from typing import Any, Dict, List
 
 from ..helper.request import Request
+from ..shared.failures import ended_by_manager
+from ..shared.fields import DamagedError
 from ..shared.records import written
 from ..shared.slurm_job import JOB_ID, SubmittedRun
+from ..shared.verdict_record import read_verdict
 from ..system.bootstrap import Refused, private_folder, write_private
 from ..system.bounded_child import Child
 from .folder import NAME, JobFolder
@@ -86,15 +89,38 @@ def _told(folder: JobFolder) -> SubmittedRun:
         job=folder.submitted(),
         stopped=order.reason if order else None,
         starts=len(folder.starts()),
+        attempt=folder.attempt(),
         end=folder.end(),
+        secrets=os.path.exists(folder.file("secrets.json")),
     )
 
 
 def slurm_stop(request: Request) -> Dict[str, Any]:
     """Order a run to end, for now and for every later start; ``{job, spools}``: Slurm's number, and how many it has."""
-    args = request.args
-    folder = JobFolder.of(args["state"], str(args["run"]))
-    if not os.path.isdir(folder.path):
-        raise Refused("run %s was never submitted here" % args["run"])
+    args, folder = request.args, _known(request)
     folder.order_stop(str(args["reason"]), float(args["grace"]))
     return {"job": folder.submitted(), "spools": len(folder.spools())}
+
+
+def slurm_ended(request: Request) -> None:
+    """Keep ``verdict`` as how ``run`` ended, where one is given; nothing of its secrets is needed any more."""
+    folder = _known(request)
+    verdict = request.args["verdict"]
+    try:
+        kept, told = folder.end(), None if verdict is None else read_verdict(verdict)
+        by_manager = kept is not None and kept.line.endswith(ended_by_manager(folder.job().plan.manager))
+        if told and (kept is None or kept.attempt < told.attempt or by_manager):  # else the job has spoken meanwhile
+            folder.write_end(told)
+    except DamagedError as error:
+        raise Refused("the verdict is damaged: %s" % error) from None
+    folder.remove_secrets()
+    for spool in folder.spools():
+        spool.drop_secrets()
+
+
+def _known(request: Request) -> JobFolder:
+    """The folder of ``run``; raises Refused."""
+    folder = JobFolder.of(request.args["state"], str(request.args["run"]))
+    if not os.path.isdir(folder.path):
+        raise Refused("run %s was never submitted here" % request.args["run"])
+    return folder

@@ -2,16 +2,18 @@
 
     slurm node FOLDER           one task of a step, a node each: starts the node's supervisor, ends with it
     slurm notice FOLDER         the job's end is near: workers that handle SIGUSR1 get it
-    slurm stop FOLDER           orders the run to end: Slurm, or somebody by it, ends the job
-    slurm end FOLDER STATUS     after the step: says how the run ended, and ends with its exit code
+    slurm stop FOLDER           orders this start to end: Slurm, or somebody by it, ends the job
+    slurm end FOLDER STATUS     after the step: says how the run ended, and ends with its exit code, or requeues the job
 
 ``FOLDER`` is the run's (shared/slurm_job.py).
 """
 
+import os
 import sys
 from typing import List
 
 from ..shared.failures import ended_by_manager
+from ..shared.slurm_job import start_name
 from ..system.bootstrap import Refused
 from .end import end
 from .folder import JobFolder
@@ -27,14 +29,17 @@ def main(argv: List[str]) -> int:
         job = JobFolder(folder)
         if what == "node":
             return Task(job).run()
+        start = start_name(os.environ)
         if what == "notice":
-            job.write_notice()
+            job.write_notice(start)
             return 0
         if what == "stop":
             plan = job.job().plan
-            job.order_stop(ended_by_manager(plan.manager), plan.policy.grace)
+            job.order_end(start, ended_by_manager(plan.manager), plan.policy.grace)
+            if not plan.relaunch:
+                job.remove_secrets()  # Slurm may kill what comes after this
             return 0
-        return end(job, int(rest[0]))
+        return end(job, start, int(rest[0]))
     except Refused as refused:
         sys.stderr.write("clusterddp: %s%s\n" % (refused.message, "; " + refused.remedy if refused.remedy else ""))
         return NOT_THE_SCRIPT

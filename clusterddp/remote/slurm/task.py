@@ -8,7 +8,6 @@ It ends with 0 when its supervisor has told how its part ended, whatever that wa
 other nodes (--kill-on-bad-exit) while they tell.
 """
 
-import json
 import os
 import secrets as random
 import signal
@@ -18,13 +17,14 @@ from typing import Any, List, Optional, Sequence
 
 from ..helper.request import Request
 from ..processes import signals
+from ..shared.failures import ended_by_manager
 from ..shared.node_env import Node
 from ..shared.node_records import Ready
 from ..shared.nodelist import expand_nodelist
 from ..shared.placed_plan import choose_backend, placed_plan
 from ..shared.plan import NodePlan
 from ..shared.records import written
-from ..shared.slurm_job import SlurmJob
+from ..shared.slurm_job import SlurmJob, start_name
 from ..spool.layout import Spool, all_spools
 from ..supervisor.start import commit_node, start_node
 from ..system import prctl
@@ -36,6 +36,7 @@ from .meeting import Meeting
 NOT_THE_SCRIPT = 125
 LOOK = 0.2  # seconds between looks whether all have ended
 LOOK_FOR_NOTICE = 2.0  # seconds between looks for a notice, in the folder that all nodes share
+SAVING = 60.0  # seconds from a notice to the end of an attempt that another follows; Slurm's own end comes 60 s later
 CLOCK_ERROR_NS = 10_000_000  # by which clocks of a cluster's nodes may differ; nobody has measured it here
 CLEANUP_REASON = "the start failed on another host"
 
@@ -50,10 +51,12 @@ class Task:
             self.names = list(expand_nodelist(environment["SLURM_STEP_NODELIST"]))
             self.place = int(environment["SLURM_NODEID"])
             self.job = environment["SLURM_JOB_ID"]
-            self.start = "start.%s.%s" % (self.job, environment.get("SLURM_RESTART_COUNT", "0"))
+            self.start = start_name(environment)
         except (KeyError, ValueError) as error:
             raise Refused("this is no task of a step of Slurm's: %s" % error, "start it by srun") from None
         self.host = self.names[self.place]
+        self.noticed: Optional[float] = None  # when the notice was seen
+        self.ordered = False  # this attempt was ordered to end
 
     def run(self) -> int:
         """The task's whole life; its exit status."""
@@ -66,7 +69,7 @@ class Task:
             job = self.folder.job()
             if not self.place:
                 self.folder.write_submitted(self.job)  # nobody has where it was submitted by hand
-            order = self.folder.stop_order()
+            order = self.folder.stop_order() or self.folder.stop_order(self.start)
             if order:
                 raise Refused("the run was stopped: %s" % order.reason)
             plans = self.plans(job, meeting)
@@ -79,7 +82,7 @@ class Task:
             commit_node(spool, Ready(store=int(ports[0]["store"]), peers=peers))
         except (Refused, OSError, KeyError, ValueError) as error:
             self._fail(meeting, error, spool)
-        self.wait(spool)
+        self.wait(job if spool else None)
         return 0 if spool and spool.exit_record() else NOT_THE_SCRIPT
 
     def plans(self, job: SlurmJob, meeting: Meeting) -> List[NodePlan]:
@@ -94,6 +97,8 @@ class Task:
         told = [read_facts(one) for one in meeting.exchange("facts", written(own))]
         self.key = told[0].key
         addresses = choose_addresses(told, os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""))
+        if not self.place:
+            self.folder.write_attempt(self.start, told[0].attempts + 1)
         both = zip(told, addresses)  # noqa: B905 - Python 3.8
         nodes = [_node(job, one, address.address, address.interface) for one, address in both]
         backend = choose_backend(job.plan.rdzv_backend, [one.torch for one in told], [job.state])
@@ -114,9 +119,9 @@ class Task:
         if spool:
             spool.write_stop_order(CLEANUP_REASON, 0.0)
 
-    def wait(self, spool: Optional[Spool]) -> None:
-        """Until no process of the node is left; a notice goes on to the workers meanwhile."""
-        known, looked = self.folder.notice(), time.monotonic()  # of an earlier start
+    def wait(self, job: Optional[SlurmJob]) -> None:
+        """Until no process of the node is left; a notice goes on to the workers meanwhile. ``job``: if it has begun."""
+        looked = time.monotonic()
         while True:
             try:
                 ended, _ = os.waitpid(-1, os.WNOHANG)
@@ -124,20 +129,36 @@ class Task:
                 return
             if not ended:
                 time.sleep(LOOK)
-            if spool and time.monotonic() - looked >= LOOK_FOR_NOTICE:
-                notice, looked = self.folder.notice(), time.monotonic()
-                if notice > known:
-                    known = notice
-                    self._pass_on(spool)
+            if job and time.monotonic() - looked >= LOOK_FOR_NOTICE:
+                looked = time.monotonic()
+                self._heed(job)
 
-    def _pass_on(self, spool: Spool) -> None:
-        """SIGUSR1 to the workers that handle it; for the others it would be the end."""
+    def _heed(self, job: SlurmJob) -> None:
+        """Pass a notice on; where another attempt may follow, end this one while there is time for its proof."""
+        own = [spool for spool in self.folder.spools() if spool.host == self.host]
+        if self.noticed is None and self.folder.notice(self.start):
+            self.noticed = time.monotonic()
+            if any(self._pass_on(spool) for spool in own):
+                self.folder.write_heeded(self.start, self.place)
+        late = self.noticed is not None and time.monotonic() - self.noticed > SAVING
+        if late and not self.ordered:
+            self.ordered = True
+            for spool in own:
+                if spool.attempt <= job.plan.relaunch:
+                    spool.write_stop_order(ended_by_manager(job.plan.manager), job.plan.policy.grace)
+
+    def _pass_on(self, spool: Spool) -> bool:
+        """SIGUSR1 to the workers that handle it; for the others it would be the end. Whether any has got it."""
         try:
-            told = json.dumps(signals.signal(Request(0, {"spool": spool.folder, "signal": "SIGUSR1"}, -1, -1)))
+            told = signals.signal(Request(0, {"spool": spool.folder, "signal": "SIGUSR1"}, -1, -1))
         except (Refused, OSError) as error:
-            told = str(error)
-        sys.stdout.write("clusterddp: %s: the job's end is near: %s\n" % (self.host, told))
+            sys.stdout.write("clusterddp: %s: the job's end is near, and nobody told: %s\n" % (self.host, error))
+            return False
+        got = [one for one in told if not one["why"]]
+        line = "clusterddp: %s: the job's end is near; %d of %d workers handle SIGUSR1 and have got it\n"
+        sys.stdout.write(line % (self.host, len(got), len(told)))
         sys.stdout.flush()
+        return bool(got)
 
 
 def _node(job: SlurmJob, facts: NodeFacts, address: str, interface: str) -> Node:

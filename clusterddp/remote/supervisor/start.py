@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cleanup import retention
 from ..helper.request import Request
+from ..shared.failures import ended_by_manager
 from ..shared.fields import DamagedError
 from ..shared.node_env import without_other_launchers
 from ..shared.node_records import Ready, read_ready
@@ -63,7 +64,8 @@ def start_node(
     """
     spool = Spool.of(state, plan.run, plan.attempt, plan.node)
     for other in all_spools(state, plan.run):
-        if other.stop_order():
+        order = other.stop_order()  # a workload manager that has ended an attempt may begin another
+        if order and not (plan.manager and order.reason == ended_by_manager(plan.manager)):
             raise Refused("run %s was stopped" % plan.run, "start a new one")
     if os.path.isdir(spool.folder):
         return _existing(spool)

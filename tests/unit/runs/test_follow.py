@@ -13,6 +13,7 @@ from clusterddp.errors import HostsError, UnreachableError
 from clusterddp.logs import Event, Fold, FrameArrived, Position, Selection, TextRenderer
 from clusterddp.logs import merge as merging
 from clusterddp.remote.shared.frames import Frame
+from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.runs import follow as following
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.view import RunView, run_views
@@ -42,6 +43,7 @@ class Scripted:
     def __init__(self, streams: dict[str, list[Stream]], told: list[RunView | Exception], attempt: int = 1) -> None:
         self.streams, self.told, self.attempt = streams, told, attempt
         self.spools = dict.fromkeys(streams, "/spool")
+        self.record = RunRecord(hosts=tuple(streams))
         self.asked: list[dict[str, Any]] = []
 
     def selected(self, selection: Selection) -> list[str]:
@@ -64,8 +66,11 @@ class Scripted:
     def at(self, view: RunView) -> Scripted:
         later = Scripted(self.streams, self.told, view.attempt)
         later.spools = view.current | {name: "" for name in view.record.hosts if name not in view.current}
-        later.asked = self.asked
+        later.record, later.asked = view.record, self.asked
         return later
+
+    def begun(self, progress: Callable[[str], None]) -> Scripted:  # noqa: ARG002
+        return self
 
     def watched(self, view: RunView) -> Verdict | None:
         return replace(view, watched=True).verdict()
