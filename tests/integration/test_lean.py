@@ -1,6 +1,7 @@
 """The lean interpreters start the same workers as the whole torch: both run, what workers and users see is compared.
 
-Not covered: what our launch makes of it, which tests with the whole torch show (test_main_job, test_examples, chaos).
+Not covered: what our launch makes of it, which tests with the whole torch show (test_main_job, chaos); that training
+comes to the same numbers as with the whole torch (test_examples: a worker alone has that).
 """
 
 from __future__ import annotations
@@ -39,6 +40,14 @@ if not mine:
 while not os.path.exists(there):
     time.sleep(0.01)
 """
+STEPS = """
+import torch
+weights = torch.ones(2, requires_grad=True)
+optimizer = torch.optim.SGD([weights], lr=0.5)
+weights.square().sum().backward()
+optimizer.step()
+print(weights.sum().item(), hasattr(torch._dynamo, "optimize"))
+"""
 ENDS = {  # of rank 1, once the other is there, which waits for its end: always the same fails first
     "raises": f"{HEAD}if mine: raise ValueError('loss is NaN')\ntime.sleep(600)",
     "exits": f"{HEAD}if mine: sys.exit(7)\ntime.sleep(600)",
@@ -51,9 +60,9 @@ def interpreter(which: str) -> str:
     return lean_python() if which == "lean" else sys.executable
 
 
-def spool_of(folder: Path, which: str) -> ShimSpool:
+def spool_of(folder: Path, which: str, python: str = sys.executable) -> ShimSpool:
     (folder / which).mkdir()
-    return make_spool(folder / which, elastic=True)
+    return make_spool(folder / which, python=python, elastic=True)
 
 
 def test_it_imports_no_tensors_and_says_the_same_of_itself() -> None:
@@ -66,12 +75,12 @@ def test_it_imports_no_tensors_and_says_the_same_of_itself() -> None:
     subprocess.run([lean_python(), "-c", lacks], check=True)
 
 
-def test_for_training_the_agent_alone_is_lean(tmp_path: Path) -> None:
-    spool = spool_of(tmp_path, "training")
-    (spool.cwd / "train.py").write_text("import torch; print(torch.ones(2).sum().item())")
+def test_for_training_the_agent_is_lean_and_workers_lack_the_compiler_alone(tmp_path: Path) -> None:
+    spool = spool_of(tmp_path, "training", training_python())
+    (spool.cwd / "train.py").write_text(STEPS)
     ended = torchrun(spool, "train.py", nproc=2, python=training_python())
     assert ended.returncode == 0, ended.err
-    assert [(spool.folder / "logs" / f"0.{rank}.out").read_text() for rank in (0, 1)] == ["2.0\n", "2.0\n"]
+    assert [(spool.folder / "logs" / f"0.{rank}.out").read_text() for rank in (0, 1)] == ["0.0 False\n"] * 2
     ended = torchrun(spool, "nowhere.py", python=training_python())
     assert f"{Path(lean_python()).parents[1]}/".encode() in ended.err  # the agent's own traceback
 

@@ -22,14 +22,15 @@ need_torch()
 pytestmark = pytest.mark.torch
 
 HOSTS = ("gpu01", "gpu02", "gpu03")
-LINES, WIDTH = 400_000, 150  # of each rank: 60 MB
-ROOM = 48 << 20  # bytes by which the operator's process may grow: less than a third of what waits to be shown
-HELPER_ROOM = 24 << 20
+LINES, WIDTH = 120_000, 150  # of each rank: 18 MB
+ROOM = 16 << 20  # bytes by which the operator's process may grow: less than a third of what waits to be shown
+HELPER_ROOM = 6 << 20
+FEW = 80_000  # lines where memory is not the point: 12 MB, more than all pipes, sockets and queues in between hold
 GO, FLOODED, END = "/tmp/flood", "/tmp/has flooded", "/tmp/end the flood"
 FLOODS = f"""{WAIT}
 print("started", flush=True)
 wait_for({GO!r})
-for start in range(0, {LINES}, 1000):
+for start in range(0, int(sys.argv[1]), 1000):
     sys.stdout.write("".join("%07d %s\\n" % (number, "x" * {WIDTH - 9}) for number in range(start, start + 1000)))
 sys.stdout.flush()
 open({FLOODED!r}, "w").close()
@@ -77,12 +78,13 @@ def numbers(text: str, host: str) -> list[int]:
 
 def started(live: Live, user: User) -> str:
     run = live.run
+    live.wait_for(" started", times=len(HOSTS))
     wait_until("all run", lambda: user.status(run)["state"] == "running", 60)
     return run
 
 
 def test_a_flood_that_nobody_reads_costs_no_memory_and_comes_whole_afterwards(user: User, lab: Lab) -> None:
-    with user.start("run", "floods.py") as live:
+    with user.start("run", "floods.py", str(LINES)) as live:
         run = started(live, user)
         live.pause()
         operator, helping = resident(live.process.pid), memory(lab)
@@ -102,7 +104,7 @@ def test_a_flood_that_nobody_reads_costs_no_memory_and_comes_whole_afterwards(us
 
 
 def test_a_stop_from_another_terminal_does_not_wait_for_a_paused_one(user: User, lab: Lab) -> None:
-    with user.start("run", "floods.py") as live:
+    with user.start("run", "floods.py", str(FEW)) as live:
         run = started(live, user)
         live.pause()
         flood(lab)
@@ -114,11 +116,11 @@ def test_a_stop_from_another_terminal_does_not_wait_for_a_paused_one(user: User,
         done = live.end()
     assert (done.code, done.notes[-1]) == (143, "stopped: by another command")
     for host in HOSTS:
-        assert numbers(done.out, host) == list(range(LINES))
+        assert numbers(done.out, host) == list(range(FEW))
 
 
 def test_ctrl_c_stops_the_run_though_its_reader_has_paused(user: User, lab: Lab) -> None:
-    with user.start("run", "floods.py") as live:
+    with user.start("run", "floods.py", str(FEW)) as live:
         run = started(live, user)
         live.pause()
         flood(lab)
@@ -132,7 +134,7 @@ def test_ctrl_c_stops_the_run_though_its_reader_has_paused(user: User, lab: Lab)
 
 
 def test_ctrl_s_holds_the_terminal_and_ctrl_q_shows_the_rest(user: User, lab: Lab) -> None:
-    with user.start("run", "floods.py", terminal=True) as live:
+    with user.start("run", "floods.py", str(LINES), terminal=True) as live:
         live.wait_for("gpu03:0]\x1b[0m started")
         run = started(live, user)
         live.key("\x13")
@@ -140,7 +142,7 @@ def test_ctrl_s_holds_the_terminal_and_ctrl_q_shows_the_rest(user: User, lab: La
         flood(lab)
         assert resident(live.process.pid) - operator < ROOM
         assert user.status(run)["state"] == "running"
-        assert "0399999 x" not in live.text()
+        assert f"{LINES - 1:07} x" not in live.text()
         live.key("\x11")
         for name in HOSTS:
             lab.host(name).write(END, "")

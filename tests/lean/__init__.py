@@ -1,9 +1,10 @@
 """Interpreters whose torchrun imports no tensors: the installed launcher over torch's C++ part.
 
 Importing all of torch takes 1.3 s of CPU, three times for a run over two hosts, and torchrun needs a quarter of it.
-``lean_python`` has nothing else, for workers that import no torch; ``training_python`` has it for the agent and the
-whole torch for every other process. Rendezvous, agents, stores and restarts are the installed files; what is left out
-is what ``torch/`` here has in its own words. `tests/integration/test_lean.py` holds both to the whole.
+``lean_python`` has nothing else, for workers that import no torch; ``training_python`` has it for the agent, and for
+every other process the installed torch without its compiler, which the first DDP model or optimizer step would import
+though nothing is compiled. Rendezvous, agents, stores and restarts are the installed files; what is left out is what
+``torch/`` and ``eager/`` here have in their own words. `tests/integration/test_lean.py` holds both to the whole.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-OWN = Path(__file__).with_name("torch")
+OWN, EAGER = (Path(__file__).with_name(name) for name in ("torch", "eager"))
 DIFFERENT = ("distributed", "utils")  # packages of which only some modules are ours
 WHOLE_TORCH = {"clusterddp_python": sys.executable}  # variables of a host with nothing but the installed torch
 # On the module search path of every process: the lean torch for `python -m torch.distributed.run …`.
-CHOICE = "import sys; sys.path.append({lean!r} if '-m torch.distributed.run' in ' '.join(sys.orig_argv) else {all!r})"
+CHOICE = (
+    "import sys; agent = '-m torch.distributed.run' in ' '.join(sys.orig_argv); "
+    "sys.path.extend([{lean!r}] if agent else [sys.prefix + '/eager', {all!r}])"
+)
 
 
 @functools.cache
@@ -50,7 +54,9 @@ def _installed() -> Path | None:
 
 def _made(name: str, make: Callable[[Path], None]) -> str:
     """The interpreter of a virtual environment in this one, made the first time."""
-    texts = [path.read_bytes() for path in sorted(OWN.rglob("*.py"))] + [Path(__file__).read_bytes()]
+    texts = [path.read_bytes() for own in (OWN, EAGER) for path in sorted(own.rglob("*.py"))] + [
+        Path(__file__).read_bytes()
+    ]
     digest = hashlib.sha256(b"".join([*texts, str(_installed()).encode()])).hexdigest()[:12]
     place = Path(sys.prefix) / f"{name}-{digest}"
     if not place.exists():
@@ -89,6 +95,7 @@ def _lean(place: Path, installed: Path) -> None:
 def _training(place: Path, lean: Path, installed: Path) -> None:
     """A virtual environment that finds either torch, and this environment's py-spy."""
     (_empty(place) / "torch.pth").write_text(CHOICE.format(lean=str(lean), all=str(installed.parent)))
+    overlay(installed, EAGER, place / "eager" / "torch")
     (place / "bin" / "py-spy").symlink_to(Path(sys.executable).with_name("py-spy"))
 
 
