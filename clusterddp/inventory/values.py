@@ -52,6 +52,7 @@ class HostEntry:
         ports: First and last port that we may listen on.
         workdir: A worker's current folder; None is the default.
         links: Path below that → where it leads on this host.
+        carry: Paths below that which go to a host that takes another's place.
         state: The folder of spools and helper; None is the default.
         transport: Which SSH to use.
         launcher: What starts torchrun.
@@ -83,6 +84,7 @@ class HostEntry:
     ports: tuple[int, int] = DEFAULT_PORTS
     workdir: str | None = None
     links: Mapping[str, str] = field(default_factory=dict)
+    carry: tuple[str, ...] = ()
     state: str | None = None
     transport: Transport = "auto"
     launcher: str = "ssh"

@@ -100,6 +100,7 @@ def _job(reader: VariableReader) -> dict[str, Any]:
         "workdir": _folder(reader, "clusterddp_workdir"),
         "fork_server": _flag(reader, "clusterddp_fork_server"),
         "links": _links(reader),
+        "carry": _carry(reader),
         "launcher": reader.choice("clusterddp_launcher", variable_names.LAUNCHERS) or variable_names.LAUNCHERS[0],
     }
 
@@ -256,9 +257,23 @@ def _links(reader: VariableReader) -> dict[str, str]:
 def _is_link(name: object, target: object) -> bool:
     if not isinstance(name, str) or not isinstance(target, str) or "$" in target or "\0" in name + target:
         return False
-    parts = name.split("/")
-    inside = not {"", ".", ".."}.intersection(parts) and not parts[0].startswith(".clusterddp")
-    return inside and target.startswith(("/", "~/")) and ".." not in target.split("/")
+    return _is_inside(name) and target.startswith(("/", "~/")) and ".." not in target.split("/")
+
+
+def _carry(reader: VariableReader) -> tuple[str, ...]:
+    setting = reader.get("clusterddp_carry")
+    if setting is None:
+        return ()
+    found = plain(setting.value)
+    if not isinstance(found, list) or not all(isinstance(path, str) and _is_inside(path) for path in found):
+        refuse_value(setting, "a list of paths below the workdir", "write [checkpoints/last]")
+    return tuple(dict.fromkeys(found))
+
+
+def _is_inside(path: str) -> bool:
+    """Whether it names something below the workdir, and nothing of ours."""
+    parts = path.split("/")
+    return not {"", ".", ".."}.intersection(parts) and not parts[0].startswith(".clusterddp") and "\0" not in path
 
 
 def _slurm(reader: VariableReader) -> dict[str, Any]:

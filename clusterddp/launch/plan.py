@@ -124,6 +124,7 @@ class LaunchPlan:
             setup=node.setup,
             env=self.environment(place),
             workdir=node.workdir,
+            carry=node.carry,
             cwd=node.cwd,
             run_dir=node.run_dir,
             nproc=node.nproc,

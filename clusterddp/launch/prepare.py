@@ -298,4 +298,5 @@ def node_of(
         clock_error_ns=facts.clock_error_ns,
         devices=None if devices is None else ",".join(devices),
         fork_server=host.entry.fork_server,
+        carry=host.entry.carry,
     )

@@ -48,9 +48,17 @@ def copy_notices(kept: VerdictRecord, nodes: Iterable[Mapping[str, Any]], silent
 
 
 def output_notices(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """What is missing of the nodes' output: lost to a full disk, or to the log limit."""
+    """What is missing of the nodes' output, lost to a full disk or to the log limit."""
     for node in nodes:
         yield from _of_output(node)
+
+
+def carried_notices(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """What became of the paths of clusterddp_carry on nodes that were new to an attempt."""
+    for node in nodes:
+        for event in node.get("events", ()):
+            if event["event"] == "carried":
+                yield f"{node['host']}: {event['reason']}"
 
 
 def _of_output(node: Mapping[str, Any]) -> Iterator[str]:

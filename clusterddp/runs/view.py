@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.remote.shared.verdict_record import UNKNOWN, VerdictRecord, best
-from clusterddp.runs.notices import copy_notices, following_notices, output_notices
+from clusterddp.runs.notices import carried_notices, copy_notices, following_notices, output_notices
 from clusterddp.runs.verdict import Verdict, judge, of_record, recovered, to_record
 
 if TYPE_CHECKING:
@@ -126,7 +126,11 @@ class RunView:
 
     def notices(self) -> list[str]:
         """What the user must know besides of the last attempt: of its output, and of what follows it."""
-        told = [*output_notices(self.nodes), *following_notices(self.nodes, live=self.live)]
+        told = [
+            *carried_notices(self.nodes),
+            *output_notices(self.nodes),
+            *following_notices(self.nodes, live=self.live),
+        ]
         return [*told, *copy_notices(self.kept, self.nodes, self.silent)] if self.kept and not self.live else told
 
     def verdict(self) -> Verdict | None:

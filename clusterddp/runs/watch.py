@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError
 from clusterddp.logs.merge import FrameArrived, StreamBroken
+from clusterddp.runs.notices import carried_notices
 from clusterddp.runs.rounds import rounds_of, why_it_began
 from clusterddp.text.units import human_duration
 
@@ -45,6 +46,7 @@ class RunWatch:
         self._began_ns = time.time_ns()
         self._starts: dict[str, int] = {}  # host → the newest start of its workers that was heard of
         self._attempt = run.attempt
+        self._carried: set[str] = set()  # what was told of paths that came from other hosts
         self._told: dict[int, int] = {}  # attempt → the newest round that was told
         self._heard = time.monotonic()  # when a worker last printed something
         self._silent = False  # the silence has been told
@@ -108,6 +110,10 @@ class RunWatch:
             found = rounds_of(view.nodes) if view else {}
             newest = max(found, default=0)
             if view and (late or (found and found[newest].complete)):
+                for line in carried_notices(view.nodes):
+                    if line not in self._carried:
+                        self._carried.add(line)
+                        self._tell(line)
                 told = self._told.setdefault(view.attempt, 0)
                 for number in [number for number in found if number > told]:
                     self._told[view.attempt] = number

@@ -22,9 +22,15 @@ if TYPE_CHECKING:
 need_torch()
 pytestmark = pytest.mark.torch
 
-# Waits in the first attempt, ends in a later one.
+# Waits in the first attempt, with a checkpoint on every host; ends in a later one, having read it.
 SCRIPT = """
 import os, time
+if os.environ["TORCHELASTIC_RUN_ID"].endswith(".1"):
+    os.makedirs("ckpt/epoch_7")
+    open("ckpt/epoch_7/weights.bin", "wb").write(b"w" * 5_000_000)
+    os.symlink("epoch_7", "ckpt/last")
+else:
+    print(len(open("ckpt/last/weights.bin", "rb").read()), "bytes from", os.path.realpath("ckpt/last")[-7:], flush=True)
 attempt = os.environ["TORCHELASTIC_RUN_ID"].rpartition(".")[2]
 print("attempt", attempt, "world", os.environ["WORLD_SIZE"], flush=True)
 while attempt == "1":
@@ -37,7 +43,10 @@ def ready(make_lab: MakeLab, tmp_path: Path) -> tuple[Lab, User]:
     lab = make_lab(4)
     user = User(tmp_path)
     user.write("train.py", SCRIPT)
-    lab.write_inventory(user.folder / "inventory.yaml", more={"gpu03": {"clusterddp_role": "spare"}})
+    carry = {"clusterddp_carry": ["ckpt/last"]}
+    more: dict[str, dict[str, object]] = {host.name: dict(carry) for host in lab.hosts}
+    more["gpu03"]["clusterddp_role"] = "spare"
+    lab.write_inventory(user.folder / "inventory.yaml", more=more)
     user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
     return lab, user
 
@@ -52,6 +61,8 @@ def test_a_spare_takes_the_place_of_a_host_that_lost_its_power(make_lab: MakeLab
     assert done.code == 0, done.err
     kept = ["gpu01", "gpu02", "gpu03"]
     assert "attempt 2 on gpu[01:03]" in done.notes
+    assert "gpu03: ckpt/last: from gpu01 (5.0 MB)" in done.notes
+    assert sum(said.text == "5000000 bytes from epoch_7" for said in done.workers) == 3
     second = {(said.rank, said.host) for said in done.workers if said.text == "attempt 2 world 3"}
     assert second == set(enumerate(kept))
     assert user.status(done.run)["attempt"] == 2
@@ -72,6 +83,8 @@ def test_it_goes_on_with_no_operator(make_lab: MakeLab, tmp_path: Path) -> None:
     assert (status["attempt"], [host["name"] for host in status["hosts"]]) == (2, ["gpu01", "gpu02", "gpu03"])
     said = user.run("logs", run, "--attempt", "all").workers
     assert sorted(line.host for line in said if line.text.startswith("attempt 2")) == ["gpu01", "gpu02", "gpu03"]
+    assert [line.host for line in said if line.text == "5000000 bytes from epoch_7"].count("gpu03") == 1
+    assert "gpu03: ckpt/last: from gpu01 (5.0 MB)" in user.run("status", run).out
 
 
 def test_a_run_ends_with_its_terminal_when_that_is_wanted(make_lab: MakeLab, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ class Membership:
         self.decision: Optional[Decision] = None  # the newest: what follows an attempt
         self.order: Optional[Order] = None  # what ends the attempt or the run; who connects later hears it too
         self.gone: Tuple[int, ...] = ()  # places that take no part in the attempt any more, as its lead says
+        self.carry = 0  # the port where new nodes get what is carried from here, or 0
         self.unheard = False  # whether our last word has reached nobody yet
         self._new: Set[int] = set()  # places whose words the others have not heard yet
         self._told_at = 0.0
@@ -113,7 +114,7 @@ class Membership:
 
     def tell(self, word: Word) -> None:
         """Our new word on ourselves, to whom is connected or will be."""
-        self._note(self.place, word)
+        self._note(self.place, word._replace(carry=self.carry))
         self.unheard = True
         self._say_word()
 

@@ -50,7 +50,7 @@ NONCE, PROOF = 32, 64  # hexadecimal digits
 class NodeState(enum.Enum):
     """What a node says its part of an attempt is doing."""
 
-    RUNNING = "running"  # its agent was started
+    RUNNING = "running"  # its agent was started, or is once what is carried has come
     ENDING = "ending"  # its agent has ended, its processes are being ended
     ENDED = "ended"  # nothing of the attempt runs there any more
     STANDBY = "standby"  # it takes no part, and may in a later attempt
@@ -68,7 +68,8 @@ class Joined(NamedTuple):
 class Word(NamedTuple):
     """A node's last word on itself.
 
-    ``left``: it is done for good; ``code``: its agent's exit code; ``slow``: its beats go over TCP alone.
+    ``left``: it is done for good; ``code``: its agent's exit code; ``slow``: its beats go over TCP alone; ``carry``:
+    the port where new nodes get what is carried to them, or 0.
     """
 
     state: NodeState
@@ -79,6 +80,7 @@ class Word(NamedTuple):
     left: bool = False
     joined: Optional[Joined] = None
     slow: bool = False
+    carry: int = 0
 
     def to_json(self) -> Dict[str, Any]:
         """As a JSON object."""
@@ -322,6 +324,7 @@ _WORD: Readers = {
     "left": Fields.flag,
     "joined": maybe(record(Joined, _JOINED)),
     "slow": Fields.flag,
+    "carry": _PORT,
 }
 _ROW: Readers = {"place": _PLACE, "age": Fields.real, "word": record(Word, _WORD)}
 _COUNT = _number(0, 1 << 53)

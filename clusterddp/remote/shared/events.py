@@ -55,6 +55,7 @@ EVENTS: Mapping[str, Mapping[str, Reader]] = {
     ),
     "agent_started": {"pid": Fields.number},
     "agent_exited": {"exit_code": Fields.number},
+    "carried": {"reason": Fields.text},
     "not_forked": {"reason": Fields.text},
     "stopping": {"reason": Fields.text, "agent_bytes": Fields.number},
     "log_dropped": {"bytes": Fields.number, "limit": Fields.number},

@@ -70,6 +70,7 @@ class Node(NamedTuple):
     devices: Optional[str] = None
     threads: Optional[int] = None
     fork_server: bool = False
+    carry: Tuple[str, ...] = ()
 
 
 def node_environment(policy: Policy, node: Node) -> Dict[str, str]:

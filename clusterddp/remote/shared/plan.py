@@ -86,6 +86,7 @@ class NodePlan(NamedTuple):
     lease: Optional[float] = None  # seconds without an operator after which the run ends; None: it outlives him
     worker_argv: Tuple[str, ...] = ()  # a worker's, without the interpreter, where workers are forked; else empty
     bound: Tuple[int, int] = (0, 0)  # ports of the store and of run control, by the host
+    carry: Tuple[str, ...] = ()  # paths below the workdir that a node which is new to an attempt gets from the others
     manager: str = ""  # a workload manager that may end the node's processes, all at once, by SIGTERM
     format: int = FORMAT
     more: Mapping[str, Any] = {}  # fields of a newer version
@@ -145,6 +146,7 @@ _PLAN: Readers = {
     "lease": Fields.maybe_real,
     "worker_argv": Fields.texts,
     "bound": Fields.pair,
+    "carry": Fields.texts,
     "manager": Fields.text,
     "format": Fields.number,
 }
@@ -200,6 +202,7 @@ def part_of(plan: NodePlan, node: Node, place: int) -> NodePlan:
         env=node_environment(plan.policy, node),
         yielding=yielding(plan.policy, node),
         workdir=node.workdir,
+        carry=node.carry,
         cwd=node.cwd,
         run_dir=node.run_dir,
         nproc=node.nproc,

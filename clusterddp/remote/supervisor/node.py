@@ -185,7 +185,7 @@ class Supervisor:
     def _start(self) -> Phase:
         """Start the agent, once it is forked where it is to be; raises nothing, for it must not be done twice."""
         order = self._ordered(self.conditions.of_run)
-        if self.children.forking() and not order:
+        if (self.children.forking() or self.relaunching.carries(self)) and not order:
             return Phase.STARTING
         late = order or self.conditions.begin_part()
         if late:  # the others may be in a later attempt by now

@@ -11,7 +11,7 @@ Not here: the decision itself (supervisor/next_attempt.py, pure), a node's part 
 import os
 import shutil
 import time
-from typing import TYPE_CHECKING, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, NamedTuple, Optional, Tuple, Union
 
 from ..control.leader import Control
 from ..control.membership import Membership
@@ -20,12 +20,13 @@ from ..shared.node_records import Ready
 from ..shared.plan import NodePlan, next_plan, spool_environment
 from ..shared.records import written
 from ..spool.layout import Spool, create_spool
-from ..system.bootstrap import write_json, write_private
+from ..system.bootstrap import Refused, write_json, write_private
 from ..system.clock import boot_clock
 from ..system.ports import bind_ports
 from ..worker.environment import write_worker
 from ..worker.fork_checks import FORK_SOCKET
 from .attempt import Attempt, Making
+from .carry import Serving, Source, Taking
 from .file_work import FileWork
 from .next_attempt import backoff, decide
 from .stop_conditions import StopConditions
@@ -51,7 +52,11 @@ if TYPE_CHECKING:
         def stand_by(self, decision: Decision) -> None:
             """An attempt begins without it."""
 
+        def tell(self, state: NodeState) -> None:
+            """Let all know of it."""
 
+
+CARRY_LIMIT = 30.0  # seconds for the nodes that have what is carried to say where
 END_LIMIT = 120.0  # seconds beyond its grace that a node may take to end an attempt it was told to end
 ALONE = "no majority of the hosts reach each other; it waits for an operator"
 
@@ -83,6 +88,10 @@ class Relaunching:
         self.begins: Optional[Decision] = None
         self.waiting_since: Optional[float] = None
         self.ended_since: Optional[float] = None
+        self.serving: Optional[Serving] = None
+        self.taking: Optional[Taking] = None
+        self.wanted: Tuple[int, ...] = ()  # the places that may have what is carried to this node
+        self.wanted_since: Optional[float] = None
 
     def step(self, node: "Node", order: Optional[Order]) -> Union[Attempt, Over, None]:
         """What follows the attempt that has ended here, as soon as it is known.
@@ -190,7 +199,60 @@ class Relaunching:
             return None
         self.begins = None
         self._forget()
+        self._begin_carrying(node, decision, made.value)
         return made.value
+
+    def _begin_carrying(self, node: "Node", decision: Decision, attempt: Attempt) -> None:
+        """Where nodes are new to the attempt: the others listen, they ask."""
+        if self.serving:
+            self.serving.close()
+        self.serving, self.taking, self.wanted, self.wanted_since = None, None, (), None
+        self.membership.carry = 0
+        plan = attempt.plan
+        old = tuple(place for place in decision.places if place in node.plan.places)
+        if not plan.carry or not old or len(old) == len(decision.places):
+            return
+        if plan.place not in old:
+            self.wanted = old
+            return
+        try:
+            (listener,) = bind_ports(plan.ports, 1, plan.peers[plan.place].address)
+        except Refused as error:
+            self.work.event(attempt.spool, "carried", reason="nothing can be carried from here: %s" % error.message)
+        else:
+            self.serving = Serving(self.control.secret, listener, plan.workdir, plan.carry)
+            self.membership.carry = self.serving.port
+
+    def carries(self, node: "Node") -> bool:
+        """Whether what is carried to this node is still on its way; the others know meanwhile that it takes part."""
+        if self.wanted and not self.taking:
+            self._ask_for(node)
+        if not self.wanted or (self.taking and self.taking.over):
+            return False
+        self.conditions.decided = boot_clock()
+        return True
+
+    def _ask_for(self, node: "Node") -> None:
+        """Begin, once all that have it say where, or do not in time."""
+        if self.wanted_since is None:
+            self.wanted_since = time.monotonic()
+            node.tell(NodeState.RUNNING)
+        words = {place: self.membership.words.get(place) for place in self.wanted}
+        told = {place: word for place, word in words.items() if word and word.attempt >= node.plan.attempt}
+        if len(told) < len(words) and time.monotonic() - self.wanted_since < CARRY_LIMIT:
+            return
+        names, addresses = self.membership.names, self.control.addresses
+        asked = [Source(place, names[place], (addresses[place][0], word.carry)) for place, word in told.items()]
+        spool, plan, shutdown = node.spool, node.plan, node.shutdown
+        self.taking = Taking(
+            self.control.secret,
+            plan.workdir,
+            plan.carry,
+            [source for source in asked if source.address[1]],
+            lambda: shutdown.order is not None,
+            lambda line: self.work.event(spool, "carried", reason=line),
+            node.making.umask,
+        )
 
     def _make(self, node: "Node", decision: Decision) -> Attempt:
         """Make this node's spool of the next attempt, ours from the first moment. In the file thread."""

@@ -18,7 +18,7 @@ from ..system.bootstrap import Refused, read_json
 
 LAST_BYTES = 8000  # of a worker's stderr, for the verdict's texts; C++ prints long stacks behind a message
 MOST_WORKERS = 64  # failed workers of a node that are told of in detail, the last ones
-OUTPUT_EVENTS = ("output_lost", "disk_full", "log_dropped", "log_limit_failed")
+OUTPUT_EVENTS = ("output_lost", "disk_full", "log_dropped", "log_limit_failed", "carried")
 ERROR_FIELDS = ("exc_type", "exc_message", "file", "line", "time_ns")
 
 

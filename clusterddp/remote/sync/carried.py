@@ -1,0 +1,215 @@
+"""Paths below a workdir that go from one host of a run to another: what is there, as chunks, and taking it over.
+
+A path's parent is each host's own, through whatever link leads to it. A path that is a link to something beside it, as
+``last -> epoch_3``, goes with what it leads to; any other link is followed. What stood there keeps a numbered name.
+
+Not here: who sends to whom (supervisor/carry.py).
+"""
+
+import json
+import os
+import posixpath
+import shutil
+import stat
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from ..shared import manifest
+from ..shared.chunks import CHUNK, Chunk, chunks_of, content_of, read_at, spans
+from ..shared.frames import parse_json
+from ..shared.manifest import FILE, LINK, Disk, Entry, as_text, leads_down, link_entry, on_disk
+from ..shared.sync_stream import Incoming, bundle, grouped
+from ..system.bootstrap import Refused
+from .assembly import Assembly
+
+_OURS = ".clusterddp"  # begins names of ours
+_WORK = b".clusterddp-carry"  # beside the path, while it comes
+
+
+class Carried(NamedTuple):
+    """What is at a path: entries below the path's parent, and the chunks of each content that has several."""
+
+    entries: List[Entry]
+    lists: Dict[str, List[str]]
+
+    @property
+    def digest(self) -> str:
+        """The same for the same names and contents."""
+        return manifest.digest(self.entries)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(entry.size for entry in self.entries)
+
+    def chunks(self) -> List[Chunk]:
+        """Its chunks, each once."""
+        found: Dict[Chunk, None] = {}
+        for entry in self.entries:
+            if entry.kind == FILE:
+                digests = [entry.content] if entry.size <= CHUNK else self.lists.get(entry.content)
+                found.update(dict.fromkeys(chunks_of(entry.content, entry.size, digests)))
+        return list(found)
+
+
+def parent_of(workdir: str, path: str) -> bytes:
+    """The real folder that a path lies in on this host."""
+    return os.path.realpath(os.path.join(on_disk(workdir), on_disk(posixpath.dirname(path))))
+
+
+def carried_at(workdir: str, path: str) -> Optional[Carried]:
+    """What lies at a path below the workdir, read now; None where there is nothing.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    parent, name = parent_of(workdir, path), posixpath.basename(path)
+    disk = Disk(parent)
+    info = disk.info(name)
+    if info is None:
+        return None
+    if stat.S_ISLNK(info.st_mode):
+        target = as_text(os.readlink(disk.full(name)))
+        place, beside = posixpath.normpath(target), disk.info(posixpath.normpath(target))
+        if leads_down(name, target) and beside and not stat.S_ISLNK(beside.st_mode):
+            entries = [link_entry(name, target), *_entries(disk, place)]
+        else:
+            folder, real = os.path.split(os.path.realpath(disk.full(name)))
+            disk, start = Disk(folder), len(as_text(real))
+            entries = [entry._replace(path=name + entry.path[start:]) for entry in _entries(disk, as_text(real))]
+    else:
+        entries = list(_entries(disk, name))
+    lists = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
+    return Carried(manifest.ordered(entries), lists) if entries else None
+
+
+def _entries(disk: Disk, path: str) -> Iterator[Entry]:
+    """The files and links at and below a path; no link is followed, nothing else is taken."""
+    full = disk.full(path)
+    if os.path.isdir(full) and not os.path.islink(full.rstrip(b"/")):
+        for name in sorted(os.listdir(full)):
+            if not as_text(name).startswith(_OURS):
+                yield from _entries(disk, posixpath.join(path, as_text(name)))
+        return
+    info = disk.info(path)
+    if info is None or not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
+        return
+    entry = disk.entry(path)
+    if entry and (entry.kind == FILE or (entry.kind == LINK and leads_down(path, entry.content))):
+        yield entry
+
+
+def bundles(workdir: str, path: str, carried: Carried) -> Iterator[bytes]:
+    """Its chunks as bundles (shared/sync_stream.py), as they are now: who takes them sees by the digests what changed.
+
+    Raises:
+        OSError: a file is gone.
+    """
+    parent, places = parent_of(workdir, path), {}  # type: bytes, Dict[str, Tuple[str, int]]
+    for entry in carried.entries:
+        if entry.kind == FILE:
+            digests = carried.lists.get(entry.content) or [entry.content]
+            for digest, (offset, _) in zip(digests, spans(entry.size)):  # noqa: B905 - Python 3.8
+                places.setdefault(digest, (entry.path, offset))
+    for group in grouped(carried.chunks()):
+        found = []
+        for chunk in group:
+            name, offset = places[chunk.digest]
+            handle = os.open(os.path.join(parent, on_disk(name)), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                found.append((chunk.digest, read_at(handle, offset, chunk.size)))
+            finally:
+                os.close(handle)
+        yield bundle(found, compress=False)
+
+
+def encoded(carried: Optional[Carried]) -> Tuple[bytes, bytes]:
+    """What ``decoded`` reads: the manifest, and the lists of chunks."""
+    return (manifest.encode(carried.entries), json.dumps(carried.lists).encode()) if carried else (b"", b"")
+
+
+def decoded(path: str, entries: bytes, lists: bytes) -> Optional[Carried]:
+    """What another host has at a path.
+
+    Raises:
+        ValueError: it is none, or there is more in it than the path, and what a link there leads to.
+    """
+    if not entries:
+        return None
+    told = parse_json(lists)
+    found = Carried(manifest.decode(entries), told if isinstance(told, dict) else {})
+    units = _units(path, found)
+    for entry in found.entries:
+        if not any(entry.path == unit or entry.path.startswith(unit + "/") for unit in units):
+            raise ValueError("%r is not at %s" % (entry.path[:200], path))
+    found.chunks()
+    return found
+
+
+def _units(path: str, carried: Carried) -> List[str]:
+    """The names beside the path's parent that are replaced as a whole: what a link leads to before the link."""
+    name = posixpath.basename(path)
+    link = next((one for one in carried.entries if one.path == name and one.kind == LINK), None)
+    return [posixpath.normpath(link.content), name] if link else [name]
+
+
+def take(
+    workdir: str, path: str, carried: Carried, incoming: Incoming, hold: Callable[[], None], umask: int = 0o022
+) -> None:
+    """Put what comes together beside the path, then let it take its place.
+
+    Args:
+        workdir: This host's.
+        path: Below it.
+        carried: What it is to be.
+        incoming: Its chunks.
+        hold: Called before each change; raises where it is to end.
+        umask: The user's; ours may be another.
+
+    Raises:
+        Refused: there is no room, it came damaged, or not whole.
+        OSError: it cannot be written.
+    """
+    parent = parent_of(workdir, path)
+    work = os.path.join(parent, _WORK)
+    os.makedirs(parent, exist_ok=True)
+    shutil.rmtree(work, ignore_errors=True)
+    os.makedirs(os.path.join(work, b"new"))
+    parts = Assembly(os.path.join(work, b"parts"), carried.lists)
+    files = [entry for entry in carried.entries if entry.kind == FILE]
+    try:
+        parts.want(files)
+        parts.receive(incoming, hold)
+        if not all(parts.whole(entry.content) for entry in files):
+            raise Refused("it came only in part")
+        for entry in carried.entries:
+            target = os.path.join(work, b"new", on_disk(entry.path))
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            (parts.move(entry, target) if entry.kind == FILE else parts.move_link(on_disk(entry.content), target))
+        _open_up(os.path.join(work, b"new"), umask)
+        for unit in _units(path, carried):
+            hold()
+            _replace(os.path.join(work, b"new", on_disk(unit)), os.path.join(parent, on_disk(unit)))
+    finally:
+        parts.close()
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _open_up(folder: bytes, umask: int) -> None:
+    """Give folders and files the rights that the user's programs would have given them."""
+    for path, _, names in os.walk(folder):
+        os.chmod(path, 0o777 & ~umask)
+        for name in (os.path.join(path, name) for name in names):
+            mode = os.lstat(name).st_mode
+            if stat.S_ISREG(mode):
+                os.chmod(name, (0o777 if mode & stat.S_IXUSR else 0o666) & ~umask)
+
+
+def _replace(new: bytes, target: bytes) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    number = 1
+    while os.path.lexists(target):
+        kept = target + b".~%d~" % number
+        if not os.path.lexists(kept):
+            os.rename(target, kept)
+        number += 1
+    os.rename(new, target)
