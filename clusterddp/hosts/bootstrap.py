@@ -40,18 +40,16 @@ def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapp
     """
     with contextlib.suppress(OSError):  # it ended at once (nologin, no shell): what it said is still to be read
         pipe.write(code.opening(interpreter=entry.ansible_python, fallback=entry.python, state=entry.state))
-    received = b""
-    while not (found := _magic_line(received)):
-        data = _read(pipe)
-        if not data or len(received) > _NOISE:
-            raise _no_helper(entry, pipe, received)
-        received += data
-    noise, answer, rest = found
+    noise, answer, rest = _answer(entry, pipe, b"")
+    if answer == "unknown":  # nothing there that this host can use as it is
+        with contextlib.suppress(OSError):  # the same
+            pipe.write(code.introduction(state=entry.state))
+        _, answer, rest = _answer(entry, pipe, rest)
     _heed_refusal(entry, answer)
-    needed = f"is sent, {human_size(len(code.code))}" if answer == "need" else "is there already"
+    needed = f"is sent, {human_size(len(code.packed))}" if answer == "need" else "is there already"
     _log.debug("%s: the helper's code %s (%s)", entry.name, needed, code.digest[:12])
     with contextlib.suppress(OSError):  # the same
-        pipe.write(code.code if answer == "need" else b"")
+        pipe.write(code.packed if answer == "need" else b"")
     decoder = Decoder()
     frames: list[Frame] = []
     data = _past_refusal(entry, pipe, rest) if answer == "need" else rest
@@ -67,6 +65,16 @@ def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapp
     said = [str(hello[key]) for key in ("python", "executable", "pid", "state")]
     _log.debug("%s: the helper runs: Python %s (%s), pid %s, state in %s", entry.name, *said)
     return noise, hello, decoder
+
+
+def _answer(entry: HostEntry, pipe: BytePipe, received: bytes) -> tuple[str, str, bytes]:
+    """What stands before the next line with the magic word, what that says, and what came behind it."""
+    while not (found := _magic_line(received)):
+        data = _read(pipe)
+        if not data or len(received) > _NOISE:
+            raise _no_helper(entry, pipe, received)
+        received += data
+    return found
 
 
 def _hello(entry: HostEntry, header: Mapping[str, Any]) -> Mapping[str, Any]:

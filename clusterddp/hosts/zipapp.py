@@ -9,14 +9,12 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
-import io
 import json
-import marshal
 import os
 import struct
 import sys
-import zipfile
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +34,7 @@ _PLUGIN = {
 }
 _ENTRY = f"import sys\nfrom {PACKAGE}.__main__ import main\nsys.exit(main())\n"
 
-_UNCHECKED = 1  # a .pyc file's flags (PEP 552): a digest in place of a time, and nobody compares it
+_SPOT = struct.Struct(">QQ32s")  # an Index where the archive is kept
 
 # Stage by stage: sh picks an interpreter by the first two lines of stdin; that interpreter runs the program
 # whose length stands on the next line. One constant string: no host, user or path is ever part of it, so no
@@ -56,24 +54,58 @@ COMMAND = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bundle:
-    """The zipapp's bytes and their sha256 in hex."""
+class Index:
+    """Where a zipapp has the index of its byte code (``remote/system/indexed_code.py``)."""
 
-    code: bytes
+    offset: int
+    size: int
+    sha256: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bundle:
+    """The zipapp's bytes, their sha256 in hex, and the index of its byte code if it has one."""
+
+    code: bytes = field(repr=False)
     digest: str
+    index: Index | None = None
 
     def opening(self, *, interpreter: str | None, fallback: str | None, state: str | None) -> bytes:
-        """The first bytes to send on a new connection.
+        """The first bytes to send on a new connection: what finds the code there.
 
         Args:
             interpreter: ``ansible_python_interpreter``: used alone when given.
             fallback: ``clusterddp_python``: used when the host's ``python3`` is missing or older than 3.8.
             state: ``clusterddp_state``.
         """
-        program = (REMOTE / "system" / "bootstrap.py").read_bytes() + f"\nreceive_helper(i, {MAGIC_WORD!r})\n".encode()
-        wanted = {"digest": self.digest, "size": len(self.code), "state": state}
-        lines = f"{interpreter or ''}\n{fallback or ''}\n{len(program)}\n"
-        return lines.encode() + program + json.dumps(wanted).encode() + b"\n"
+        spot = (b"", 0, 0, "")
+        if self.index:
+            spot = (importlib.util.MAGIC_NUMBER, self.index.offset, self.index.size, self.index.sha256.hex())
+        call = f"find_code(i, {MAGIC_WORD!r}, {self.digest!r}, {spot!r})"
+        choice = f"{interpreter or ''}\n{fallback or ''}\n".encode()
+        return choice + _program("find_code.py", call) + (state or "").encode().hex().encode() + b"\n"
+
+    def introduction(self, *, state: str | None) -> bytes:
+        """What is sent to a host that does not find it: what takes it."""
+        wanted = {"digest": self.digest, "size": len(self.packed), "state": state}
+        return _program("bootstrap.py", f"receive_helper(i, {MAGIC_WORD!r})") + json.dumps(wanted).encode() + b"\n"
+
+    @property
+    def packed(self) -> bytes:
+        """The zipapp as it is sent."""
+        return _packed(self.code)
+
+
+@functools.lru_cache(maxsize=2)
+def _packed(code: bytes) -> bytes:
+    return zlib.compress(code, 9)
+
+
+@functools.cache
+def _program(name: str, call: str) -> bytes:
+    """A source of ``remote/system`` with a call below it, behind a line with its length."""
+    program = (REMOTE / "system" / name).read_bytes() + f"\n{call}\n".encode()
+    return b"%d\n" % len(program) + program
 
 
 @functools.cache
@@ -85,10 +117,9 @@ def bundle() -> Bundle:
     """
     members = _members()
     try:
-        code = _with_byte_code(members)
+        return _with_byte_code(members)
     except (OSError, NotImplementedError):  # a folder of somebody else's; a Python that keeps no byte code
-        code = _archive(members)
-    return Bundle(code=code, digest=hashlib.sha256(code).hexdigest())
+        return _with_sources(members)
 
 
 def _members() -> dict[str, bytes]:
@@ -102,7 +133,7 @@ def _members() -> dict[str, bytes]:
     return found
 
 
-def _with_byte_code(members: Mapping[str, bytes]) -> bytes:
+def _with_byte_code(members: Mapping[str, bytes]) -> Bundle:
     """The archive with byte code, read from where it was kept or made and kept there, behind a digest of its sources.
 
     Raises:
@@ -111,40 +142,41 @@ def _with_byte_code(members: Mapping[str, bytes]) -> bytes:
     """
     kept = Path(importlib.util.cache_from_source(str(REMOTE / "zipapp.py"))).with_suffix(".pyz")
     sources = hashlib.sha256(importlib.util.MAGIC_NUMBER)
-    for name, data in members.items():
+    makers = {name: Path(__file__).with_name(name).read_bytes() for name in ("archive.py", "byte_code.py")}
+    for name, data in {**makers, **members}.items():
         sources.update(b"%s %d " % (name.encode(), len(data)) + data)
     with contextlib.suppress(FileNotFoundError):
         found = kept.read_bytes()
         if found.startswith(sources.digest()):
-            return found[sources.digest_size :]
+            return _unpacked(found[sources.digest_size :])
     if sys.dont_write_bytecode:
-        return _archive(members)
-    code = _archive({**members, **_byte_code(members)})
+        return _with_sources(members)
+    from clusterddp.hosts.archive import indexed  # noqa: PLC0415 - once a version
+
+    code, index = indexed(members, PACKAGE)
+    data = _SPOT.pack(*index) + code
     kept.parent.mkdir(exist_ok=True)
     scratch = kept.with_suffix(f".{os.getpid()}.tmp")
     try:
-        scratch.write_bytes(sources.digest() + code)
+        scratch.write_bytes(sources.digest() + data)
         scratch.replace(kept)
     finally:
         scratch.unlink(missing_ok=True)
-    return code
+    return _unpacked(data)
 
 
-def _byte_code(members: Mapping[str, bytes]) -> dict[str, bytes]:
-    """`.pyc` files that are not compared with their sources, for the package's modules."""
-    found = {}
-    for name, data in members.items():
-        if name.startswith(f"{PACKAGE}/") and name.endswith(".py"):
-            code = compile(data, name, "exec", dont_inherit=True, optimize=2)  # without docstrings: a tenth less
-            found[f"{name}c"] = importlib.util.MAGIC_NUMBER + struct.pack("<I8s", _UNCHECKED, b"") + marshal.dumps(code)
-    return found
+def _unpacked(data: bytes) -> Bundle:
+    code = data[_SPOT.size :]
+    offset, size, digest = _SPOT.unpack_from(data)
+    return Bundle(
+        code=code,
+        digest=hashlib.sha256(code).hexdigest(),
+        index=Index(offset=offset, size=size, sha256=digest),
+    )
 
 
-def _archive(members: Mapping[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members.items():
-            entry = zipfile.ZipInfo(name)  # a fixed date: the digest tells the sources, not the build
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, data)
-    return buffer.getvalue()
+def _with_sources(members: Mapping[str, bytes]) -> Bundle:
+    from clusterddp.hosts.archive import archive  # noqa: PLC0415 - not where byte code can be kept
+
+    code = archive(members)
+    return Bundle(code=code, digest=hashlib.sha256(code).hexdigest())

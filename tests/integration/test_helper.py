@@ -18,8 +18,8 @@ import pytest
 
 from clusterddp.errors import HelperError, UnreachableError
 from clusterddp.hosts import client
+from clusterddp.hosts.bootstrap import handshake
 from clusterddp.hosts.client import Host
-from clusterddp.hosts.zipapp import COMMAND, bundle
 from clusterddp.remote.shared.frames import CREDIT, MAX_ARGS_PARTS, MAX_BODY, PROTOCOL, Decoder, encode
 from clusterddp.remote.system import procfs
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for, with_test_operations
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterddp.hosts.ssh.pipes import ChildPipe
-    from clusterddp.inventory import HostEntry
     from clusterddp.remote.shared.frames import Frame
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
@@ -55,23 +54,6 @@ def own(state: Path) -> Iterator[Host]:
         yield host
 
 
-class Counting(Shell):
-    """A shell whose pipe counts what is sent."""
-
-    sent = 0
-
-    def open(self, entry: HostEntry, command: str = COMMAND) -> ChildPipe:
-        pipe = super().open(entry, command)
-        write = pipe.write
-
-        def counted(data: bytes) -> None:
-            self.sent += len(data)
-            write(data)
-
-        pipe.write = counted  # type: ignore[method-assign]
-        return pipe
-
-
 def resident(pid: int) -> int:
     """Bytes of memory a process holds."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -88,23 +70,6 @@ class TestStart:
         assert host.hello["boot"] == procfs.boot_identity()
         assert alive(host.hello["pid"])
         assert host.noise == ""
-
-    def test_the_code_is_sent_once_and_mended_when_damaged(self, tmp_path: Path) -> None:
-        def start() -> int:
-            """How many bytes it takes."""
-            shell = Counting("/bin/sh")
-            Host.open(entry(tmp_path), shell).close()
-            return shell.sent
-
-        code = bundle()
-        (cached,) = [tmp_path / "helper" / f"{code.digest}.pyz"]
-        assert start() > len(code.code)
-        assert cached.read_bytes() == code.code
-        assert cached.stat().st_mode & 0o777 == 0o600
-        assert start() < 16 * 1024
-        cached.write_bytes(code.code[:-1] + b"!")
-        assert start() > len(code.code)
-        assert cached.read_bytes() == code.code
 
     @pytest.mark.parametrize("shell", ["bash", "csh", "tcsh", "fish", "dash"])
     def test_any_login_shell_runs_the_constant_command(self, state: Path, shell: str) -> None:
@@ -271,15 +236,10 @@ class TestCredit:
 
     def test_control_overtakes_data_on_a_full_pipe(self, state: Path) -> None:
         """Nothing is read until six floods have filled the pipe and the helper's queue; then a ping is asked."""
-        code = with_test_operations()
         pipe = Shell("/bin/sh").open(entry(state))
         try:
-            pipe.write(code.opening(interpreter=None, fallback=None, state=str(state)))
-            received = b""
-            while b"have\n" not in received:
-                received += pipe.read(1 << 16)
-            frames = _frames(pipe, received.partition(b"have\n")[2])
-            assert next(frames).header["kind"] == "hello"
+            handshake(entry(state), pipe, with_test_operations())
+            frames = _frames(pipe, b"")
             notes = [state / f"note{number}" for number in range(6)]
             for number, note in enumerate(notes, 1):
                 pipe.write(_request(number, "flood", {"bytes": 1 << 30, "note": str(note)}))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from clusterddp.remote.processes.stacks import STACK_SIGNAL
 from clusterddp.remote.system import procfs
 from tests.integration.shim_spool import (
     ShimSpool,
@@ -304,9 +305,9 @@ def test_old_and_new_interpreters_hold_together(tmp_path: Path) -> None:
 def test_the_worker_can_be_asked_whether_it_catches_the_stack_signal(spool: ShimSpool) -> None:
     process = started(spool)
     pid = spool.event("worker_started")["pid"]
-    assert procfs.has_handler(pid, procfs.STACK_SIGNAL)
-    assert not procfs.has_handler(pid, procfs.STACK_SIGNAL + 1)
-    assert not procfs.has_handler(process.pid, procfs.STACK_SIGNAL)
+    assert procfs.has_handler(pid, STACK_SIGNAL)
+    assert not procfs.has_handler(pid, STACK_SIGNAL + 1)
+    assert not procfs.has_handler(process.pid, STACK_SIGNAL)
     end(process, spool)
 
 

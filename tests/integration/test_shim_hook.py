@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.remote.processes.stacks import STACK_SIGNAL
 from clusterddp.remote.spool.layout import Spool
-from clusterddp.remote.system import disk_space, procfs
+from clusterddp.remote.system import disk_space
 from clusterddp.remote.worker.hook import sitecustomize as hook
 from tests.integration.shim_spool import (
     INTERPRETERS,
@@ -161,7 +162,7 @@ def test_stacks_of_all_threads_go_to_the_spool_on_the_signal_and_the_worker_goes
     with spool.popen("-u", "train.py") as process:
         wait_for(lambda: out.exists() and out.read_text() == "ready\n", "the script")
         pid = spool.event("worker_started")["pid"]
-        os.kill(pid, procfs.STACK_SIGNAL)
+        os.kill(pid, STACK_SIGNAL)
         dump = spool.folder / "stacks" / "0.0"
         wait_for(lambda: "train.py" in dump.read_text() and "in waits" in dump.read_text(), "stacks")
         assert process.poll() is None
@@ -171,7 +172,7 @@ def test_stacks_of_all_threads_go_to_the_spool_on_the_signal_and_the_worker_goes
 
 
 def test_hook_and_supervisor_mean_the_same_signal() -> None:
-    assert signal.SIGRTMIN + hook.STACK_SIGNAL_OFFSET == procfs.STACK_SIGNAL
+    assert signal.SIGRTMIN + hook.STACK_SIGNAL_OFFSET == STACK_SIGNAL
 
 
 @pytest.fixture

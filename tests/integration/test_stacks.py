@@ -15,7 +15,6 @@ import pytest
 
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.processes import stacks as remote_stacks
-from clusterddp.remote.system import procfs
 from clusterddp.runs.stacks import WorkerStack, parse_stacks
 from tests.integration.freezer import freeze, freezing, thaw
 from tests.integration.shim_spool import ShimSpool, make_spool, wait_for
@@ -112,7 +111,7 @@ def test_a_stopped_worker_is_named_and_gets_no_signal(spool: ShimSpool, monkeypa
         os.kill(pid, signal.SIGSTOP)
         wait_for(lambda: remote_stacks.kernel_state(pid) == "T", "the stop")
         stack = ask(spool, monkeypatch)
-        assert not remote_stacks._pending(pid, procfs.STACK_SIGNAL)
+        assert not remote_stacks._pending(pid, remote_stacks.STACK_SIGNAL)
     assert (stack.source, stack.frames, stack.state) == ("", (), "T")
     assert stack.place == "it is stopped (SIGSTOP); stopped" + (f" in {stack.wchan}" if stack.wchan.strip("0") else "")
 

@@ -82,8 +82,8 @@ WITH_TORCH = {
 }
 # Loaded by torch itself, in the agent, so that it may stand on torch; nothing else of ours imports it.
 BY_TORCH = {"rendezvous/handler.py"}
-# The one absolute import there: bootstrap.py is the first code on a host, and calls the zipapp it has just received.
-BOOTSTRAP = ("system/bootstrap.py", f"{PACKAGE}.__main__")
+# The only absolute imports there: bootstrap.py may have been sent by itself, and runs the zipapp.
+BOOTSTRAP = {("system/bootstrap.py", f"{PACKAGE}.{part}") for part in ("__main__", "helper")}
 PROGRAMS = {
     "worker/hook/sitecustomize.py",
     "probes/scripts/torch_facts.py",
@@ -230,7 +230,7 @@ def test_remote_imports_itself_relatively_and_else_only_the_standard_library() -
         for line, level, module in imports(path):
             allowed = module.startswith("clusterddp.remote") if level else module.split(".")[0] in known
             with_torch = module.split(".")[0] == "torch" and name in WITH_TORCH | BY_TORCH
-            if not (allowed or with_torch or (name, module) == BOOTSTRAP):
+            if not (allowed or with_torch or (name, module) in BOOTSTRAP):
                 wrong.append(f"{shown(path)}:{line} imports {module}")
     assert wrong == []
 

@@ -3,19 +3,19 @@
 It answers pings itself and forks a child for every other operation, so nothing slow or hung on the host
 (a dead file server, a big hash) ever stops the loop. Frames of children are passed on whole; control frames
 overtake them. It ends when the connection ends, and its children with it.
+
+Every command starts one on every host: what it imports is what the shortest command costs there.
 """
 
 import os
-import platform
-import selectors
-import signal
+import select
 import sys
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List
+from typing import Any, Callable, Deque, Dict, List
 
 from ..shared.frames import PROTOCOL, Decoder, Frame, Header, ProtocolError, encode
-from ..system import prctl, procfs
+from ..system import procfs
 from ..system.bootstrap import Refused, home_folder, state_folder
 from ..system.descriptors import close_all_but
 from ..system.wait_status import exit_code
@@ -24,7 +24,8 @@ from .request import Request, unforeseen
 
 READ = 1 << 16
 QUEUE_LIMIT = 4 << 20  # bytes waiting for the connection before children are no longer read
-LOOK = 0.02  # seconds between looks for the end of a child that is ending
+LOOK = 20  # milliseconds between looks for the end of a child that is ending
+SIGKILL = 9  # the module signal makes enums of all of them
 
 
 class Job:
@@ -52,7 +53,8 @@ class Helper:
         self.control: Deque[bytes] = deque()
         self.data: Deque[bytes] = deque()
         self.waiting = 0  # bytes in self.data
-        self.selector = selectors.DefaultSelector()
+        self.poll = select.poll()
+        self.watched: Dict[int, Callable[[], None]] = {}  # descriptor → what is done when it is ready
         self.open = True
         self.unsent = memoryview(b"")
 
@@ -60,13 +62,13 @@ class Helper:
         """Serve until the connection ends."""
         os.set_blocking(self.source, False)
         os.set_blocking(self.sink, False)
-        self.selector.register(self.source, selectors.EVENT_READ, self._read_operator)
+        self._watch(self.source, select.POLLIN, self._read_operator)
         self._reply(hello(self.state))
         while self.open:
             self._reap()
             self._want_writes()
-            for key, _ in self.selector.select(LOOK if self.ending else None):
-                key.data()
+            for act in [self.watched[handle] for handle, _ in self.poll.poll(LOOK if self.ending else None)]:
+                act()
 
     def tell_end(self, error: Exception) -> None:
         """The last frame: why this loop ends though the connection stands."""
@@ -82,18 +84,20 @@ class Helper:
 
     def _want_writes(self) -> None:
         pending = bool(self.unsent or self.control or self.data)
-        self._watch(self.sink, selectors.EVENT_WRITE if pending else 0, self._write_operator)
+        self._watch(self.sink, select.POLLOUT if pending else 0, self._write_operator)
         for job in self.jobs.values():
-            self._watch(job.sink, selectors.EVENT_WRITE if job.to_child else 0, lambda job=job: self._write_child(job))
-            reading = selectors.EVENT_READ if self.waiting < QUEUE_LIMIT else 0
+            self._watch(job.sink, select.POLLOUT if job.to_child else 0, lambda job=job: self._write_child(job))
+            reading = select.POLLIN if self.waiting < QUEUE_LIMIT else 0
             self._watch(job.source, reading, lambda job=job: self._read_child(job))
 
-    def _watch(self, handle: int, events: int, callback: Any) -> None:
-        known = handle in self.selector.get_map()
+    def _watch(self, handle: int, events: int, act: Any) -> None:
+        known = handle in self.watched
         if events and not known:
-            self.selector.register(handle, events, callback)
+            self.poll.register(handle, events)
+            self.watched[handle] = act
         elif known and not events:
-            self.selector.unregister(handle)
+            self.poll.unregister(handle)
+            del self.watched[handle]
 
     def _read_operator(self) -> None:
         try:
@@ -193,7 +197,7 @@ class Helper:
         self.ending.append(job)
 
     def _end(self, job: Job) -> None:
-        os.kill(job.pid, signal.SIGKILL)
+        os.kill(job.pid, SIGKILL)
         job.cancelled = True
         self._finish(job)
 
@@ -244,7 +248,7 @@ def hello(state: str) -> Dict[str, Any]:
         "id": 0,
         "kind": "hello",
         "protocol": PROTOCOL,
-        "python": platform.python_version(),
+        "python": sys.version.split()[0],
         "executable": sys.executable,
         "state": state,
         "home": home_folder(),
@@ -257,9 +261,11 @@ def hello(state: str) -> Dict[str, Any]:
 
 def run_child(operation: Any, request: Request, state: str, parent: int) -> None:
     """The forked child's whole life: detach from the connection, run the operation, answer, leave."""
+    from ..system import prctl
+
     status = 1
     try:
-        prctl.set_pdeathsig(signal.SIGKILL)
+        prctl.set_pdeathsig(SIGKILL)
         if os.getppid() != parent:  # it died before the kernel knew
             os._exit(1)
         null = os.open(os.devnull, os.O_RDONLY)
@@ -286,7 +292,6 @@ def main(argv: List[str]) -> int:
     # Held open for life: so others see that it is in use (cleanup/uninstall.py).
     code = os.open(sys.argv[0], os.O_RDONLY | os.O_CLOEXEC)
     source, sink = os.dup(0), os.dup(1)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     helper = Helper(source, sink, state)
     try:
         helper.run()

@@ -5,18 +5,19 @@ pipes to the helper, which passes them on. Sending waits for credit, so a slow r
 and nothing else.
 """
 
-import json
 import os
-import traceback
 from typing import Any, Dict
 
 from ..shared.frames import CREDIT, MAX_BODY, Decoder, Frame, encode, parse_json
+from ..shared.json_text import to_json
 
 TRACE = 4000  # characters of a traceback, the last
 
 
 def unforeseen(error: BaseException) -> Dict[str, Any]:
     """The header of an error frame for an exception; ``bug`` unless the system raised it (a full disk, no process)."""
+    import traceback
+
     # JSON may write a character in twelve bytes; all must fit a frame.
     trace = [part[:400].rstrip("\n") for part in traceback.format_exception(type(error), error, error.__traceback__)]
     return {
@@ -97,7 +98,7 @@ class Request:
 
     def finish(self, result: Any) -> None:
         """Send the result, in as many frames as it needs, and the end."""
-        text = json.dumps(result, separators=(",", ":")).encode()
+        text = to_json(result).encode()
         last = (len(text) - 1) // MAX_BODY * MAX_BODY
         for start in range(0, last, MAX_BODY):
             self.send(text[start : start + MAX_BODY], result=True)

@@ -9,6 +9,7 @@ neither is told of by its kernel state. Not here: reading the texts, and which r
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from typing import Any, Dict, List, Optional
@@ -17,6 +18,7 @@ from ..helper.request import Request
 from ..spool.layout import Spool
 from ..system import procfs
 
+STACK_SIGNAL = signal.SIGRTMIN + 7  # a worker's hook prints all stacks on it; sent only where it has a handler
 PATIENCE = 3.0  # seconds for a worker's first byte, and for py-spy
 QUIET = 0.2  # seconds without more after which a dump is whole
 LONGEST = 64 * 1024  # bytes of one worker's stacks
@@ -122,16 +124,16 @@ def _signal(worker: LiveWorker) -> bool:
     """Send the stack signal if the worker handles it and has this spool's file open; whether it was sent."""
     if worker.found["state"] in ("", "Z"):
         worker.give_up("it has just ended")
-    elif not (procfs.has_handler(worker.pid, procfs.STACK_SIGNAL) and procfs.has_open(worker.folder, worker.path)):
+    elif not (procfs.has_handler(worker.pid, STACK_SIGNAL) and procfs.has_open(worker.folder, worker.path)):
         worker.give_up("it runs no Python of ours, or has not begun")
     elif worker.found["state"] == "T":
         worker.give_up("it is stopped (SIGSTOP)")
-    elif _pending(worker.pid, procfs.STACK_SIGNAL):
+    elif _pending(worker.pid, STACK_SIGNAL):
         worker.give_up("it has not answered an earlier question")
     else:
         worker.begin = worker.size = _begin(worker.path)
         try:
-            os.kill(worker.pid, procfs.STACK_SIGNAL)
+            os.kill(worker.pid, STACK_SIGNAL)
         except OSError:
             worker.give_up("it has just ended")
             return False

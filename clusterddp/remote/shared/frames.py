@@ -18,10 +18,10 @@ fields must be is checked by who reads them (fields.py).
 Not here: who sends what when (helper/loop.py, clusterddp/hosts/client.py).
 """
 
-import json
-import math
-import struct
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
+from struct import pack, unpack_from
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple
+
+from .json_text import from_json, to_json
 
 PROTOCOL = 1
 MAGIC = b"CLUSTERDDP/"
@@ -31,7 +31,6 @@ MAX_ARGS_PARTS = 256  # frames that hold the args of one request
 LONGEST_LINE = 8 << 20  # bytes of a log line that are held as a whole; a longer one is taken as several
 CREDIT = 1024 * 1024  # body bytes in flight per stream before the reader has to grant more
 MAX_DEPTH = 32  # objects and lists within each other
-MAX_DIGITS = 20  # of a whole number: 64 bits
 MAX_ID = (1 << 53) - 1
 
 Header = Dict[str, Any]
@@ -54,11 +53,11 @@ def encode(header: Header, body: bytes = b"") -> bytes:
     Raises:
         ProtocolError: the frame would exceed MAX_FRAME bytes.
     """
-    head = json.dumps(header, separators=(",", ":")).encode()
+    head = to_json(header).encode()
     size = len(head) + 1 + len(body)
     if size > MAX_FRAME:
         raise ProtocolError("frame of %d bytes is over %d" % (size, MAX_FRAME))
-    return b"".join((struct.pack(">I", size), head, b"\n", body))
+    return b"".join((pack(">I", size), head, b"\n", body))
 
 
 def request_frames(ident: int, op: str, args: Dict[str, Any]) -> List[Frame]:
@@ -67,7 +66,7 @@ def request_frames(ident: int, op: str, args: Dict[str, Any]) -> List[Frame]:
     Raises:
         ProtocolError: the args are over what a helper takes.
     """
-    text = json.dumps(args, separators=(",", ":")).encode()
+    text = to_json(args).encode()
     if len(text) <= MAX_BODY:
         return [Frame({"id": ident, "kind": "req", "op": op, "args": args}, b"")]
     parts = [text[start : start + MAX_BODY] for start in range(0, len(text), MAX_BODY)]
@@ -99,7 +98,7 @@ class Decoder:
         start = 0
         try:
             while len(buffer) - start >= 4:
-                (size,) = struct.unpack_from(">I", buffer, start)
+                (size,) = unpack_from(">I", buffer, start)
                 if size > self.limit:
                     raise ProtocolError("frame of %d bytes is over %d" % (size, self.limit))
                 if len(buffer) - start - 4 < size:
@@ -137,7 +136,7 @@ def parse_json(text: bytes) -> Any:
         ValueError: it is none; nothing else is raised, whatever the bytes.
     """
     try:
-        value = _JSON.decode(text.decode())
+        value = from_json(text.decode())
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     if text.count(b"{") + text.count(b"[") > MAX_DEPTH:
@@ -155,26 +154,3 @@ def _check_depth(value: Any) -> None:
 
 def _containers(values: Iterable[Any]) -> List[Any]:
     return [value for value in values if type(value) in (dict, list)]
-
-
-def _object(pairs: List[Tuple[str, Any]]) -> Header:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
-    return found
-
-
-def _whole(text: str) -> int:
-    if len(text) > MAX_DIGITS:
-        raise ValueError("a number has too many digits")
-    return int(text)
-
-
-def _real(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError("a number is not finite")
-    return value
-
-
-_JSON = json.JSONDecoder(object_pairs_hook=_object, parse_int=_whole, parse_float=_real, parse_constant=_real)

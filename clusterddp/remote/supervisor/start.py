@@ -26,7 +26,7 @@ from ..shared.plan import BACKEND, NodePlan, read_plan, spool_environment
 from ..shared.records import written
 from ..spool.layout import PROGRAM, Spool, all_spools, create_spool
 from ..sync.protect import protect
-from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
+from ..system.bootstrap import Refused, file_sha256, private_folder, read_json, write_json, write_private
 from ..system.clock import boot_clock
 from ..system.ports import bind_ports
 from ..system.setup_env import setup_environment
@@ -42,6 +42,7 @@ def start(request: Request) -> Dict[str, Any]:
     The operator's data is JSON ``{plan, secrets, key, webhook}``; returns as ``start_node``.
     """
     message = json.loads(request.read_all())
+    _check_own_code()
     more = (message["secrets"], message["key"], message.get("webhook"))
     return start_node(request.args["state"], _plan(message["plan"]), *more)
 
@@ -111,6 +112,18 @@ def _begin_telling(spool: Spool, environment: Mapping[str, str], notified: Mappi
 
     answer = webhook.begin(spool, environment, notified)
     return lambda: webhook.way_out(answer)
+
+
+def _check_own_code() -> None:
+    """The run is to have a copy of the zipapp this helper runs from, as it came: its name is its digest.
+
+    Raises:
+        Refused: it was damaged since.
+    """
+    path = sys.argv[0]
+    if os.path.basename(path) != file_sha256(path) + ".pyz":
+        os.unlink(path)
+        raise Refused("%s was damaged, and is removed" % path, "try again: the next connection brings it anew")
 
 
 def _plan(value: Any) -> NodePlan:

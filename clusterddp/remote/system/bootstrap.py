@@ -1,18 +1,15 @@
 """The state folder on a host, and how the helper itself gets into it.
 
-This file stands alone (no relative import): the operator sends its source through the connection's first
-bytes, before any of our code is on the host, and calls ``receive_helper``. Later the same functions serve
-every other module here.
+This file stands alone (no relative import): where a connection's first code (find_code.py) does not find the helper,
+the operator sends this source and calls ``receive_helper``. Later the same functions serve every other module here.
+Every connection imports it, so what is dear is imported where it is used.
 """
 
 import errno
-import hashlib
-import json
 import os
-import pwd
 import stat
 import sys
-from typing import Any, BinaryIO, List, Optional
+from typing import Any, BinaryIO, NoReturn, Optional
 
 NETWORK_FILESYSTEMS = {
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "gpfs", "beegfs", "afs", "9p", "glusterfs", "pvfs2",
@@ -32,7 +29,12 @@ class Refused(Exception):
 
 def home_folder() -> str:
     """The user's home by the password database; HOME may be wrong in a job's environment."""
-    return os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+    home = os.environ.get("HOME")
+    if home:
+        return home
+    import pwd
+
+    return pwd.getpwuid(os.getuid()).pw_dir
 
 
 def state_folder(configured: Optional[str]) -> str:
@@ -154,11 +156,15 @@ def remove_abandoned_temporaries(folder: str) -> None:
 
 def write_json(path: str, value: Any, *, durable: bool = True) -> None:
     """``write_private`` of a JSON value."""
+    import json
+
     write_private(path, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n", durable=durable)
 
 
 def read_json(path: str) -> Any:
     """The JSON value in ``path``, or None if there is no such file."""
+    import json
+
     try:
         with open(path, encoding="utf-8") as stream:
             return json.load(stream)
@@ -170,6 +176,8 @@ def read_json(path: str) -> Any:
 
 def file_sha256(path: str) -> str:
     """The sha256 of a file in hex, or an empty string if it cannot be read."""
+    import hashlib
+
     try:
         with open(path, "rb") as stream:
             return hashlib.sha256(stream.read()).hexdigest()
@@ -178,43 +186,77 @@ def file_sha256(path: str) -> str:
 
 
 def receive_helper(stream: BinaryIO, magic: str) -> None:
-    """Find the helper by its digest or take it from ``stream``; then run it. Called by the first bytes of a connection.
+    """Find the helper by its digest or take it from ``stream``; then run it. Called by what the operator sends.
 
     The operator's line is JSON ``{digest, size, state}``; our answer is ``<magic> have``, ``<magic> need`` or
-    ``<magic> refused <JSON>``. Code is used only after its sha256 was compared.
+    ``<magic> refused <JSON>``. Code comes compressed, and is used only after its sha256 was compared.
     """
+    import hashlib
+    import json
+    import zlib
+
     wanted = json.loads(stream.readline())
+    path = ""
     try:
-        folder = os.path.join(state_folder(wanted["state"]), "helper")
-        private_folder(folder)
-        path = os.path.join(folder, wanted["digest"] + ".pyz")
+        path = helper_path(wanted["state"], wanted["digest"])
         if file_sha256(path) == wanted["digest"]:
             _say(magic + " have")
         else:
             _say(magic + " need")
-            code = stream.read(wanted["size"])
+            code = zlib.decompress(stream.read(wanted["size"]))
             if hashlib.sha256(code).hexdigest() != wanted["digest"]:
                 raise Refused("the helper came through the connection damaged")
             write_private(path, code)
         os.utime(path)  # cleanup/uninstall.py removes helpers by age of last use
-    except (Refused, OSError) as error:
+    except (Refused, OSError, zlib.error) as error:
         if isinstance(error, Refused):
             message, remedy = error.message, error.remedy
-        else:
-            message = "cannot keep the helper in %s: %s" % (folder, error.strerror)
+        elif isinstance(error, OSError):
+            message = "cannot keep the helper in %s: %s" % (os.path.dirname(path), error.strerror)
             remedy = "make room there, or set clusterddp_state"
+        else:
+            message, remedy = "the helper came through the connection damaged", ""
         _say("%s refused %s" % (magic, json.dumps({"message": message, "remedy": remedy})))
         sys.exit(96)
     sys.path.insert(0, path)
-    sys.argv = [path, "helper", wanted["state"] or ""]
-    run_entry(sys.argv[1:])
+    _run(path, wanted["state"] or "")
 
 
-def run_entry(argv: List[str]) -> None:
-    """Import the zipapp's entry point and run it."""
+def run_helper(handle: int, digest: str, state: str, magic: str) -> None:
+    """Say ``<magic> have`` and run the helper, if the file found is the one in the state folder; else return.
+
+    Called by find_code.py, whose look was a guess, with the file open.
+    """
+    try:
+        own = helper_path(state, digest)
+        if not os.path.samestat(os.stat(own), os.fstat(handle)):
+            return
+        from clusterddp_remote.helper import loop  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
+
+        os.utime(own)
+    except (Refused, OSError, ImportError):  # said, and where it is damaged mended, by receive_helper
+        return
+    _say(magic + " have")
+    _run(own, state)
+
+
+def helper_path(state: Optional[str], digest: str) -> str:
+    """Where the helper is kept: in a folder of this user's alone.
+
+    Raises:
+        Refused: as for ``state_folder``.
+    """
+    return os.path.join(private_folder(os.path.join(state_folder(state), "helper")), digest + ".pyz")
+
+
+def _run(path: str, state: str) -> NoReturn:
+    """Import the zipapp's entry point and run it as the helper."""
     from clusterddp_remote.__main__ import main  # type: ignore[import-not-found,unused-ignore]
 
-    sys.exit(main(argv))
+    sys.argv = [path, "helper", state]
+    status = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(status)  # taking the interpreter apart takes as long as starting it
 
 
 def _say(line: str) -> None:

@@ -4,13 +4,8 @@ Not here: whose they are (processes/ownership.py), how they are ended (processes
 """
 
 import os
-import pwd
-import signal
 from typing import Container, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
-# A worker's hook prints all stacks on it; send it only where catches() says so. The operator's machine may have no
-# real-time signals and imports this all the same.
-STACK_SIGNAL = getattr(signal, "SIGRTMIN", 34) + 7
 ESTABLISHED, LISTENING = "01", "0A"  # in /proc/net/tcp
 RUN, HOST = b"CLUSTERDDP_RUN_ID=", b"CLUSTERDDP_HOST="
 DEAD = ("Z", "X")
@@ -146,6 +141,8 @@ def other_user(process: ProcStat) -> str:
     uid = int(line.split()[2])
     if uid == os.geteuid():
         return ""
+    import pwd
+
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:  # a user of a directory that does not answer, or of a container

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HERE = os.path.dirname(os.path.abspath(__file__))
 SPOOL = os.path.dirname(HERE)
 STACK_DESCRIPTOR = 250  # the highest that is tried
-STACK_SIGNAL_OFFSET = 7  # above SIGRTMIN; the same number stands in system/procfs.py
+STACK_SIGNAL_OFFSET = 7  # above SIGRTMIN; the same number stands in processes/stacks.py
 LONGEST = 64 * 1024  # characters of a traceback or message that are kept
 FORK_SERVER = "fork-server "  # in place of a worker's name: before the descriptor of the socket to the supervisor
 

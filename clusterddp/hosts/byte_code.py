@@ -1,0 +1,116 @@
+"""Byte code for hosts that have this Python: without docstrings, assertions, annotations, and without ``typing``.
+
+Importing ``typing`` alone takes a third as long as starting Python, and every process of ours on a host would pay it.
+What types say is dropped here, in the syntax tree: annotations, names that stand for types, and the imports only they
+need; ``typing.NamedTuple`` becomes ``collections.namedtuple``, which it is made of. Sources stay as they are.
+
+Not here: the archive (zipapp.py).
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import marshal
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+_UNCHECKED = 1  # a .pyc file's flags (PEP 552): a digest in place of a time, and nobody compares it
+
+
+def pyc(source: bytes, name: str) -> bytes:
+    """The ``.pyc`` file of a module; ``name`` is told in tracebacks."""
+    return importlib.util.MAGIC_NUMBER + struct.pack("<I8s", _UNCHECKED, b"") + marshal.dumps(compiled(source, name))
+
+
+def compiled(source: bytes, name: str) -> CodeType:
+    """A module's code."""
+    module = without_types(ast.parse(source, name))
+    return compile(module, name, "exec", dont_inherit=True, optimize=2)
+
+
+def without_types(module: ast.Module) -> ast.Module:
+    """The module without what only a type checker reads; it does the same."""
+    typing = {alias.asname or alias.name for node in _typing_imports(module) for alias in node.names}
+    for node in module.body:
+        if isinstance(node, ast.Assign) and _made_by(node.value, typing):
+            node.value = ast.copy_location(ast.Constant(None), node.value)
+    _Untyped(typing).visit(module)
+    used = {node.id for node in ast.walk(module) if isinstance(node, ast.Name)}
+    for imported in _typing_imports(module):
+        named = any(alias.name == "NamedTuple" for alias in imported.names)
+        imported.names = [
+            one for one in imported.names if (one.asname or one.name) in used and one.name != "NamedTuple"
+        ]
+        place = module.body.index(imported)
+        made = ast.ImportFrom("collections", [ast.alias("namedtuple", "NamedTuple")], 0)
+        module.body[place : place + 1] = ([imported] if imported.names else []) + (
+            [ast.copy_location(made, imported)] if named else []
+        )
+    return ast.fix_missing_locations(module)
+
+
+def _typing_imports(module: ast.Module) -> list[ast.ImportFrom]:
+    return [one for one in module.body if isinstance(one, ast.ImportFrom) and one.module == "typing" and not one.level]
+
+
+def _made_by(value: ast.expr, names: set[str]) -> bool:
+    """Whether it is ``Dict[str, Any]`` or ``TypeVar("T")``, by names of typing."""
+    maker = value.value if isinstance(value, ast.Subscript) else value.func if isinstance(value, ast.Call) else None
+    return isinstance(maker, ast.Name) and maker.id in names
+
+
+class _Untyped(ast.NodeTransformer):
+    def __init__(self, typing: set[str]) -> None:
+        self.typing = typing
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if node.value is None:
+            return ast.copy_location(ast.Pass(), node)
+        self.generic_visit(node)
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        if any(isinstance(base, ast.Name) and base.id == "NamedTuple" for base in node.bases):
+            _name_fields(node)
+        else:
+            node.bases = [base for base in node.bases if not self._is_typing(base)]
+        return self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return [self.visit(one) for one in node.orelse]
+        return self.generic_visit(node)
+
+    def _is_typing(self, base: ast.expr) -> bool:
+        """Whether it is ``Protocol`` or ``Generic[T]``."""
+        name = base.value if isinstance(base, ast.Subscript) else base
+        return isinstance(name, ast.Name) and name.id in self.typing
+
+
+def _name_fields(node: ast.ClassDef) -> None:
+    """Make ``class A(NamedTuple): b: int = 1`` a subclass of ``namedtuple("A", ("b",), defaults=(1,))``."""
+    fields = [one for one in node.body if isinstance(one, ast.AnnAssign)]
+    names: list[ast.expr] = [ast.Constant(one.target.id) for one in fields if isinstance(one.target, ast.Name)]
+    defaults = ast.Tuple([one.value for one in fields if one.value], ast.Load())
+    base = ast.Call(
+        ast.Name("NamedTuple", ast.Load()),
+        [ast.Constant(node.name), ast.Tuple(names, ast.Load())],
+        [ast.keyword("defaults", defaults)],
+    )
+    slots = ast.Assign([ast.Name("__slots__", ast.Store())], ast.Tuple([], ast.Load()))
+    node.bases = [ast.copy_location(base, node)]
+    rest = [one for one in node.body if not isinstance(one, ast.AnnAssign)]
+    documented = isinstance(rest[0], ast.Expr) if rest else False
+    node.body = [*rest[:documented], ast.copy_location(slots, node), *rest[documented:]]

@@ -1,0 +1,93 @@
+"""JSON as frames, records and files have it, without the package ``json``: that imports ``re`` and ``enum``.
+
+Both halves stand on the C functions that ``json`` itself calls. What they do not take, or where an interpreter has
+none, goes to ``json``, so values and errors are its own.
+"""
+
+import math
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+MAX_DIGITS = 20  # of a whole number: 64 bits
+_BLANKS = " \t\n\r"  # JSON's own
+
+
+def to_json(value: Any) -> str:
+    """A value as JSON in one line, without blanks."""
+    if _encode is not None:
+        return "".join(_encode(value, 0))
+    import json
+
+    return json.dumps(value, separators=(",", ":"))
+
+
+def from_json(text: str) -> Any:
+    """A JSON value: finite numbers of at most 64 bits, each key once.
+
+    Raises:
+        ValueError: it is none.
+        RecursionError: it is nested too deep.
+    """
+    if _scan is not None:
+        start = len(text) - len(text.lstrip(_BLANKS))
+        try:
+            value, end = _scan(text, start)
+        except StopIteration:
+            end = -1
+        if end > 0 and not text[end:].strip(_BLANKS):
+            return value
+    import json
+
+    hooks: Dict[str, Any] = {name: getattr(_Reading, name) for name in _HOOKS}
+    return json.JSONDecoder(**hooks).decode(text)
+
+
+class _Reading:
+    """What the scanner asks for, by json.JSONDecoder's names."""
+
+    strict = True
+    object_hook = None
+
+    @staticmethod
+    def object_pairs_hook(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a key stands twice")
+        return found
+
+    @staticmethod
+    def parse_int(text: str) -> int:
+        if len(text) > MAX_DIGITS:
+            raise ValueError("a number has too many digits")
+        return int(text)
+
+    @staticmethod
+    def parse_float(text: str) -> float:
+        value = float(text)
+        if not math.isfinite(value):
+            raise ValueError("a number is not finite")
+        return value
+
+    parse_constant = parse_float
+
+
+_HOOKS = ("object_pairs_hook", "parse_int", "parse_float", "parse_constant")
+
+
+def _no_json(value: object) -> Any:
+    raise TypeError("a %s cannot be JSON" % type(value).__name__)
+
+
+def _made() -> "Tuple[Optional[Callable[[str, int], Any]], Optional[Callable[[Any, int], Any]]]":
+    """The C scanner and encoder, or None for both."""
+    try:
+        from _json import encode_basestring_ascii, make_encoder, make_scanner
+
+        # No memo of circles; default, strings, indent, separators; sort_keys, skipkeys, allow_nan.
+        encode = make_encoder(None, _no_json, encode_basestring_ascii, None, ":", ",", False, False, True)
+        reading: Any = _Reading
+        return make_scanner(reading), encode
+    except (ImportError, TypeError):  # not CPython, or another one
+        return None, None
+
+
+_scan, _encode = _made()
