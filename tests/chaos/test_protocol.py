@@ -107,7 +107,7 @@ def test_a_message_is_lost(job: Callable[..., Job], kind: str, number: int) -> N
     os.kill(run.nodes[1].pids("agent")[0], signal.SIGKILL)
     again = [run.started(2, name) for name in NAMES]
     assert [one.ended()["state"] for one in again] == ["succeeded"] * 3
-    assert not any(alive(one.supervisor) for one in again)
+    wait_for(lambda: not any(alive(one.supervisor) for one in again), "the supervisors' ends")
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
