@@ -318,7 +318,7 @@ class TestRelaunch:
         assert (first["state"], first["final"], first["pending"]) == ("failed", "attempt 2", False)
         view = job.view()
         assert (view.attempt, view.state(), sorted(view.spools)) == (2, "succeeded", [1, 2])
-        assert not any(alive(one.supervisor) for one in again)
+        wait_for(lambda: not any(alive(one.supervisor) for one in again), "the supervisors' ends")
 
     def test_what_would_fail_again_is_not_tried_again(self, begin: Callable[..., Job]) -> None:
         job = begin(relaunch=3)
