@@ -328,7 +328,7 @@ class Cluster(BesideRuns):
 
     def workdirs_beside(self) -> list[beside.WorkdirBeside]:
         """The folders beside this project's workdir on the hosts that answer: of ``run --workdir``, and siblings."""
-        return beside.listed(self._reached, self._open, self.project, self.notify)
+        return beside.listed(base.keeping(self), self._open, self.project, self.notify)
 
     def down(
         self,
@@ -358,9 +358,9 @@ class Cluster(BesideRuns):
             own = [view for view in self.list_runs() if self.owner.shares_project(view)]
             views = [view for view in own if view.live or view.run in left]
         proofs = {view.run: self.attach(view).stop(grace=grace, reason="by `down`") for view in views}
-        removed = beside.remove(self._reached, self._open, self.project.workdir, workdirs, list(proofs))
-        gone = removal.remove(self._reached, self._open, environments)
-        cleaned = cleanup.clean(self._reached, self._open, self.project.known_id, purge=purge)
+        removed = beside.remove(base.keeping(self), self._open, self.project.workdir, workdirs, list(proofs))
+        gone = removal.remove(base.keeping(self), self._open, environments)
+        cleaned = cleanup.clean(base.keeping(self), self._open, self.project.known_id, purge=purge)
         cleaned = [replace(one, beside=removed.get(one.host), environments=gone.get(one.host)) for one in cleaned]
         if purge:  # the helpers' own code may be gone
             self.connections.close_hosts()
@@ -368,11 +368,11 @@ class Cluster(BesideRuns):
 
     def environments(self) -> list[EnvironmentFound]:
         """The environments of locks on the hosts that answer, each with why it stays if `down` does not remove it."""
-        return removal.listed(self._reached, self._open, self.project.known_id, time.time_ns(), self.notify)
+        return removal.listed(base.keeping(self), self._open, self.project.known_id, time.time_ns(), self.notify)
 
     def orphans(self) -> list[cleanup.Orphans]:
         """Processes of this account on the hosts that answer, of runs whose supervisor is gone."""
-        outcomes = cleanup.orphans(self._reached, self._open)
+        outcomes = cleanup.orphans(base.keeping(self), self._open)
         return [found for outcome in outcomes for found in outcome.value or ()]
 
     def gather(

@@ -80,6 +80,9 @@ class Launcher(Carrier, Protocol):
             ClusterddpError: they cannot; says why.
         """
 
+    def keeping(self, site: Site) -> Sequence[HostEntry]:
+        """The hosts that keep its runs' files: those that ``down`` looks after."""
+
     def describe(
         self, site: Site, run: str, entries: Sequence[HostEntry], wanted: Wanted = ALL
     ) -> list[Outcome[list[dict[str, Any]]]]:
@@ -106,6 +109,11 @@ def launchers(site: Site) -> list[Launcher]:
     """Those that may have runs here: the default one, those of the inventory's hosts, those of the project's runs."""
     named = {entry.launcher for entry in site.inventory.hosts if entry.role != "none"} | site.project.launchers
     return [launcher(name) for name in LAUNCHERS if _is_there(name) and (name == DEFAULT or name in named)]
+
+
+def keeping(site: Site) -> list[HostEntry]:
+    """The hosts that keep runs, by whatever launcher."""
+    return [entry for one in launchers(site) for entry in one.keeping(site)]
 
 
 def chosen(wanted: str | None, entries: Iterable[HostEntry]) -> Launcher:

@@ -99,6 +99,10 @@ class Slurm:
         partitions = ", ".join(dict.fromkeys(part.name for part in read_partitions(out) if part.up))
         return f"Slurm on {login.host.name}: partitions {partitions or 'none that are up'}"
 
+    def keeping(self, site: Site) -> Sequence[HostEntry]:
+        """See ``Launcher``."""
+        return [login_entry(site.inventory)]
+
     def describe(
         self,
         site: Site,

@@ -69,6 +69,11 @@ class Ssh:
         """See ``Launcher``."""
         return ""
 
+    def keeping(self, site: Site) -> Sequence[HostEntry]:
+        """See ``Launcher``."""
+        inventory = site.inventory
+        return [entry for entry in (*inventory.nodes, *inventory.spares) if entry.launcher == NAME]
+
     def describe(
         self, site: Site, run: str, entries: Sequence[HostEntry], wanted: Wanted = ALL
     ) -> list[Outcome[list[dict[str, Any]]]]:

@@ -70,7 +70,8 @@ def clean(
 
     def one(entry: HostEntry) -> Cleaned:
         args = {"hosts": [entry.name], "project": project, "purge": purge}
-        told = host(entry).call("clean", args, timeout=LIMIT)
+        operation = "slurm_clean" if entry.role == "login" else "clean"
+        told = host(entry).call(operation, args, timeout=LIMIT)
         with reading_answer(entry.name):
             told["kept"] = tuple(map(str, told["kept"]))
             told["workdirs"] = tuple((str(path), int(days)) for path, days in told["workdirs"])

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 STATE = "~/.clusterddp"  # also on a network file system: all nodes of a job have to see it
 HERE = "localhost"  # the name of this machine where it is the login host
+SUBMIT_TIMEOUT = 210.0  # seconds: three commands, where the first gets no answer
 TIMEOUT = 90.0  # seconds for a command of Slurm's; its own are 60
 
 
@@ -47,7 +48,8 @@ def login_entry(inventory: Inventory) -> HostEntry:
         raise InventoryError(
             f"{names} both have clusterddp_role: login", remedy="leave it to one, or choose by --limit"
         )
-    entry = found[0] if found else HostEntry(name=HERE, address=HERE, connection="local")
+    own = None if inventory.path else next((entry.python for entry in inventory.hosts), None)  # that runs us
+    entry = found[0] if found else HostEntry(name=HERE, address=HERE, connection="local", role="login", python=own)
     return replace(entry, state=entry.state or STATE)
 
 
@@ -77,7 +79,7 @@ class Login:
         import json  # noqa: PLC0415 - start-up
 
         message = json.dumps({"run": run, "script": script, "job": job, "secrets": secrets}).encode()
-        answer = self.host.upload("slurm_submit", {}, [message], timeout=TIMEOUT)
+        answer = self.host.upload("slurm_submit", {}, [message], timeout=SUBMIT_TIMEOUT)
         status, out, err = self._ended(answer, "sbatch")
         if status:
             raise refusal(last_error(err))
@@ -140,6 +142,7 @@ _REFUSALS = (  # a part of what Slurm says → the remedy
     ("Requested time limit", "ask for less time: --time-limit, or clusterddp_slurm_time"),
     ("Node count specification", "ask for fewer nodes: --nnodes"),
     ("More processors requested", "ask for fewer nodes or CPUs"),
+    ("timed out", "its controller is down or busy; should it take the job all the same, nothing of the run starts"),
     ("Unable to contact slurm controller", "ask who runs the cluster: its controller is down"),
     ("authentication error", "ask who runs the cluster: munge does not work on the login host"),
 )

@@ -16,12 +16,11 @@ from clusterddp.errors import UsageError
 from clusterddp.remote.shared.plan import NodePlan
 from clusterddp.remote.shared.records import written
 from clusterddp.remote.shared.run_record import RunRecord
-from clusterddp.remote.shared.slurm_job import SlurmJob
+from clusterddp.remote.shared.slurm_job import COMMENT, SlurmJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-COMMENT = "clusterddp:"  # begins a job's comment; the run's id follows
 NOTICE = 120  # seconds before the time limit, or a preemption, at which the job is told
 END = "END OF JOB"
 # What the script itself needs: a line of the inventory that changes it would break every run.

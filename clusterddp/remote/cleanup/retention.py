@@ -32,16 +32,21 @@ class Removed(NamedTuple):
 
 def prune_at_start(state: str, hosts: Container[str]) -> None:
     """Prune at most once an hour, for two seconds at most; errors are ignored, since the run can start without it."""
-    stamp = os.path.join(state, "pruned")
     try:
-        if os.path.exists(stamp) and abs(time.time() - os.stat(stamp).st_mtime) < INTERVAL:
-            return
-        os.close(os.open(stamp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        os.chmod(stamp, 0o600)  # earlier versions left it open to others
-        os.utime(stamp)
-        prune(state, hosts, time.monotonic() + PATIENCE)
+        if take_turn(os.path.join(state, "pruned")):
+            prune(state, hosts, time.monotonic() + PATIENCE)
     except (OSError, ValueError, Refused):  # a full disk, another's folder: the next start, or `down`, tries again
         pass
+
+
+def take_turn(stamp: str) -> bool:
+    """Whether the last turn was more than an hour ago, by a file's time, which is now then."""
+    if os.path.exists(stamp) and abs(time.time() - os.stat(stamp).st_mtime) < INTERVAL:
+        return False
+    os.close(os.open(stamp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    os.chmod(stamp, 0o600)  # earlier versions left it open to others
+    os.utime(stamp)
+    return True
 
 
 def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> Removed:

@@ -82,8 +82,15 @@ def remove_ended_runs(state: str, spools: List[Spool], report: Dict[str, Any]) -
 
 
 def remove_unused_helpers(state: str, *, own: bool) -> int:
-    """Remove helpers of other versions that no process uses, with ``own`` this one too; returns how many."""
+    """Remove helpers of other versions that no process uses, with ``own`` this one too; returns how many.
+
+    A job that a workload manager has not started yet may want any of them: all stay then.
+    """
     folder, count = os.path.join(state, "helper"), 0
+    jobs = os.path.join(state, "slurm")
+    for name in os.listdir(jobs) if os.path.isdir(jobs) else ():
+        if os.path.isdir(os.path.join(jobs, name)) and not os.path.exists(os.path.join(jobs, name, "end.json")):
+            return 0
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         path = os.path.join(folder, name)
         ours = os.path.realpath(path) == os.path.realpath(sys.argv[0])

@@ -18,6 +18,7 @@ from .records import Readers, maybe, read_record, record
 from .verdict_record import VERDICT, VerdictRecord
 
 JOB_ID = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10})?")  # an array's has its index behind
+COMMENT = "clusterddp:"  # begins a job's comment; the run's id follows
 START = re.compile(r"start\.([0-9]{1,10})\.([0-9]{1,10})")  # a job's number, and how often it was requeued before
 
 

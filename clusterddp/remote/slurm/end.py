@@ -81,12 +81,12 @@ def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
     order = folder.stop_order() or folder.stop_order(start)
     if order:
         code = INTERRUPTED if order.reason == CTRL_C else STOPPED
-        return _made(attempt, "stopped", code, "stopped: %s" % order.reason)
+        return made(attempt, "stopped", code, "stopped: %s" % order.reason)
     if failures:
-        return _made(attempt, "failed", NOT_THE_SCRIPT, failures[0])
+        return made(attempt, "failed", NOT_THE_SCRIPT, failures[0])
     if status and _MEMORY.search(_output()):
-        return _made(attempt, "failed", OUT_OF_MEMORY, "out of memory: Slurm has ended the job's step")
-    return _made(attempt, "failed", NOT_THE_SCRIPT, "the job's step ended with %d before any node told why" % status)
+        return made(attempt, "failed", OUT_OF_MEMORY, "out of memory: Slurm has ended the job's step")
+    return made(attempt, "failed", NOT_THE_SCRIPT, "the job's step ended with %d before any node told why" % status)
 
 
 def _output() -> bytes:
@@ -101,7 +101,8 @@ def _output() -> bytes:
         return b""
 
 
-def _made(attempt: int, state: str, code: int, line: str) -> VerdictRecord:
+def made(attempt: int, state: str, code: int, line: str) -> VerdictRecord:
+    """How a run ended by Slurm's word, or ours on its login host."""
     now = time.time_ns()
     heard = ("slurm",)
     return VerdictRecord(attempt, state, code, line, "slurm", PLACE, heard, written=now, ended=now)

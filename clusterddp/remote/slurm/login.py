@@ -12,22 +12,25 @@ from ..helper.request import Request
 from ..shared.failures import ended_by_manager
 from ..shared.fields import DamagedError
 from ..shared.records import written
-from ..shared.slurm_job import JOB_ID, SubmittedRun
+from ..shared.slurm_job import COMMENT, JOB_ID, SubmittedRun
+from ..shared.verdict import NOT_THE_SCRIPT
 from ..shared.verdict_record import read_verdict
 from ..system.bootstrap import Refused, private_folder, write_private
 from ..system.bounded_child import Child
+from .end import made
 from .folder import NAME, JobFolder
 
 PROGRAMS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo", "sacctmgr")
+NOT_SUBMITTED = "sbatch did not end in time, so nobody knows its job"
 TIMEOUT = 60.0  # seconds; a busy controller answers late
 
 
 def slurm_command(request: Request) -> Dict[str, Any]:
     """``{status, out, err}`` of one of Slurm's commands, ``argv``; status null where it did not end in time."""
-    return _run([str(word) for word in request.args["argv"]])
+    return run_command([str(word) for word in request.args["argv"]])
 
 
-def _run(argv: List[str]) -> Dict[str, Any]:
+def run_command(argv: List[str]) -> Dict[str, Any]:
     """One of Slurm's commands, with times as people here write them.
 
     Raises:
@@ -42,7 +45,7 @@ def _run(argv: List[str]) -> Dict[str, Any]:
     return {"status": result.status, "out": result.payload.decode(errors="replace"), "err": result.output}
 
 
-def slurm_submit(request: Request) -> Dict[str, Any]:
+def submit(request: Request) -> Dict[str, Any]:
     """Submit a run's script, once; ``{status, out, err}`` of sbatch.
 
     The operator's data is JSON ``{run, script, job, secrets}``.
@@ -56,13 +59,29 @@ def slurm_submit(request: Request) -> Dict[str, Any]:
     write_private(folder.file("job.json"), json.dumps(message["job"]).encode())
     if message["secrets"]:
         write_private(folder.file("secrets.json"), json.dumps(message["secrets"]).encode())
-    answer = _run(["sbatch", "--parsable", script])
+    answer = run_command(["sbatch", "--parsable", script])
     job = answer["out"].strip().partition(";")[0]
     if answer["status"] == 0 and JOB_ID.fullmatch(job):
         folder.write_submitted(job)
+    elif answer["status"] is None or "timed out" in answer["err"]:  # Slurm may have taken it all the same
+        _forbid(folder)
     else:
         shutil.rmtree(folder.path)
     return answer
+
+
+def _forbid(folder: JobFolder) -> None:
+    """Let nothing come of a run whose job may be in the queue, under a number that nobody knows.
+
+    It is taken out if it is there; a start of it that comes later finds the order to stop.
+    """
+    folder.order_stop(NOT_SUBMITTED, 0.0)
+    folder.write_end(made(1, "failed", NOT_THE_SCRIPT, NOT_SUBMITTED))
+    answer = run_command(["squeue", "--me", "--noheader", "--format=%i|%k"])
+    for line in answer["out"].splitlines() if answer["status"] == 0 else ():
+        job, _, said = line.strip().partition("|")
+        if said == COMMENT + folder.run and JOB_ID.fullmatch(job):
+            run_command(["scancel", job])
 
 
 def slurm_runs(request: Request) -> List[Dict[str, Any]]:

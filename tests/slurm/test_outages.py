@@ -1,0 +1,128 @@
+"""Two jobs at once; the controller, the login host and a node that go away while a run is followed; no SSH at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.cli import CLUSTERDDP, WAIT, User
+from tests.lab.system import wait_until
+from tests.lean import lean_python
+from tests.slurm.seen import HOME, nothing_is_left, thorough
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.slurm import Slurm
+
+pytest.importorskip("torch", reason="torchrun is part of torch")
+pytestmark = [pytest.mark.torch, thorough]
+
+STEPS = (
+    WAIT
+    + """
+for step, path in enumerate(sys.argv[1:]):
+    print("step", step, os.environ["CLUSTERDDP_RUN_ID"], flush=True)
+    wait_for(path)
+print("done", flush=True)
+"""
+)
+
+
+def user_of(slurm: Slurm, folder: Path) -> User:
+    user = User(folder)
+    slurm.write_inventory({"clusterddp_python": lean_python()}, user.folder / "inventory.yaml")
+    user.env.update(CLUSTERDDP_INVENTORY="inventory.yaml")
+    user.write("steps.py", STEPS)
+    return user
+
+
+def test_two_jobs_on_the_same_nodes_keep_apart(slurm: Slurm, tmp_path: Path) -> None:
+    user = user_of(slurm, tmp_path)
+    words = ("run", "--nnodes", "2", "steps.py", f"{HOME}/both")
+    with user.start(*words) as one, user.start(*words) as other:
+        for live in (one, other):
+            live.wait_for("step 0", times=2)
+        slurm.run("touch", f"{HOME}/both")
+        ends = [one.end(), other.end()]
+    assert [done.code for done in ends] == [0, 0]
+    for done in ends:
+        said = sorted((line.rank, line.text) for line in done.workers)
+        assert said == [(rank, text) for rank in (0, 1) for text in ("done", f"step 0 {done.run}")]
+    nothing_is_left(slurm)
+
+
+def test_who_follows_a_run_goes_on_after_the_controller_and_the_login_host_were_away(
+    own_slurm: Slurm, tmp_path: Path
+) -> None:
+    user = user_of(own_slurm, tmp_path)
+    with user.start("run", "--nnodes", "2", "steps.py", f"{HOME}/first", f"{HOME}/second") as live:
+        live.wait_for("step 0", times=2)
+        own_slurm.stop_controller()
+        own_slurm.compute[0].run(["touch", f"{HOME}/first"])
+        live.wait_for("step 1", times=2)
+        own_slurm.start_controller()
+        own_slurm.controller.power_off()
+        own_slurm.compute[0].run(["touch", f"{HOME}/second"])
+        own_slurm.boot(own_slurm.controller)
+        done = live.end()
+    assert done.code == 0, done.err
+    said = sorted(line.text.rsplit(" ", 1)[0] if "step" in line.text else line.text for line in done.workers)
+    assert said == ["done"] * 2 + ["step 0"] * 2 + ["step 1"] * 2
+    nothing_is_left(own_slurm)
+
+
+def test_a_node_that_loses_its_power_is_another_attempt_once_it_is_back(own_slurm: Slurm, tmp_path: Path) -> None:
+    user = user_of(own_slurm, tmp_path)
+    with user.start("run", "--nnodes", "2", "--relaunch", "1", "steps.py", f"{HOME}/back") as live:
+        live.wait_for("step 0", times=2)
+        own_slurm.compute[1].power_off()
+        live.wait_for("is queued", stream="err")
+        own_slurm.boot(own_slurm.compute[1])
+        live.wait_for("step 0", times=4)
+        own_slurm.run("touch", f"{HOME}/back")
+        done = live.end()
+    assert done.code == 0, done.err
+    assert "attempt 2 on gpu01, gpu02" in done.notes
+    nothing_is_left(own_slurm)
+
+
+def test_a_user_on_the_login_host_itself_needs_no_inventory(slurm: Slurm) -> None:
+    host = slurm.controller
+    host.write("own project/speak.py", "import os\nprint('rank', os.environ['RANK'])\n")
+    there = f"cd '{HOME}/own project' && CLUSTERDDP_NO_COLOR=1 "
+    command = f"{CLUSTERDDP} run --launcher slurm --nnodes 2 --name here speak.py"
+    done = host.run(["sh", "-c", there + command], check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0 gpu01:0] rank 0", "[1 gpu02:0] rank 1"]
+    told = host.run(["sh", "-c", f"{there}{CLUSTERDDP} logs here"]).stdout
+    assert sorted(told.splitlines()) == ["[0 gpu01:0] rank 0", "[1 gpu02:0] rank 1"]
+    wait_until("no job is left", lambda: not slurm.run("squeue", "--noheader"), timeout=60)
+
+
+def test_down_ends_a_run_and_removes_all_of_a_project(slurm: Slurm, tmp_path: Path) -> None:
+    user = user_of(slurm, tmp_path)
+    assert user.run("run", "--nnodes", "1", "steps.py").code == 0
+    run = user.run("run", "--nnodes", "2", "--detach", "steps.py", f"{HOME}/never").lines[0]
+    user.hear(run, "step 0", times=2)
+    down = user.run("down", "--purge", "--yes")
+    assert down.code == 0, down.err
+    assert f"will be stopped: run {run} on 0 hosts" not in down.err
+    assert sum("proved empty" in note for note in down.notes) == 2
+    assert user.run("runs", "--json").json == []
+    kept = slurm.controller.run(["sh", "-c", f"ls -d {HOME}/.clusterddp/*/*{run}*"], check=False).stdout
+    assert kept == ""
+    nothing_is_left(slurm)
+
+
+def test_a_job_whose_submission_was_cut_short_never_runs(own_slurm: Slurm, tmp_path: Path) -> None:
+    user = user_of(own_slurm, tmp_path)
+    assert user.run("runs").code == 0  # connected once: our code is there
+    own_slurm.controller.run(["pkill", "-STOP", "-x", "slurmctld"], user="root")
+    done = user.run("run", "--nnodes", "2", "steps.py")
+    own_slurm.controller.run(["pkill", "-CONT", "-x", "slurmctld"], user="root")
+    assert done.code == 125, done.err
+    assert "timed out" in done.notes[-1] or "did not end in time" in done.notes[-1]
+    nothing_is_left(own_slurm)
+    assert own_slurm.controller.run(["sh", "-c", f"ls {HOME}/.clusterddp/runs"], check=False).stdout == ""
