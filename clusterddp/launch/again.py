@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from clusterddp.project import Project
     from clusterddp.remote.shared.run_record import RunRecord
 
-_OF_THE_JOB = ("environment", "ranks", "version of ", "variable ", "hosts")  # differences that it would notice
-_OF_THE_HOSTS = ("version of driver", "GPUs")
+_OF_THE_JOB = frozenset({"environment", "ranks", "version", "variable", "hosts"})  # differences that it would notice
+_OF_THE_HOSTS = frozenset({("version", "driver"), ("GPUs", "")})
+_OF_US = ("version", "clusterddp")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,12 +46,12 @@ class Repeat:
             RunError: it would not be the same; says in what.
         """
         apart = differences(self.record, now)
-        wrong = [one for one in apart if one.what.startswith(_OF_THE_JOB) and one.what not in _OF_THE_HOSTS]
-        wrong = [one for one in wrong if one.what != "version of clusterddp"]
+        hosts = [one for one in apart if (one.subject, one.name) in _OF_THE_HOSTS]
+        told = [one for one in apart if one.subject in _OF_THE_JOB and one not in hosts]
+        wrong = [one for one in told if (one.subject, one.name) != _OF_US]
         if wrong:
-            told = "; ".join(f"{one.what} was {one.a or 'none'}, is {one.b or 'none'}" for one in wrong)
-            raise _refused(self.record, told, "bring that back, or start the script without --again")
-        hosts = [one for one in apart if one.what in _OF_THE_HOSTS]
+            why = "; ".join(f"{one.what} was {one.a or 'none'}, is {one.b or 'none'}" for one in wrong)
+            raise _refused(self.record, why, "bring that back, or start the script without --again")
         return [f"since run {self.record.run}: {one.what} was {one.a or 'none'}, is {one.b or 'none'}" for one in hosts]
 
 

@@ -19,16 +19,30 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run_record import RunRecord
 
 _TOLD_ELSEWHERE = frozenset({"env", "secret"})
+_WORDS = {"version": "version of {}", "variable": "variable {}", "secret": "secret {}", "option": "option --{}"}
 CODE, ENVIRONMENT = 6, 4  # letters of a digest that are shown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """One thing in which two runs differ; None: the run has none, or did not write it down."""
+    """One thing in which two runs differ.
 
-    what: str
+    Attributes:
+        subject: What kind of thing: ``code``, ``version``, ``variable``, …
+        name: Which of them, where there are several.
+        a: As it was in the one; None: that run has none, or did not write it down.
+        b: As it was in the other.
+    """
+
+    subject: str
+    name: str = ""
     a: str | None
     b: str | None
+
+    @property
+    def what(self) -> str:
+        """In words: ``version of torch``."""
+        return _WORDS.get(self.subject, "{}").format(self.name) if self.name else self.subject
 
 
 def code_of(record: RunRecord) -> str | None:
@@ -49,11 +63,11 @@ def described(record: RunRecord) -> str:
 
 def differences(a: RunRecord, b: RunRecord) -> list[Difference]:
     """What differs between two runs, in a fixed order: code first, then what it ran in, then what it was told."""
-    found = [Difference(what=what, a=tell(a), b=tell(b)) for what, tell in _TOLD if tell(a) != tell(b)]
-    found += _named("version of {}", a.versions, b.versions)
-    found += _named("variable {}", a.variables, b.variables)
+    found = [Difference(subject=subject, a=tell(a), b=tell(b)) for subject, tell in _TOLD if tell(a) != tell(b)]
+    found += _named("version", a.versions, b.versions)
+    found += _named("variable", a.variables, b.variables)
     found += _secrets(a, b)
-    found += _named("option --{}", _options(a), _options(b))
+    found += _named("option", _options(a), _options(b))
     return found
 
 
@@ -89,15 +103,15 @@ _TOLD: tuple[tuple[str, Callable[[RunRecord], str | None]], ...] = (
 )
 
 
-def _named(what: str, a: Mapping[str, str | None], b: Mapping[str, str | None]) -> list[Difference]:
+def _named(subject: str, a: Mapping[str, str | None], b: Mapping[str, str | None]) -> list[Difference]:
     names = [name for name in sorted({*a, *b}) if a.get(name) != b.get(name)]
-    return [Difference(what=what.format(name), a=a.get(name), b=b.get(name)) for name in names]
+    return [Difference(subject=subject, name=name, a=a.get(name), b=b.get(name)) for name in names]
 
 
 def _secrets(a: RunRecord, b: RunRecord) -> list[Difference]:
     """Secrets that one of them has; their values are nowhere, so nothing is said of those that both have."""
     names = ({*record.secrets} for record in (a, b))
-    return _named("secret {}", *(dict.fromkeys(found, HIDDEN) for found in names))
+    return _named("secret", *(dict.fromkeys(found, HIDDEN) for found in names))
 
 
 def _options(record: RunRecord) -> dict[str, str | None]:

@@ -133,8 +133,9 @@ def collect(
         for number in range(_TRIES):
             if number:
                 found = _listed([one for one in waiting if one.name not in tally.errors], tally)
-            named = {host: _renamed(one, name) for host, one in _each_once(found).items()}
+            named, disputed = _each_once({host: _renamed(one, name) for host, one in found.items()})
             _bring(landing, waiting, found, _arranged(named, tally), tally, transfer, overwrite=overwrite)
+            tally.changing |= disputed
             if not tally.changing:
                 break
     return Pulled(
@@ -159,15 +160,23 @@ def _listed(origins: Sequence[Origin], tally: _Tally) -> dict[str, Listing]:
     return {outcome.name: outcome.value for outcome in outcomes if outcome.value}
 
 
-def _each_once(found: Mapping[str, Listing]) -> dict[str, Listing]:
-    """One host for each folder that several share."""
-    seen: set[str] = set()
-    chosen = {}
+def _each_once(found: Mapping[str, Listing]) -> tuple[dict[str, Listing], set[str]]:
+    """Each file of a folder that several hosts share once, and the paths on which these do not agree.
+
+    That they share it is each host's own word, so none hides another's file, or stands in for it: a path on which they
+    differ changed between two looks, or one of them lies.
+    """
+    told: dict[tuple[str, str], dict[Entry, str]] = {}  # folder and path → what is said to be there, by whom first
     for host, one in found.items():
-        if one.shared is None or one.shared not in seen:
-            chosen[host] = one
-        seen.update([one.shared] if one.shared else [])
-    return chosen
+        for entry in one.entries if one.shared else ():
+            told.setdefault((one.shared or "", entry.path), {}).setdefault(entry, host)
+    disputed = {path for (_, path), entries in told.items() if len(entries) > 1}
+
+    def once(host: str, one: Listing) -> Listing:
+        versions = [(entry, told[one.shared or "", entry.path]) for entry in one.entries]
+        return replace(one, entries=tuple(entry for entry, said in versions if len(said) == 1 and said[entry] == host))
+
+    return {host: once(host, one) if one.shared else one for host, one in found.items()}, disputed
 
 
 def _renamed(found: Listing, name: str) -> Listing:

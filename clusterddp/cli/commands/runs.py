@@ -79,14 +79,15 @@ def _compare(cluster: Cluster, a: str, b: str, *, as_json: bool) -> None:
     found, files = cluster.diff(a, b)
     if as_json:
         code = None if files is None else [asdict(one) for one in files]
-        click.echo(json.dumps({"a": a, "b": b, "differences": [asdict(one) for one in found], "files": code}, indent=1))
+        told = [{"what": one.what, "a": one.a, "b": one.b} for one in found]
+        click.echo(json.dumps({"a": a, "b": b, "differences": told, "files": code}, indent=1))
         return
     from clusterddp.cli.diff_tables import print_diff  # noqa: PLC0415 - start-up
 
     if not found:
         say(f"{a} and {b} differ in nothing that was written down")
     print_diff(a, b, found, files or ())
-    if files is None and any(one.what == "code" for one in found):
+    if files is None and any(one.subject == "code" for one in found):
         say("which files differ cannot be told: the code of one of them is not kept in this project")
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.remote.shared.run_record import RunRecord, read_run_record
-from clusterddp.runs.difference import Difference, described, differences
+from clusterddp.runs.difference import described, differences
 
 
 def record(**more: Any) -> RunRecord:
@@ -67,4 +68,4 @@ def test_a_run_of_an_earlier_version_has_less_to_tell() -> None:
 def test_differences_are_the_same_both_ways(a: dict[str, str], b: dict[str, str]) -> None:
     there = differences(record(variables=a), record(variables=b))
     back = differences(record(variables=b), record(variables=a))
-    assert there == [Difference(what=one.what, a=one.b, b=one.a) for one in back]
+    assert there == [replace(one, a=one.b, b=one.a) for one in back]
