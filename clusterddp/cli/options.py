@@ -143,6 +143,17 @@ def setting(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     return click.option(*names, envvar=variable, show_envvar=False, **attributes)
 
 
+def spread_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Whether hosts pass on to each other what they are sent."""
+    decorated: Callable[..., Any] = setting(
+        "--spread",
+        type=click.Choice(["auto", "on", "off"]),
+        default="auto",
+        help="Whether hosts pass files on to each other (auto: where that saves time).",
+    )(function)
+    return decorated
+
+
 def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """What both ``run`` and ``logs`` take while they show a run's lines."""
     fold = "Show equal lines of several ranks as one (with more than 8 on a terminal)."

@@ -29,7 +29,7 @@ OF_THE_INVENTORY = frozenset({"inventory", "limit"})
 OF_COMMANDS = frozenset({
     "debug_comm", "fold", "grace", "launcher", "log_limit", "max_restarts", "nnodes", "no_doctor", "no_fork_server",
     "no_sync", "on_disconnect", "pass_local_rank", "rdzv_backend", "relaunch", "share_gpus", "show", "show_agents",
-    "silence", "sync_limit", "time_limit",
+    "silence", "spread", "sync_limit", "time_limit",
 })  # fmt: skip
 KEYS = OF_HOSTS | OF_THE_INVENTORY | OF_COMMANDS
 _PROJECT = "project"  # project.py reads it

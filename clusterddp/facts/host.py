@@ -51,6 +51,24 @@ class Interface:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Addresses:
+    """Of a host's facts those that say at which addresses others reach it."""
+
+    boot: str
+    ssh_address: str | None
+    addresses: Annotated[tuple[Interface, ...], _interfaces]
+
+    @classmethod
+    def from_json(cls, host: str, data: Any) -> Addresses:
+        """From a host's answer.
+
+        Raises:
+            HelperError: a field is missing or no value of its kind.
+        """
+        return read_as(cls, facts_of(host, data))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
     """One GPU as ``nvidia-smi`` lists it."""
 

@@ -19,10 +19,11 @@ from clusterddp.errors import PlanError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from clusterddp.facts.host import Facts, Interface
+    from clusterddp.facts.host import Addresses, Facts, Interface
     from clusterddp.inventory import HostEntry
 
-    Nodes = Sequence[tuple[HostEntry, Facts]]
+    Placed = Facts | Addresses
+    Nodes = Sequence[tuple[HostEntry, Facts]] | Sequence[tuple[HostEntry, Addresses]]
 
 UNKNOWN_SPEED = 10_000  # Mbit/s; a card that tells no speed is a virtual machine's, mostly about so fast
 MOST = 16  # candidates tried
@@ -138,16 +139,16 @@ def nearest(chosen: Sequence[Candidate], failures: Iterable[DialFailure]) -> tup
     return best, broken[id(best)]
 
 
-def _same_machine(one: Facts, other: Facts) -> bool:
+def _same_machine(one: Placed, other: Placed) -> bool:
     # The addresses too: where /proc is hidden, boots look alike.
     return one.boot == other.boot and {a.address for a in one.addresses} == {a.address for a in other.addresses}
 
 
-def _loopback_of(facts: Facts) -> Interface | None:
+def _loopback_of(facts: Placed) -> Interface | None:
     return next((one for one in facts.addresses if one.address == "127.0.0.1"), None)
 
 
-def _allowed(entry: HostEntry, facts: Facts) -> list[Interface]:
+def _allowed(entry: HostEntry, facts: Placed) -> list[Interface]:
     """The addresses a node may use: what the inventory names, else all that could reach another machine."""
     if entry.data_address:
         return [_named_address(entry, facts)]
@@ -163,7 +164,7 @@ def _allowed(entry: HostEntry, facts: Facts) -> list[Interface]:
     return [one for one in facts.addresses if _outward(one) or (one.address == facts.ssh_address and not one.loopback)]
 
 
-def _named_address(entry: HostEntry, facts: Facts) -> Interface:
+def _named_address(entry: HostEntry, facts: Placed) -> Interface:
     try:
         wanted = str(ipaddress.ip_address(entry.data_address or ""))
     except ValueError:

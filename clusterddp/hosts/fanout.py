@@ -49,7 +49,7 @@ def reading_answer(host: str) -> Iterator[None]:
         raise HelperError(host, f"its answer is damaged: {error!r}"[:300]) from error
 
 
-def each(items: Iterable[Any], work: Callable[[Any], T]) -> list[Outcome[T]]:
+def each(items: Iterable[Any], work: Callable[[Any], T], *, at_once: int = POOL) -> list[Outcome[T]]:
     """Do ``work`` on every item (each has a ``name``) in a bounded pool; outcomes in the items' order.
 
     Only ClusterddpErrors become outcomes: anything else is a bug and is raised.
@@ -64,7 +64,7 @@ def each(items: Iterable[Any], work: Callable[[Any], T]) -> list[Outcome[T]]:
     todo = list(items)
     if not todo:
         return []
-    pool = ThreadPoolExecutor(max_workers=min(POOL, len(todo)))
+    pool = ThreadPoolExecutor(max_workers=min(at_once, len(todo)))
     try:
         return list(pool.map(one, todo))
     finally:  # map has waited for all; after Ctrl-C nobody waits for a host that may never answer

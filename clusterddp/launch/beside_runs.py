@@ -64,26 +64,41 @@ class BesideRuns:
 
         install.ensure([*hosts], self.project, self.notify, self.progress)
 
-    def sync(self, *, dry: bool = False, limit: int | str | None = None) -> SyncResult:
+    def sync(
+        self, *, dry: bool = False, limit: int | str | None = None, rate: int | str | None = None, spread: str = "auto"
+    ) -> SyncResult:
         """Bring the project's code to every node and spare; with ``dry`` only say what that would change.
 
         Args:
             dry: Only look.
             limit: Bytes, or a size such as ``2G``, that it may hold, and any number of files; None is the default.
+            rate: As of ``push``.
+            spread: As of ``push``.
 
         Raises:
             UsageError: an option has a value that cannot be meant; names it.
             ClusterddpError: a live run uses a workdir with other code, or the code cannot be synced.
         """
         from clusterddp.launch import code, prepare  # noqa: PLC0415 - start-up
+        from clusterddp.sync.passed_on import Spread  # noqa: PLC0415
 
         most = option_values.read("limit", option_values.optional(option_values.size), limit)
         dry = option_values.read("dry", option_values.flag, dry)
         prepare.nodes(self.inventory)
-        return code.synced_alone(self.reached(), self.project, self.notify, self.progress, most, dry=dry)
+        how = Spread(
+            mode=option_values.read("spread", option_values.spread, spread),
+            rate=option_values.read("rate", option_values.optional(option_values.size), rate),
+            notify=self.notify,
+        )
+        return code.synced_alone(self.reached(), self.project, self.notify, self.progress, most, how, dry=dry)
 
     def push(
-        self, *sources: str, to: str | None = None, overwrite: bool = False, rate: int | str | None = None
+        self,
+        *sources: str,
+        to: str | None = None,
+        overwrite: bool = False,
+        rate: int | str | None = None,
+        spread: str = "auto",
     ) -> tuple[Delivered, ...]:
         """Bring files of this machine to every node and spare, each content once: data, weights. Deletes nothing.
 
@@ -92,7 +107,9 @@ class BesideRuns:
             to: On the hosts: below the workdir, from ``~/``, or absolute; with a slash at the end sources go below it
                 by name. By default a single source's own place in the project, or its name.
             overwrite: Replace files that differ, whoever has put them there.
-            rate: Bytes a second, or a size such as ``100MB``, to all hosts together.
+            rate: Bytes a second, or a size such as ``100MB``, from here to all hosts together; hosts that pass on send
+                at most so much each.
+            spread: Whether hosts pass chunks on to each other: ``auto``, ``on`` or ``off``.
 
         Raises:
             UsageError: a source is not there, or an option has a value that cannot be meant.
@@ -103,7 +120,8 @@ class BesideRuns:
         most = option_values.read("rate", option_values.optional(option_values.size), rate)
         overwrite = option_values.read("overwrite", option_values.flag, overwrite)
         prepare.nodes(self.inventory)
-        wanted = moves.Push(sources=sources, dest=to, overwrite=overwrite, rate=most)
+        how = option_values.read("spread", option_values.spread, spread)
+        wanted = moves.Push(sources=sources, dest=to, overwrite=overwrite, rate=most, spread=how)
         return moves.push(wanted, self.project, self.reached, self.notify, self.progress)
 
     def pull(

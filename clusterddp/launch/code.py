@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clusterddp.runs.difference import CODE
 from clusterddp.sync import objects, push
 from clusterddp.sync.files import scan
+from clusterddp.sync.passed_on import Spread
 from clusterddp.sync.result import SyncResult
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def code_of(
             notify(notice)
         digests = {host.digest for host in found}
         return {host.name: host.workdir for host in found}, digests.pop() if len(digests) == 1 else ""
-    result = synced(hosts, project, notify, progress, tree, name)
+    how = Spread(mode=options.spread, notify=notify)
+    result = synced(hosts, project, notify, progress, tree, name, spread=how)
     return dict(result.workdirs), result.digest
 
 
@@ -50,6 +52,7 @@ def synced(
     name: str = "",
     *,
     alone: bool = False,
+    spread: Spread | None = None,
 ) -> SyncResult:
     """The project's code brought to the hosts.
 
@@ -61,13 +64,16 @@ def synced(
         tree: What was found here, if somebody has looked already.
         name: Of a folder beside the workdir, in place of it.
         alone: Refuse where a live run uses the workdir with other code.
+        spread: Whether hosts pass it on to each other.
 
     Raises:
         ClusterddpError: it is too large, or a host cannot take it.
     """
     tree = tree or scan(project)
     inside, place = project.subfolder, project.workdir
-    result = push.sync(hosts, tree, workdir=place, name=name, subfolder=inside, alone=alone, progress=progress)
+    how = spread or Spread(notify=notify)
+    more: Any = {"name": name, "subfolder": inside, "alone": alone, "progress": progress, "spread": how}
+    result = push.sync(hosts, tree, workdir=place, **more)
     for notice in (*tree.notices, *result.notices):
         notify(notice)
     return result
@@ -95,6 +101,7 @@ def synced_alone(
     notify: Callable[[str], None],
     progress: Callable[[str], None],
     limit: int | None,
+    spread: Spread,
     *,
     dry: bool,
 ) -> SyncResult:
@@ -106,6 +113,7 @@ def synced_alone(
         notify: Takes what a user should know.
         progress: Takes how far it has come.
         limit: ``--sync-limit``.
+        spread: Whether hosts pass it on to each other.
         dry: Only look.
 
     Raises:
@@ -115,7 +123,7 @@ def synced_alone(
     tree = scan(project, limit)
     if not dry:
         progress("syncing")
-        return synced(hosts, project, notify, progress, tree, alone=True)
+        return synced(hosts, project, notify, progress, tree, alone=True, spread=spread)
     for notice in tree.notices:
         notify(notice)
     return SyncResult(digest=tree.digest, hosts=push.preview(hosts, tree, workdir=project.workdir))

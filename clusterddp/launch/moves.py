@@ -17,6 +17,7 @@ from clusterddp.sync.collect import Origin, Pulled, collect
 from clusterddp.sync.deliver import Delivered, deliver
 from clusterddp.sync.fetch import HostFiles, is_there, listing
 from clusterddp.sync.files import Skipped
+from clusterddp.sync.passed_on import Spread
 from clusterddp.sync.transfer import Transfer
 from clusterddp.sync.upload import Files, Uploads
 
@@ -41,6 +42,7 @@ class Push:
     dest: str | None = None
     overwrite: bool = False
     rate: int | None = None
+    spread: str = "auto"
 
 
 def push(
@@ -76,6 +78,7 @@ def push(
         workdir=project.workdir,
         transfer=Transfer("pushing", progress, rate=wanted.rate),
         overwrite=wanted.overwrite,
+        spread=Spread(mode=wanted.spread, rate=wanted.rate, notify=notify),
     )
 
 

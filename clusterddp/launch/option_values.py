@@ -106,6 +106,9 @@ def choice(*words: str) -> Callable[[Any], str]:
     return read
 
 
+spread = choice("auto", "on", "off")
+
+
 def arguments(value: Any) -> tuple[str, ...]:
     """Texts; a single one is a mistake, because it would be taken letter by letter."""
     if isinstance(value, str) or not isinstance(value, Iterable):

@@ -51,6 +51,7 @@ class RunOptions:
         skip: Names of those checks, or of categories, that are left out.
         no_sync: Use what is on the hosts.
         sync_limit: Bytes, or a size such as ``2G``, that a sync may hold; None is the default.
+        spread: Whether hosts pass on to each other what a sync brings: ``auto``: where it saves time; ``on``, ``off``.
         log_limit: Bytes, or a size, of output that each host keeps; beyond it the oldest go. None is the default.
         launcher: What starts the run, by its name; None leaves it to the inventory.
         limit: The host pattern that chose the hosts, for the record.
@@ -83,6 +84,7 @@ class RunOptions:
     skip: tuple[str, ...] = ()
     no_sync: bool = False
     sync_limit: int | None = None
+    spread: str = "auto"
     log_limit: int | None = None
     launcher: str | None = None
     limit: str | None = None
@@ -150,6 +152,7 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "skip": values.checks,
     "no_sync": values.flag,
     "sync_limit": values.size,
+    "spread": values.spread,
     "log_limit": values.size,
     "launcher": values.checked(values.launcher),
     "limit": values.text,
@@ -184,6 +187,7 @@ class RunKeywords(TypedDict, total=False):
     skip: str | Iterable[str]
     no_sync: bool
     sync_limit: int | str | None
+    spread: str
     log_limit: int | str | None
     launcher: str | None
     limit: str | None

@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.errors import HostError, SyncError
+from clusterddp.errors import HostError
 from clusterddp.hosts import fanout
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.remote.shared import manifest
+from clusterddp.sync.passed_on import AUTO
 from clusterddp.sync.push import turns
+from clusterddp.sync.spread import send
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.remote.shared.chunks import Chunk
     from clusterddp.remote.shared.manifest import Entry
+    from clusterddp.sync.passed_on import Spread
     from clusterddp.sync.transfer import Transfer
     from clusterddp.sync.upload import Uploads
 
@@ -47,6 +50,7 @@ def deliver(
     workdir: str,
     transfer: Transfer,
     overwrite: bool = False,
+    spread: Spread = AUTO,
 ) -> tuple[Delivered, ...]:
     """Make every host hold the files of ``entries`` in a folder; each chunk goes to a host once, if it lacks it.
 
@@ -58,6 +62,7 @@ def deliver(
         workdir: For hosts without ``clusterddp_workdir``: ``project.workdir``.
         transfer: Counts what goes.
         overwrite: Replace what differs, whoever has put it there.
+        spread: Whether hosts pass chunks on.
 
     Raises:
         HostError: one host failed or refused; HostsError: several did. Nothing was sent where one refused at once.
@@ -83,7 +88,7 @@ def deliver(
         for number, turn in enumerate(turns(waiting)):
             if number:  # who shares a folder with one before finds all there
                 fanout.values(fanout.each(turn, _Job.ask))
-            _send([job for job in turn if not job.done], transfer)
+            send([job for job in turn if not job.done], uploads, transfer, spread)
     for job in jobs:
         if not job.done:
             raise HostError(job.name, f"{job.folder} changes while it is sent", remedy="see what writes there")
@@ -92,37 +97,28 @@ def deliver(
     )
 
 
-def _send(jobs: Sequence[_Job], transfer: Transfer) -> None:
-    for job in jobs:
-        transfer.expect(job.lacking_bytes)
-    outcomes = fanout.each(jobs, lambda job: job.send(transfer))
-    for outcome in outcomes:
-        if isinstance(outcome.error, SyncError):  # of this machine: the same for every host
-            raise outcome.error
-    fanout.values(outcomes)
-
-
 class _Job:
     """The push to one host."""
+
+    operation = "push_apply"
 
     def __init__(self, host: Host, uploads: Uploads, entries: Sequence[Entry], args: dict[str, Any]) -> None:
         self.name, self.folder = host.name, ""
         self.shared: str | None = None
         self.done = False
         self.files = self.sent_bytes = 0
-        self._host, self._uploads, self._entries, self._args = host, uploads, entries, args
+        self.host, self._uploads, self._entries, self.args = host, uploads, entries, args
         self._lacking: tuple[Chunk, ...] = ()
         self._compress = host.entry.connection != "local"
 
-    @property
-    def lacking_bytes(self) -> int:
-        """Bytes of files that are to be sent."""
-        return sum(chunk.size for chunk in self._lacking)
+    def lacking(self, _uploads: Uploads) -> tuple[Chunk, ...]:
+        """The chunks that are to be sent."""
+        return self._lacking
 
     def ask(self) -> None:
         """Ask what the host lacks; sets ``done`` if it has all."""
         pieces = (piece for piece, _ in self._uploads.pieces((), compress=self._compress))
-        answer = self._host.upload("push_check", self._args, pieces)
+        answer = self.host.upload("push_check", self.args, pieces)
         with reading_answer(self.name):
             self.folder, self.shared = str(answer["root"]), answer["shared"] and str(answer["shared"])
             self.done = bool(answer["ready"])
@@ -130,11 +126,9 @@ class _Job:
         every = (chunk for one in self._entries if one.kind == manifest.FILE for chunk in self._uploads.chunks(one))
         self._lacking = tuple(dict.fromkeys(chunk for chunk in every if chunk.digest in lacking))
 
-    def send(self, transfer: Transfer) -> None:
-        """Send it."""
-        pieces = self._uploads.pieces(self._lacking, compress=self._compress)
-        answer = self._host.upload("push_apply", self._args, transfer.counted(pieces))
+    def take(self, answer: Any) -> None:
+        """Take the answer to what was sent."""
         with reading_answer(self.name):
             self.done = "missing" not in answer
             self.files = int(answer.get("sent", 0))
-            self.sent_bytes = self.lacking_bytes
+            self.sent_bytes = sum(chunk.size for chunk in self._lacking)

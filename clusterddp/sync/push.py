@@ -16,7 +16,9 @@ from clusterddp.hosts import fanout
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.manifest import Entry
+from clusterddp.sync.passed_on import AUTO
 from clusterddp.sync.result import Changes, HostSync, KeptFile, SyncResult
+from clusterddp.sync.spread import send
 from clusterddp.sync.transfer import Transfer
 from clusterddp.sync.upload import Files, Uploads
 
@@ -26,9 +28,9 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.remote.shared.chunks import Chunk
     from clusterddp.sync.files import Tree
+    from clusterddp.sync.passed_on import Spread
 
 _TRIES = 3  # a host may change between being asked and being sent
-_TIMEOUT = 3600.0
 _ASKING = 600.0  # seconds; another sync may hold the folder, and files may have to come home to it
 
 
@@ -41,6 +43,7 @@ def sync(
     subfolder: str = "",
     alone: bool = False,
     progress: Callable[[str], None] = lambda _: None,
+    spread: Spread = AUTO,
 ) -> SyncResult:
     """Make every host hold ``tree``, and nothing of an earlier tree, in its workdir.
 
@@ -52,6 +55,7 @@ def sync(
         subfolder: A folder of the workdir that is to be there, for a worker's cwd.
         alone: Refuse where a live run uses the workdir with other code, in place of going beside it.
         progress: Takes how far it has come, once it has taken some seconds.
+        spread: Whether hosts pass chunks on.
 
     Raises:
         HostError: one host failed; HostsError: several did.
@@ -79,24 +83,12 @@ def sync(
             break
         uploads = Uploads(tree.entries, tree.chunks, Files.below(tree.root, tree.entries, tree.chunks))
         for turn in turns(waiting):
-            _send(turn, uploads, progress)
+            send(turn, uploads, Transfer("syncing", progress, rate=spread.rate), spread)
         waiting = [job for job in waiting if job.result is None]
     for job in waiting:
         raise HostError(job.name, "its files change while they are synced", remedy="see what writes to the workdir")
     proved = tuple(_proved(job.result, tree) for job in jobs if job.result)
     return SyncResult(digest=tree.digest, hosts=proved, seconds=time.monotonic() - began)
-
-
-def _send(jobs: Sequence[_Job], uploads: Uploads, progress: Callable[[str], None]) -> None:
-    """Send every host what it lacks, all at once."""
-    transfer = Transfer("syncing", progress)
-    for job in jobs:
-        transfer.expect(sum(chunk.size for chunk in job.lacking(uploads)))
-    outcomes = fanout.each(jobs, lambda job: job.send(uploads, transfer))
-    for outcome in outcomes:
-        if isinstance(outcome.error, SyncError):  # of this machine: the same for every host
-            raise outcome.error
-    fanout.values(outcomes)
 
 
 def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str) -> tuple[HostSync, ...]:
@@ -143,6 +135,8 @@ S = TypeVar("S", bound=Sharing)
 class _Job:
     """The sync of one host."""
 
+    operation = "sync_apply"
+
     def __init__(self, host: Host, tree: Tree, workdir: str, **wanted: Any) -> None:
         self.name = host.name
         self.result: HostSync | None = None
@@ -152,7 +146,7 @@ class _Job:
         self.changes = Changes()
         self._have: set[str] = set()  # contents and chunks
         self._home: list[str] = []
-        self._host, self._tree = host, tree
+        self.host, self._tree = host, tree
         self.args: dict[str, Any] = {
             "workdir": workdir,
             "digest": tree.digest,
@@ -162,7 +156,7 @@ class _Job:
 
     def ask(self) -> None:
         """Ask which files the host has; sets ``result`` if it has all."""
-        answer = self._host.call("workdir_state", self.args, timeout=_ASKING)
+        answer = self.host.call("workdir_state", self.args, timeout=_ASKING)
         self.result = None
         with reading_answer(self.name):
             self._take(answer)
@@ -204,12 +198,8 @@ class _Job:
         chunks = dict.fromkeys(chunk for entry in contents for chunk in uploads.chunks(entry))
         return tuple(chunk for chunk in chunks if chunk.digest not in self._have)
 
-    def send(self, uploads: Uploads, transfer: Transfer) -> None:
-        """Send them."""
-        pieces = uploads.pieces(self.lacking(uploads), compress=self._host.entry.connection != "local")
-        answer = self._host.upload(
-            "sync_apply", {**self.args, **uploads.sizes}, transfer.counted(pieces), timeout=_TIMEOUT
-        )
+    def take(self, answer: Any) -> None:
+        """Take the answer to what was sent."""
         with reading_answer(self.name):
             self.result = None if "missing" in answer else self._synced(answer)
 

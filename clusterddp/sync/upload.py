@@ -97,7 +97,7 @@ class Uploads:
     """
 
     def __init__(self, entries: Sequence[Entry], lists: Mapping[str, Sequence[str]], source: Source) -> None:
-        self._lists, self._source = lists, source
+        self._lists, self._source, self._entries = lists, source, entries
         self._manifest = manifest.encode(entries)
         self._encoded = json.dumps({content: list(digests) for content, digests in lists.items()}).encode()
         self._made: OrderedDict[object, Future[bytes]] = OrderedDict()
@@ -108,6 +108,12 @@ class Uploads:
         """The arguments of ``sync_apply`` that tell the length of what comes first."""
         return {"manifest": len(self._manifest), "lists": len(self._encoded)}
 
+    @property
+    def every(self) -> list[Chunk]:
+        """All chunks, each once, in the order of the manifest."""
+        files = (entry for entry in self._entries if entry.kind == FILE)
+        return list(dict.fromkeys(chunk for entry in files for chunk in self.chunks(entry)))
+
     def chunks(self, entry: Entry) -> Iterable[Chunk]:
         """The chunks of a file's content."""
         digests = self._lists.get(entry.content)
@@ -117,8 +123,11 @@ class Uploads:
         """What a host that lacks ``needs`` is sent, and how many bytes of files each piece carries."""
         yield self._once(("head", compress), lambda: self._head(compress=compress)), 0
         for group in grouped(needs):
-            made = self._once((group, compress), functools.partial(self._bundle, group, compress=compress))
-            yield made, sum(chunk.size for chunk in group)
+            yield self.bundle(group, compress=compress), sum(chunk.size for chunk in group)
+
+    def bundle(self, group: tuple[Chunk, ...], *, compress: bool) -> bytes:
+        """One bundle of these chunks."""
+        return self._once((group, compress), functools.partial(self._bundle, group, compress=compress))
 
     def _head(self, *, compress: bool) -> bytes:
         return b"".join(bundles_of(self._manifest + self._encoded, compress=compress))

@@ -47,6 +47,7 @@ DOORS = {
     "yaml": {"inventory"},
     "click": {"cli"},
     "pathspec": {"sync/gitignore"},
+    "cryptography": {"sync/certificates"},
     "tomllib": {"project", "environments"},
     "tomli": {"project", "environments"},
     "packaging": {"environments"},

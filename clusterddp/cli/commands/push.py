@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.options import SIZE, cluster_options
+from clusterddp.cli.options import SIZE, cluster_options, spread_option
 from clusterddp.cli.output import put
 from clusterddp.cli.progress import Progress
 from clusterddp.text.folding import folded_names
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 @cluster_options
 @click.option("--overwrite", is_flag=True, help="Replace files that differ there, whoever has put them.")
 @click.option("--rate", type=SIZE, metavar="SIZE", help="Send at most so much a second, to all hosts together (100MB).")
+@spread_option
 @click.argument("paths", nargs=-1, required=True, metavar="SRC... [DEST]", type=click.Path())
 def command(
-    inventory: Path | None, limit: str | None, *, overwrite: bool, rate: int | None, paths: tuple[str, ...]
+    inventory: Path | None, limit: str | None, *, overwrite: bool, rate: int | None, spread: str, paths: tuple[str, ...]
 ) -> int:
     """Bring files to DEST on every host, below the workdir; each content goes over once, and nothing is deleted."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
@@ -32,7 +33,7 @@ def command(
     sources, dest = (paths[:-1], paths[-1]) if len(paths) > 1 else (paths, None)
     with open_cluster(inventory, limit) as cluster, Progress() as progress:
         cluster.progress = progress.show
-        done = cluster.push(*sources, to=dest, overwrite=overwrite, rate=rate)
+        done = cluster.push(*sources, to=dest, overwrite=overwrite, rate=rate, spread=spread)
     groups: dict[tuple[str, int, int], list[Delivered]] = {}
     for host in done:
         groups.setdefault((host.folder, host.files, host.sent_bytes), []).append(host)

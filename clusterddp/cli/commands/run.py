@@ -22,6 +22,7 @@ from clusterddp.cli.options import (
     Number,
     cluster_options,
     setting,
+    spread_option,
     watching_options,
 )
 from clusterddp.cli.output import say
@@ -69,6 +70,7 @@ _BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", 
 @setting("--relaunch", type=Number(0), default=0, metavar="N", help="Start the job again on hosts that answer.")
 @setting("--on-disconnect", type=click.Choice(["keep", "stop"]), default="keep", help="When the terminal is lost.")
 @setting("--sync-limit", type=SIZE, metavar="SIZE", help="Sync up to so much (500MB).")
+@spread_option
 @setting("--log-limit", type=SIZE, metavar="SIZE", help="Keep so much output on each host (10GB).")
 @setting("--no-sync", is_flag=True, help="Use the code that is on the hosts.")
 @setting("--no-fork-server", is_flag=True, help="Start every worker plainly, whatever the inventory says.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.options import SIZE, cluster_options, setting
+from clusterddp.cli.options import SIZE, cluster_options, setting, spread_option
 from clusterddp.cli.output import put, say
 from clusterddp.cli.progress import Progress
 from clusterddp.text.folding import folded_names
@@ -26,13 +26,17 @@ _MOST = 20  # lines of files
 @cluster_options
 @click.option("--dry-run", is_flag=True, help="Say what would change; change nothing.")
 @setting("--sync-limit", type=SIZE, metavar="SIZE", help="Sync up to so much (500MB).")
-def command(inventory: Path | None, limit: str | None, *, dry_run: bool, sync_limit: int | None) -> int:
+@click.option("--rate", type=SIZE, metavar="SIZE", help="Send at most so much a second, to all hosts together (100MB).")
+@spread_option
+def command(
+    inventory: Path | None, limit: str | None, *, dry_run: bool, sync_limit: int | None, rate: int | None, spread: str
+) -> int:
     """Bring the project's code to every host, as `run` does, and say what changed there."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
 
     with open_cluster(inventory, limit) as cluster, Progress() as progress:
         cluster.progress = progress.show
-        result = cluster.sync(dry=dry_run, limit=sync_limit)
+        result = cluster.sync(dry=dry_run, limit=sync_limit, rate=rate, spread=spread)
     groups: dict[Changes, list[HostSync]] = {}
     for host in result.hosts:
         groups.setdefault(host.changes, []).append(host)

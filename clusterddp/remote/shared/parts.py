@@ -25,6 +25,7 @@ class Parts:
         self.lacking: Dict[str, List[Tuple[str, int]]] = {}
         self._folder = folder
         self._chunks: Dict[str, List[Chunk]] = {}
+        self._places: Dict[str, Tuple[str, int, int]] = {}  # digest → content, offset, size of what lies here
 
     def found(self) -> Set[str]:
         """The digests of all chunks that lie there, each read now; of no content in particular."""
@@ -40,6 +41,8 @@ class Parts:
             for number, chunk in enumerate(chunks):
                 if number >= len(right) or right[number] != chunk.digest:
                     self.lacking.setdefault(chunk.digest, []).append((content, offset))
+                else:
+                    self._places[chunk.digest] = (content, offset, chunk.size)
                 offset += chunk.size
             if len(right) > len(chunks) or (right and right[-1] != chunks[-1].digest):
                 self._cut(content, offset)
@@ -64,7 +67,26 @@ class Parts:
                     view, at = view[written:], at + written
             finally:
                 os.close(handle)
+        if places:
+            self._places[digest] = (*places[0], len(data))
         return len(places)
+
+    def holds(self, digest: str) -> bool:
+        """Whether a chunk of a wanted content lies here."""
+        return digest in self._places
+
+    def read(self, digest: str) -> bytes:
+        """The bytes of a chunk that lies here; not to be trusted more than the disk is.
+
+        Raises:
+            OSError: it is gone.
+        """
+        content, offset, size = self._places[digest]
+        handle = os.open(content, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
+        try:
+            return read_at(handle, offset, size)
+        finally:
+            os.close(handle)
 
     def whole(self, content: str) -> bool:
         """Whether a wanted content is complete."""

@@ -6,10 +6,13 @@ each chunk proved by its digest, holds one bundle at a time, and takes nothing l
 
 import json
 import zlib
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 from .chunks import CHUNK, Chunk, digest_of
 from .frames import parse_json
+
+if TYPE_CHECKING:
+    from .parts import Parts
 
 PLAIN, ZLIB = "plain", "zlib"
 MOST_CHUNKS = 4096  # of a bundle
@@ -44,8 +47,12 @@ def bundle(chunks: Sequence[Tuple[str, bytes]], *, compress: bool) -> bytes:
         sample = body[:_SAMPLE]
         if len(zlib.compress(sample, 1)) < _PAYS * len(sample):
             body, encoding = zlib.compress(body, 1), ZLIB
-    head = json.dumps([encoding, len(body), [[digest, len(data)] for digest, data in chunks]], separators=(",", ":"))
-    return head.encode() + b"\n" + body
+    return head(encoding, len(body), [(digest, len(data)) for digest, data in chunks]) + body
+
+
+def head(encoding: str, size: int, chunks: Sequence[Tuple[str, int]]) -> bytes:
+    """The line before the ``size`` bytes of a bundle of chunks, each a digest and a length."""
+    return json.dumps([encoding, size, chunks], separators=(",", ":")).encode() + b"\n"
 
 
 def bundles_of(data: bytes, *, compress: bool) -> Iterator[bytes]:
@@ -53,6 +60,28 @@ def bundles_of(data: bytes, *, compress: bool) -> Iterator[bytes]:
     for start in range(0, len(data), CHUNK):
         piece = data[start : start + CHUNK]
         yield bundle([(digest_of(piece), piece)], compress=compress)
+
+
+class ChunkStream(Protocol):
+    """What brings a manifest and chunks to a host: the operator alone (Incoming), or other hosts too."""
+
+    def content(self, size: int) -> bytes:
+        """What ``bundles_of`` has carried, of ``size`` bytes.
+
+        Raises:
+            BadStream: something else came.
+        """
+
+    def bundles(self, parts: "Parts", chunks: Iterable[Chunk]) -> Iterator[List[Tuple[str, bytes]]]:
+        """Digest and proved bytes of chunks as they come; nothing at times, where it takes long.
+
+        Args:
+            parts: Where they are put.
+            chunks: All of the transfer, in order.
+
+        Raises:
+            BadStream: they came damaged.
+        """
 
 
 class Incoming:
@@ -78,6 +107,10 @@ class Incoming:
         if len(found) > size:
             raise BadStream("it is longer than was said")
         return bytes(found)
+
+    def bundles(self, parts: "Parts", chunks: Iterable[Chunk]) -> Iterator[List[Tuple[str, bytes]]]:  # noqa: ARG002
+        """As of ``ChunkStream``."""
+        return iter(self.bundle, None)
 
     def bundle(self) -> Optional[List[Tuple[str, bytes]]]:
         """The next bundle's chunks, each proved by its digest; None at the end.

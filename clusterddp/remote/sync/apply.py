@@ -18,7 +18,7 @@ from ..shared.chunks import digest_of
 from ..shared.frames import parse_json
 from ..shared.manifest import Disk, Entry, as_text, on_disk
 from ..shared.parts import parts_in
-from ..shared.sync_stream import Incoming
+from ..shared.sync_stream import ChunkStream
 from ..system.bootstrap import Refused
 from . import sibling
 from .assembly import PARTS, Assembly
@@ -28,6 +28,7 @@ from .live import live_runs
 from .lock import PLACE, FolderLock, make_place
 from .place import WorkdirUpdate
 from .record import SyncRecord
+from .spread import chunk_stream
 from .workdir import Folder, choose_folder, locked_workdir, shared_as
 
 
@@ -89,13 +90,13 @@ def sync_apply(request: Request) -> Dict[str, Any]:
         Refused: a path leads out of the workdir, the disk is full, the digest differs, …
     """
     args = request.args
-    incoming = Incoming(request.read)
+    incoming = chunk_stream(request)
     plan, lists = read_head(incoming, args)
     with locked_workdir(args, made=True) as lock:
         return _apply(args, lock, plan, lists, incoming)
 
 
-def read_head(incoming: Incoming, args: Dict[str, Any]) -> Tuple[List[Entry], Dict[str, List[str]]]:
+def read_head(incoming: ChunkStream, args: Dict[str, Any]) -> Tuple[List[Entry], Dict[str, List[str]]]:
     """The manifest of ``digest``, and the chunks of each content that has several.
 
     Raises:
@@ -115,7 +116,7 @@ def read_head(incoming: Incoming, args: Dict[str, Any]) -> Tuple[List[Entry], Di
 
 
 def _apply(
-    args: Dict[str, Any], lock: FolderLock, plan: List[Entry], lists: Dict[str, List[str]], incoming: Incoming
+    args: Dict[str, Any], lock: FolderLock, plan: List[Entry], lists: Dict[str, List[str]], incoming: ChunkStream
 ) -> Dict[str, Any]:
     folder = choose_folder(args, lock.root, plan)
     target, record = folder.path, folder.record

@@ -11,9 +11,9 @@ from collections import Counter
 from typing import Callable, Dict, Iterable, List
 
 from ..shared.chunks import CHUNK, Chunk, chunks_of, digest_of, is_content, read_at
-from ..shared.manifest import Disk, Entry
+from ..shared.manifest import FILE, Disk, Entry
 from ..shared.parts import Parts
-from ..shared.sync_stream import BadStream, Incoming
+from ..shared.sync_stream import BadStream, ChunkStream
 from ..system.bootstrap import Refused
 from .owner import folder_time
 
@@ -67,16 +67,18 @@ class Assembly:
             if any(digest in self._parts.lacking for digest in digests):
                 self._take_from_file(disk.full(path), digests)
 
-    def receive(self, incoming: Incoming, hold: Callable[[], None]) -> None:
-        """Take the chunks that come.
+    def receive(self, incoming: ChunkStream, hold: Callable[[], None], plan: Iterable[Entry] = ()) -> None:
+        """Take the chunks that come, of files of ``plan``.
 
         Raises:
             Refused: there is no room for them, or they came damaged.
         """
         self._check_room()
+        chunks = (chunk for entry in plan if entry.kind == FILE for chunk in self._chunks(entry))
         try:
-            for came in iter(incoming.bundle, None):
-                for digest, data in came or ():
+            for came in incoming.bundles(self._parts, chunks):
+                hold()
+                for digest, data in came:
                     hold()
                     self._parts.put(digest, data)
         except BadStream as error:

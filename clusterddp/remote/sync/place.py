@@ -12,11 +12,11 @@ import stat
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Protocol, Set, Tuple
 
 from ..shared.manifest import FILE, LINK, Disk, Entry, as_text, on_disk, parents
-from ..shared.sync_stream import Incoming
 from ..system.bootstrap import Refused
 from .sibling import KEPT
 
 if TYPE_CHECKING:
+    from ..shared.sync_stream import ChunkStream
     from .assembly import Assembly
 
 
@@ -95,13 +95,13 @@ class WorkdirUpdate:
                     "remove the link, or keep that folder out of the sync (.gitignore)",
                 )
 
-    def stage(self, parts: "Assembly", incoming: Incoming) -> List[str]:
+    def stage(self, parts: "Assembly", incoming: "ChunkStream") -> List[str]:
         """Have the contents that are needed put together; returns the paths whose content was not sent."""
         needed = self.lacking()
         self._parts = parts
         parts.want(needed)
         parts.take_from(self.disk)
-        parts.receive(incoming, self._hold)
+        parts.receive(incoming, self._hold, self._plan.values())
         missing = sorted(entry.path for entry in needed if not parts.whole(entry.content))
         self._staged = {entry.path for entry in needed} - set(missing)
         return missing

@@ -17,7 +17,7 @@ from ..helper.request import Request
 from ..shared.chunks import CHUNK, chunks_of
 from ..shared.manifest import FOLDER, Disk, Entry, as_text, on_disk, parents
 from ..shared.parts import parts_in
-from ..shared.sync_stream import Incoming
+from ..shared.sync_stream import ChunkStream, Incoming
 from ..system.bootstrap import Refused, home_folder
 from .apply import read_head
 from .assembly import Assembly
@@ -25,6 +25,7 @@ from .links import make_links
 from .place import WorkdirUpdate
 from .push_record import PushRecord
 from .record import SyncRecord
+from .spread import chunk_stream
 from .workdir import shared_as, workdir_path
 
 PARTS = b".clusterddp-parts"
@@ -80,7 +81,7 @@ def push_apply(request: Request) -> Dict[str, Any]:
     Returns: ``{sent}``, the number of files; or ``{missing}``, and nothing was changed, when chunks were not sent.
     """
     args = request.args
-    incoming = Incoming(request.read)
+    incoming = chunk_stream(request)
     plan, lists = read_head(incoming, args)
     root = dest_path(args["workdir"], args["dest"], args["state"])
     try:
@@ -93,7 +94,7 @@ def push_apply(request: Request) -> Dict[str, Any]:
 
 
 def _apply(
-    args: Dict[str, Any], root: bytes, plan: List[Entry], lists: Dict[str, List[str]], incoming: Incoming
+    args: Dict[str, Any], root: bytes, plan: List[Entry], lists: Dict[str, List[str]], incoming: ChunkStream
 ) -> Dict[str, Any]:
     record = PushRecord(args["state"], root)
     record.choose(plan, overwrite=args["overwrite"])

@@ -1,0 +1,83 @@
+"""Certificates for one transfer: an authority of its own and one for each host; nothing of them is kept.
+
+Their dates mean nothing, for hosts' clocks may be wrong: the authority's key is forgotten at once.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_FROM, _TO = (dt.datetime(year, 1, 1, tzinfo=dt.timezone.utc) for year in (2000, 2100))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """What one host shows to the others, and what it knows them by; PEM."""
+
+    certificate: str
+    key: str
+    authority: str
+
+
+class Authority:
+    """Signs for one transfer."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "clusterddp transfer")])
+        usage = {"key_cert_sign": True, "crl_sign": False, "digital_signature": False}
+        self._own = self._signed(self._name, self._key.public_key(), _usage(usage), authority=True)
+
+    def identity(self, name: str) -> Identity:
+        """A key and a certificate for the host of this name in the transfer."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        usage = {"key_cert_sign": False, "crl_sign": False, "digital_signature": True}
+        more = [x509.SubjectAlternativeName([x509.DNSName(name)])]
+        secret = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        signed = self._signed(subject, key.public_key(), _usage(usage), more, authority=False)
+        return Identity(certificate=signed, key=secret.decode(), authority=self._own)
+
+    def _signed(
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        usage: x509.KeyUsage,
+        more: Iterable[x509.ExtensionType] = (),
+        *,
+        authority: bool,
+    ) -> str:
+        issuer = self._key.public_key()
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(_FROM)
+            .not_valid_after(_TO)
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False)
+        )
+        for one in more:
+            builder = builder.add_extension(one, critical=False)
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _usage(wanted: dict[str, bool]) -> x509.KeyUsage:
+    others = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    return x509.KeyUsage(**wanted, **dict.fromkeys((*others, "encipher_only", "decipher_only"), False))
