@@ -27,7 +27,7 @@ from clusterddp.inventory import Inventory, built_in, load, with_own_python
 from clusterddp.launch import base, option_values
 from clusterddp.launch.beside_runs import BesideRuns
 from clusterddp.launch.option_values import read
-from clusterddp.launch.options import CLUSTER_READERS, RunOptions, run_options
+from clusterddp.launch.options import CLUSTER_READERS, DOCTOR_READERS, RunOptions, run_options
 from clusterddp.launch.record import operator
 from clusterddp.project import Project, find
 from clusterddp.remote.shared.node_env import GRACE
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from clusterddp.errors import HostKeyError
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
-    from clusterddp.launch.options import ClusterKeywords, RunKeywords
+    from clusterddp.launch.options import ClusterKeywords, DoctorKeywords, RunKeywords
     from clusterddp.launch.plan import LaunchPlan
     from clusterddp.launch.report import HostReport
     from clusterddp.remote.shared.run_record import RunRecord
@@ -164,36 +164,20 @@ class Cluster(BesideRuns):
 
         return prepare.answering(self.connect(), self.inventory)
 
-    def doctor(
-        self,
-        *,
-        only: str | Iterable[str] = (),
-        skip: str | Iterable[str] = (),
-        bench: bool = False,
-        share_gpus: bool = False,
-    ) -> Diagnosis:
+    def doctor(self, **options: Unpack[DoctorKeywords]) -> Diagnosis:
         """Judge every node and spare: what was found, and each check's results in order, the worst of it first.
 
         Args:
-            only: Names of checks or categories, in any case, as ``"gpus,network"`` or several; none means all.
-            skip: Those left out.
-            bench: Measure too, where nothing else computes.
-            share_gpus: That others compute on the GPUs too is meant; it is a warning then.
+            options: Those of `clusterddp doctor`, by the same names.
 
         Raises:
             UsageError: a name is no check, or an option has a value that cannot be meant; names it.
             InventoryError: there is no node.
         """
-        from clusterddp.doctor.diagnose import diagnose  # noqa: PLC0415 - start-up
+        from clusterddp.doctor.allocation import examine  # noqa: PLC0415 - start-up
 
-        return diagnose(
-            self,
-            lambda reached: self._runs("", reached, BRIEF),
-            only=read("only", option_values.checks, only),
-            skip=read("skip", option_values.checks, skip),
-            bench=read("bench", option_values.flag, bench),
-            share_gpus=read("share_gpus", option_values.flag, share_gpus),
-        )
+        given = option_values.read_all(options, DOCTOR_READERS, "the doctor")
+        return examine(self, lambda reached: self._runs("", reached, BRIEF), **given)
 
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:
         """All that ``run`` does before it starts anything: connect, facts, sync, plan.

@@ -24,23 +24,31 @@ _ROOTS = ("connection", "host-keys", "helper")  # one of them tells why a host w
 _BAD = ("fail", "warn")
 
 
-def select(only: Iterable[str] = (), skip: Iterable[str] = (), *, bench: bool = False) -> list[Check]:
+def select(
+    only: Iterable[str] = (), skip: Iterable[str] = (), *, bench: bool = False, slurm: bool = False
+) -> list[Check]:
     """The checks to be run: names of checks or of categories; none in ``only`` means all.
 
-    Those whose failure would explain one of ``only`` are run too; those that measure only for a ``bench``.
+    Those whose failure would explain one of ``only`` are run too; those that measure only for a ``bench``, those of
+    Slurm only where it has the hosts.
 
     Raises:
-        UsageError: a name is neither, or of what is only measured for a ``bench``.
+        UsageError: a name is neither, or of what is only looked at for a ``bench``, or under Slurm.
     """
     only, skip = named(only), named(skip)
     known = {word for check in TABLE for word in (check.name, check.category)}
     wrong = next((word for word in (*only, *skip) if word not in known), None)
     if wrong is not None:
         raise UsageError(f"{wrong!r} is no check", remedy="`clusterddp doctor --list` shows them")
-    left = [check for check in TABLE if not {check.name, check.category} & set(skip) if bench or not _measures(check)]
-    barred = {word for check in TABLE if _measures(check) for word in (check.name, check.category)}
-    if not bench and barred & set(only):
-        raise UsageError(f"{min(barred & set(only))} is measured with `doctor --bench` only")
+    left = [check for check in TABLE if not {check.name, check.category} & set(skip)]
+    for given, of_it, how in (
+        (bench, _measures, "measured with `doctor --bench`"),
+        (slurm, of_slurm, "looked at with `doctor --launcher slurm`"),
+    ):
+        barred = {word for check in TABLE if of_it(check) for word in (check.name, check.category)}
+        if not given and barred & set(only):
+            raise UsageError(f"{min(barred & set(only))} is {how} only")
+        left = [check for check in left if given or not of_it(check)]
     if not only:
         return left
     wanted = {check.name for check in left if {check.name, check.category} & set(only)}
@@ -83,6 +91,11 @@ def judge(
 def _measures(check: Check) -> bool:
     """Whether it is run with ``--bench`` only."""
     return any(need.bench for need in check.needs)
+
+
+def of_slurm(check: Check) -> bool:
+    """Whether it is about Slurm."""
+    return any(need.slurm for need in check.needs)
 
 
 def _findings(evidence: Evidence, check: Check, culprits: Culprits) -> list[Finding]:

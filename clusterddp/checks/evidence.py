@@ -97,6 +97,31 @@ class RehearsalSeen:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SlurmSeen:
+    """What Slurm tells on a login host. Fields of ``scontrol`` and ``sacctmgr`` by their names there.
+
+    Attributes:
+        error: Why it tells nothing.
+        config: ``scontrol show config``.
+        partition: The one that is asked for, or the default one; empty where it is not there.
+        nodes: The partition's nodes.
+        associations: The user's accounts; None where Slurm keeps none, or does not tell.
+        asked: What a job would ask for: ``partition``, ``account``, ``qos``, and ``nodes``, how many.
+        refused: Why it was given no job to look at nodes in, and what helps.
+        apart: Each node of that job, with those of a run's folders that are not the login host's there.
+    """
+
+    error: str = ""
+    config: Mapping[str, str] = field(default_factory=dict)
+    partition: Mapping[str, str] = field(default_factory=dict)
+    nodes: tuple[Mapping[str, str], ...] = ()
+    associations: tuple[Mapping[str, str], ...] | None = None
+    asked: Mapping[str, str] = field(default_factory=dict)
+    refused: tuple[str, str] | None = None
+    apart: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
     """All that is known of the cluster; for a check only the hosts that it can judge."""
 
@@ -105,6 +130,7 @@ class Evidence:
     runs: tuple[RunSeen, ...] | None = None
     rehearsal: RehearsalSeen | None = None
     bench: Bench | None = None
+    slurm: SlurmSeen | None = None
     share_gpus: bool = False  # whether it is meant that others compute on the GPUs too
     broken: tuple[str, ...] = ()  # needs, by name, that could not be gathered for a bug of ours
 

@@ -107,6 +107,7 @@ class Need(Generic[T]):
         lack: Why a host cannot be judged, or None: by all that is known, the host, and who failed which check (check →
             host → why). By default a host without an answer is unknown.
         bench: It is only gathered with ``--bench``.
+        slurm: It is only gathered where Slurm has the hosts.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Need(Generic[T]):
     without_facts: bool = False
     lack: Callable[[Evidence, Seen, Culprits], Finding | None] | None = None
     bench: bool = False
+    slurm: bool = False
 
     def of(self, seen: Seen) -> T | None:
         """What a host has answered; None where it has not."""

@@ -185,3 +185,6 @@ REHEARSAL: Need[Any] = Need(
 BENCH: Need[Any] = Need(name="bench", bench=True, lack=_never)  # what is only asked with --bench
 PAIRS: Need[Any] = Need(name="pairs", bench=True, lack=_unmeasured)  # the speed of every pair
 WORKERS: Need[Any] = Need(name="workers", bench=True, lack=_no_workers)  # a run over all hosts
+# What Slurm tells, judged on its login host; and beside what a node itself tells.
+SLURM: Need[Any] = Need(name="slurm", slurm=True, lack=_anywhere(lambda told: "" if told.slurm else NOT_ASKED))
+SLURM_NODE: Need[Any] = Need(name="slurm-node", slurm=True, lack=_no_facts)

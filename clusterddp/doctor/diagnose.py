@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.checks import engine
 from clusterddp.checks.model import Diagnosis
-from clusterddp.checks.needs import PAIRS, REHEARSAL, RUNS, WORKERS
+from clusterddp.checks.needs import PAIRS, REHEARSAL, RUNS, SHARED, SLURM, WORKERS
 from clusterddp.crash import write_crash
 from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.environments import install
@@ -23,8 +23,8 @@ from clusterddp.runs.run import RunHosts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from clusterddp.checks.evidence import Evidence
-    from clusterddp.checks.model import Need
+    from clusterddp.checks.evidence import Evidence, SlurmSeen
+    from clusterddp.checks.model import Check, Need
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
@@ -48,6 +48,22 @@ def _with_environments(cluster: Patient, outcomes: list[Outcome[Host]]) -> list[
     return outcomes
 
 
+def _chosen(only: Iterable[str], skip: Iterable[str], *, bench: bool, slurm: bool) -> list[Check]:
+    """The checks of hosts; those of a job's nodes, which are to share their folders, but not of Slurm itself."""
+    chosen = engine.select(only, skip, bench=bench, slurm=slurm)
+    return [check for check in chosen if not (slurm and {SLURM, SHARED} & set(check.needs))]
+
+
+def _telling_crashes(cluster: Patient) -> Callable[[Exception, str], None]:
+    def crashed(error: Exception, during: str) -> None:
+        """Write down and tell a bug of a part of ours, without which the rest goes on."""
+        path = write_crash(error, during=during, project=cluster.project)
+        told = f"; please report it with {path}" if path else f": {error!r}"
+        cluster.notify(f"internal error in {during}{told}")
+
+    return crashed
+
+
 def diagnose(
     cluster: Patient,
     told_runs: Callable[[Sequence[HostEntry]], list[Outcome[list[dict[str, Any]]]]],
@@ -56,6 +72,7 @@ def diagnose(
     skip: Iterable[str] = (),
     bench: bool = False,
     share_gpus: bool = False,
+    slurm: SlurmSeen | None = None,
 ) -> Diagnosis:
     """See ``Cluster.doctor``.
 
@@ -66,20 +83,16 @@ def diagnose(
         skip: Those left out.
         bench: Measure too.
         share_gpus: As there.
+        slurm: What Slurm tells, where it has the hosts.
     """
     only = set(engine.named(only))
-    chosen = engine.select(only, skip, bench=bench)
+    chosen = _chosen(only, skip, bench=bench, slurm=slurm is not None)
     needs = {need for check in chosen for need in check.needs}
     prepare.nodes(cluster.inventory)
     entries = cluster.inventory.nodes + cluster.inventory.spares
     outcomes = _with_environments(cluster, cluster.connect(entries))
 
-    def crashed(error: Exception, during: str) -> None:
-        """Write down and tell a bug of a part of ours, without which the rest goes on."""
-        path = write_crash(error, during=during, project=cluster.project)
-        told = f"; please report it with {path}" if path else f": {error!r}"
-        cluster.notify(f"internal error in {during}{told}")
-
+    crashed = _telling_crashes(cluster)
     # Who names torch wants it imported now; among all checks the rehearsal's workers import it.
     fresh = any(check.name == "torch" and only & {check.name, check.category} for check in chosen)
     workdir = cluster.project.workdir if cluster.project.known_id else ""
@@ -104,7 +117,7 @@ def diagnose(
         return replace(known, bench=bench_pairs.measure(cluster, outcomes, known, chosen, cluster.progress))
 
     evidence = spare(runs, RUNS) if RUNS in needs else evidence
-    evidence = replace(evidence, share_gpus=share_gpus)
+    evidence = replace(evidence, share_gpus=share_gpus, slurm=slurm)
     evidence = spare(rehearsed, REHEARSAL) if REHEARSAL in needs else evidence
     evidence = spare(measured, PAIRS, WORKERS) if bench else evidence
     return Diagnosis(evidence=evidence, results=tuple(engine.judge(evidence, chosen, crashed)))

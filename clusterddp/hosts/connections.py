@@ -31,6 +31,11 @@ class Connections:
         self._hosts: dict[str, Host] = {}
         self._lock = threading.Lock()
 
+    @property
+    def hosts(self) -> list[Host]:
+        """Those that are open."""
+        return list(self._hosts.values())
+
     def opened_by(self, entry: HostEntry, words: Sequence[str]) -> Opener:
         """What reaches a host from another one, ``entry``, by a command there."""
         return Through(self._connector, entry, words)

@@ -212,6 +212,28 @@ class ClusterKeywords(TypedDict, total=False):
     ask: Callable[[str], str] | None
 
 
+class DoctorKeywords(TypedDict, total=False):
+    """What ``Cluster.doctor`` takes: the command line's options by their names.
+
+    Attributes:
+        only: Names of checks or categories, in any case, as ``"gpus,network"`` or several; none means all.
+        skip: Those left out.
+        bench: Measure too, where nothing else computes.
+        share_gpus: That others compute on the GPUs too is meant; it is a warning then.
+        launcher: What has the hosts; None leaves it to the inventory. With ``slurm`` a short job's nodes are judged.
+        nnodes: How many of them; None: those that the inventory names, else one.
+        partition: Of Slurm's, in place of the inventory's.
+    """
+
+    only: str | Iterable[str]
+    skip: str | Iterable[str]
+    bench: bool
+    share_gpus: bool
+    launcher: str | None
+    nnodes: int | None
+    partition: str | None
+
+
 class ExecKeywords(TypedDict, total=False):
     """What ``Cluster.exec`` takes: the command line's options by their names.
 
@@ -236,6 +258,15 @@ CLUSTER_READERS: Mapping[str, Callable[[Any], object]] = {
     "notify": values.callback,
     "progress": values.callback,
     "ask": values.optional(values.callback),
+}
+DOCTOR_READERS: Mapping[str, Callable[[Any], object]] = {
+    "only": values.checks,
+    "skip": values.checks,
+    "bench": values.flag,
+    "share_gpus": values.flag,
+    "launcher": values.optional(values.checked(values.launcher)),
+    "nnodes": values.optional(values.number(1)),
+    "partition": values.optional(values.text),
 }
 EXEC_READERS: Mapping[str, Callable[[Any], object]] = {
     "shell": values.optional(values.text),

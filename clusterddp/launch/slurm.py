@@ -23,7 +23,7 @@ from clusterddp.runs.proof import Proof, Survivor
 from clusterddp.runs.run import Run, RunHosts
 from clusterddp.runs.view import RunView, run_views
 from clusterddp.slurm.answers import last_error, read_partitions
-from clusterddp.slurm.login import Login, login_entry
+from clusterddp.slurm.login import Login, login_entry, step_words
 from clusterddp.slurm.states import HOPELESS, MANAGER, Meaning, meaning
 
 if TYPE_CHECKING:
@@ -175,18 +175,9 @@ class Slurm:
         number = next((one.job for one in login.runs(run) if one.run == run), None)
         if number is None:
             raise RunError(f"run {run} has no job of Slurm's that is known")
-        words = ["srun", f"--jobid={number}", "--overlap", f"--nodelist={host}", "--nodes=1", "--ntasks=1"]
-        words += [
-            "--quiet",
-            "--unbuffered",
-            "--mpi=none",
-            "--cpu-bind=none",
-            "--export=PATH,HOME,USER,LOGNAME",
-            "--chdir=/",
-        ]
         base = login_entry(cluster.inventory)
         entry = HostEntry(name=host, address=host, state=login.state, ansible_python=base.ansible_python)
-        return cluster.connections.open(entry, cluster.connections.opened_by(base, words))
+        return cluster.connections.open(entry, cluster.connections.opened_by(base, step_words(number, host)))
 
 
 LAUNCHER = Slurm()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.options import RunOptions
 
-_UNCHECKED = "leave it out"
+_UNCHECKED = "leave it out; `clusterddp doctor --launcher slurm` looks at nodes in a short job"
 # Options of a run that mean nothing there: why, and what helps.
 REFUSED = {
     "gpus": ("Slurm gives a job its GPUs", "set clusterddp_gpus to their number a node"),

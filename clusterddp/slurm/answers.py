@@ -14,7 +14,7 @@ from clusterddp.remote.shared.slurm_job import JOB_ID
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 # The reason stands last: it is the only one that may hold anything.
 QUEUE_FORMAT = "%i|%T|%S|%N|%u|%r"
@@ -90,6 +90,27 @@ def read_accounting(text: str) -> list[Job]:
         if JOB_ID.fullmatch(parts[0]) and _STATE.fullmatch(state):
             found.append(Job(job=parts[0], state=state, nodes=_nodes(parts[3]), user=parts[4], by=by))
     return found
+
+
+def read_config(text: str) -> dict[str, str]:
+    """What ``scontrol show config`` prints: ``Name = value``, a line each; the first of a name counts."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equals, value = line.partition("=")
+        if equals and name.strip().isidentifier():
+            found.setdefault(name.strip(), one_line(value.strip())[:_LONGEST])
+    return found
+
+
+def read_table(text: str, names: Sequence[str]) -> list[dict[str, str]]:
+    """What ``sacctmgr --noheader --parsable2`` prints of these fields; a line with others is left out."""
+    lines = [line.split("|") for line in text.splitlines()]
+    return [dict(zip(names, map(one_line, line), strict=True)) for line in lines if len(line) == len(names)]
+
+
+def read_all_shown(text: str) -> list[dict[str, str]]:
+    """``read_shown`` of every line."""
+    return [found for line in text.splitlines() if (found := read_shown(line))]
 
 
 def read_shown(text: str) -> dict[str, str]:

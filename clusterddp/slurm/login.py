@@ -53,6 +53,14 @@ def login_entry(inventory: Inventory) -> HostEntry:
     return replace(entry, state=entry.state or STATE)
 
 
+def step_words(job: str, node: str) -> list[str]:
+    """The command on the login host that reaches a node of a job that runs, as one more step of it."""
+    return [
+        "srun", f"--jobid={job}", "--overlap", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--quiet",
+        "--unbuffered", "--mpi=none", "--cpu-bind=none", "--export=PATH,HOME,USER,LOGNAME", "--chdir=/",
+    ]  # fmt: skip
+
+
 class Login:
     """The open login host."""
 

@@ -97,7 +97,7 @@ def script(job: SlurmJob, request: Request, *, code: str, python: str) -> str:
         python=shlex.quote(python),
         job=_readable(compact(job)),
         end=END,
-        step=" --ntasks-per-node=1" if plan.elastic else "",
+        step="--ntasks-per-node=1 " if plan.elastic else "",
     )
     return "\n".join(head) + "\n" + body
 
@@ -126,7 +126,7 @@ trap '"$python" -I -S "$code" slurm notice "$folder"' USR1
 trap '"$python" -I -S "$code" slurm stop "$folder"' TERM
 
 # One task a node: clusterddp's supervisor, which starts torchrun, keeps what the workers print, and ends all of it.
-srun --kill-on-bad-exit=1{step} --mpi=none ${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}} \\
+srun --kill-on-bad-exit=1 {step}--mpi=none ${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}} \\
     "$python" -I -S "$code" slurm node "$folder" &
 step=$!
 while kill -0 "$step" 2>/dev/null; do

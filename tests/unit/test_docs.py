@@ -27,7 +27,7 @@ EVERYWHERE = {"-h", "--help"}
 FOREIGN = {
     "--version", "--list", "--yaml", "--output", "--steps", "--check", "--diff", "--strict", "--role", "--shm-size",
     "--require-hashes",
-    "--exclusive", "--gpus-per-node", "--nodelist", "--nodes", "--ntasks-per-node", "--partition",
+    "--exclusive", "--gpus-per-node", "--nodelist", "--nodes", "--ntasks-per-node", "--overlap",
     "--requeue", "--reservation", "--time",
 }  # fmt: skip
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

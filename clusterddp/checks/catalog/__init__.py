@@ -24,6 +24,7 @@ from clusterddp.checks.catalog import (
     network_quality,
     performance,
     rehearsal,
+    slurm,
     software,
     storage,
 )
@@ -48,4 +49,5 @@ TABLE: tuple[Check, ...] = (
     *rehearsal.CHECKS,
     *performance.CHECKS,
     *collectives.CHECKS,
+    *slurm.CHECKS,
 )

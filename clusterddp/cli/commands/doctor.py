@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from clusterddp import __version__
 from clusterddp.cli import completion, words
-from clusterddp.cli.options import cluster_options
+from clusterddp.cli.options import Checked, Number, cluster_options
 from clusterddp.cli.output import put, say
 from clusterddp.cli.verbose import tell
 from clusterddp.errors import EXIT_FAILED, UsageError
+from clusterddp.launch import option_values
 
 if TYPE_CHECKING:
     from clusterddp.checks.model import Diagnosis
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 )
 @click.option("--skip", metavar="NAMES", shell_complete=completion.checks, help="All but these.")
 @click.option("--share-gpus", is_flag=True, help="Others compute on the GPUs too, and that is meant.")
+@click.option("--launcher", type=Checked(option_values.launcher), metavar="NAME", help="Whose hosts they are (ssh).")
+@click.option("--nnodes", type=Number(1), metavar="N", help="With Slurm: look at so many nodes, in a short job (1).")
+@click.option("--partition", metavar="NAME", help="With Slurm: in this partition.")
 @click.option("--list", "listing", is_flag=True, help="Show the checks, and run none.")
 @click.option("--bench", is_flag=True, help="Measure too: bandwidth, all-reduces, GPUs, late ranks.")
 @click.option("--strict", is_flag=True, help="Exit 1 also for a warning, and for what could not be looked at.")
@@ -59,7 +63,6 @@ def command(
     only: str | None,
     skip: str | None,
     *,
-    share_gpus: bool,
     listing: bool,
     bench: bool,
     strict: bool,
@@ -70,6 +73,7 @@ def command(
     html: Path | None,
     explain: Path | None,
     arguments: tuple[str, ...],
+    **where: Any,
 ) -> int:
     """Check that a job would run; name the cause and the fix where it would not."""
     if explain:
@@ -80,7 +84,7 @@ def command(
     from clusterddp.checks.engine import select  # noqa: PLC0415 - start-up
 
     names = words.names(only), words.names(skip)
-    checks = select(*names, bench=bench or listing)
+    checks = select(*names, bench=bench or listing, slurm=True)  # with which launcher is not known yet
     if listing:
         for check in checks:
             click.echo(f"{check.name}\t{check.category}\t{check.title}")
@@ -90,24 +94,28 @@ def command(
 
     with open_cluster(inventory, limit) as cluster, Progress() as progress:
         cluster.progress = progress.show
-        found = cluster.doctor(only=names[0], skip=names[1], bench=bench, share_gpus=share_gpus)
+        found = cluster.doctor(only=names[0], skip=names[1], bench=bench, **where)
     if html:
         _write_page(found, html)
-    if as_json:
-        click.echo(json.dumps(found.to_json(), indent=1))
-    else:
-        from clusterddp.cli.doctor_tables import print_bench, print_doctor, print_pairs, print_summary  # noqa: PLC0415
-
-        print_doctor(found.results, verbose=verbose)
-        print_pairs(found.pairs, verbose=verbose)
-        if found.evidence.bench:
-            print_bench(found.evidence.bench)
-        print_summary(found.results)
+    _show(found, as_json=as_json, verbose=verbose)
     if fix:
         from clusterddp.cli.fix import fix_by_playbooks  # noqa: PLC0415
 
         return fix_by_playbooks(found.results, cluster.inventory, arguments, yes=yes)
     return EXIT_FAILED if found.verdict == "fail" or (strict and found.verdict != "pass") else 0
+
+
+def _show(found: Diagnosis, *, as_json: bool, verbose: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(found.to_json(), indent=1))
+        return
+    from clusterddp.cli.doctor_tables import print_bench, print_doctor, print_pairs, print_summary  # noqa: PLC0415
+
+    print_doctor(found.results, verbose=verbose)
+    print_pairs(found.pairs, verbose=verbose)
+    if found.evidence.bench:
+        print_bench(found.evidence.bench)
+    print_summary(found.results)
 
 
 def _refuse_mixed(*, fix: bool, yes: bool, as_json: bool, arguments: tuple[str, ...]) -> None:

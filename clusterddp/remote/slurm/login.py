@@ -3,6 +3,7 @@
 Operations of the helper. Not here: what Slurm's answers mean (clusterddp/slurm).
 """
 
+import getpass
 import json
 import os
 import shutil
@@ -22,12 +23,17 @@ from .folder import NAME, JobFolder
 
 PROGRAMS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo", "sacctmgr")
 NOT_SUBMITTED = "sbatch did not end in time, so nobody knows its job"
+ME = "user=$USER"
 TIMEOUT = 60.0  # seconds; a busy controller answers late
 
 
 def slurm_command(request: Request) -> Dict[str, Any]:
-    """``{status, out, err}`` of one of Slurm's commands, ``argv``; status null where it did not end in time."""
-    return run_command([str(word) for word in request.args["argv"]])
+    """``{status, out, err}`` of one of Slurm's commands, ``argv``; status null where it did not end in time.
+
+    A word ``user=$USER`` names who we are here.
+    """
+    argv = [str(word) for word in request.args["argv"]]
+    return run_command(["user=%s" % getpass.getuser() if word == ME else word for word in argv])
 
 
 def run_command(argv: List[str]) -> Dict[str, Any]:

@@ -10,9 +10,12 @@ from clusterddp.slurm.answers import (
     Job,
     last_error,
     read_accounting,
+    read_all_shown,
+    read_config,
     read_partitions,
     read_queue,
     read_shown,
+    read_table,
     shown_job,
 )
 from clusterddp.slurm.login import refusal
@@ -41,6 +44,19 @@ def test_a_queue_is_read_line_by_line_and_what_is_no_line_of_it_is_left_out() ->
         ),
         Job(job="5", state="PENDING", reason="PartitionTimeLimit", user="trainer"),
     ]
+
+
+def test_what_slurm_is_set_to_is_read_by_name() -> None:
+    said = (
+        "Configuration data as of 2026-11-22T11:00:00\nPrologFlags             = (null)\nTmpFS = /scratch\n\nCgroup:\n"
+    )
+    assert read_config(said) == {"PrologFlags": "(null)", "TmpFS": "/scratch"}
+
+
+def test_nodes_and_accounts_are_read_a_line_each() -> None:
+    nodes = "NodeName=gpu01 Gres=gpu:1 State=IDLE+DRAIN Reason=bad DIMM [root@2026-11-22T07:14:53]\nNodeName=gpu02\n"
+    assert [one.get("Reason") for one in read_all_shown(nodes)] == ["bad DIMM [root@2026-11-22T07:14:53]", None]
+    assert read_table("vision|normal\nx\n", ("Account", "QOS")) == [{"Account": "vision", "QOS": "normal"}]
 
 
 def test_partitions_are_told_apart_by_name_and_whether_they_are_up() -> None:
@@ -74,6 +90,9 @@ def test_whatever_slurm_prints_is_read_without_an_error(text: str) -> None:
     read_queue(f"1|RUNNING|{text}|{text}|{text}|{text}")
     read_accounting(f"1|{text}|0:0|{text}|{text}")
     read_shown(text)
+    read_all_shown(text)
+    read_config(text)
+    read_table(text, ("Account", "QOS"))
     read_partitions(f"{text}|up|1|{text}")
     assert last_error(text).isprintable()
     assert meaning(text).state

@@ -1,0 +1,250 @@
+"""Checks of Slurm: what it tells on the login host, and whether its nodes are what it takes them for.
+
+Not here: asking it (slurm/survey.py), the job in which nodes are looked at (doctor/allocation.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from clusterddp.checks.evidence import SlurmSeen
+from clusterddp.checks.model import Check, Finding, fail, warn
+from clusterddp.checks.needs import SLURM, SLURM_NODE
+from clusterddp.text.folding import few, folded_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from clusterddp.checks.evidence import Evidence
+
+CATEGORY = "Slurm"
+CONTROLLER = "slurm-controller"
+_OUT = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "MAINT", "UNKNOWN", "POWER")  # parts of a node's state
+# What Slurm's programs say when munge, or a clock, is to blame: a part of it → what that means, and what helps.
+_MUNGE = (
+    ("Expired credential", "the clocks of the login host and of Slurm's controller differ", "set them by NTP"),
+    ("Rewound credential", "the clocks of the login host and of Slurm's controller differ", "set them by NTP"),
+    ("Invalid credential", "munge's key is not that of Slurm's controller", "copy /etc/munge/munge.key from it"),
+    ("munge.socket", "munged does not run on the login host", "ask who runs the cluster to start it"),
+    ("Munge", "munge does not work on the login host", "ask who runs the cluster: `munge -n | unmunge` shows why"),
+)
+
+
+def _for_login(judge: Callable[[SlurmSeen], Iterable[tuple[str, str, str]]]) -> Callable[[Evidence], Iterable[Finding]]:
+    """A judgement of what Slurm tells, as findings of the login host: each a verdict, a message and what helps."""
+
+    def found(evidence: Evidence) -> Iterable[Finding]:
+        host, seen = evidence.hosts[0].name, evidence.slurm or SlurmSeen()
+        return [
+            (fail if verdict == "fail" else warn)(host, message, **({"fix": fix} if fix else {}))
+            for verdict, message, fix in judge(seen)
+        ]
+
+    return found
+
+
+def _controller(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
+    if seen.error:
+        known = ((means, fix) for part, means, fix in _MUNGE if part in seen.error)
+        means, fix = next(known, ("", ""))
+        yield "fail", f"{means} ({seen.error})" if means else seen.error, fix
+
+
+def _partition(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
+    name, wanted = seen.asked.get("partition", ""), _number(seen.asked.get("nodes"))
+    if not seen.partition:
+        yield "fail", f"no partition {name} is there for the user" if name else "there is no default partition", ""
+        return
+    name = seen.partition.get("PartitionName", name)
+    if seen.partition.get("State") != "UP":
+        yield "fail", f"partition {name} is {seen.partition.get('State')}", "choose another: `sinfo` lists them"
+    limits = [most for one in ("MaxNodes", "TotalNodes") if (most := _number(seen.partition.get(one))) is not None]
+    if wanted and limits and wanted > min(limits):
+        yield "fail", f"partition {name} gives a job {min(limits)} nodes at most, and {wanted} are asked for", ""
+    accounts = seen.partition.get("AllowAccounts", "ALL")
+    account = seen.asked.get("account", "")
+    if account and accounts != "ALL" and account not in accounts.split(","):
+        yield "fail", f"partition {name} takes no job of account {account}", f"its accounts: {accounts}"
+
+
+def _nodes(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
+    out: dict[tuple[str, str], list[str]] = {}
+    for node in seen.nodes:
+        state = node.get("State", "UNKNOWN")
+        if any(part in state for part in _OUT) or state.endswith("*"):
+            reason = node.get("Reason", "no reason is given").partition(" [")[0]
+            out.setdefault((state, reason), []).append(node.get("NodeName", "?"))
+    left = len(seen.nodes) - sum(map(len, out.values()))
+    verdict = "fail" if left < (_number(seen.asked.get("nodes")) or 1) else "warn"
+    for (state, reason), names in out.items():
+        yield verdict, f"{folded_names(names)}: {state}: {reason}", ""
+
+
+def _account(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
+    if seen.associations is None:
+        return
+    account, qos = seen.asked.get("account", ""), seen.asked.get("qos", "")
+    own = list(dict.fromkeys(one.get("Account", "") for one in seen.associations))
+    enforced = "associations" in seen.config.get("AccountingStorageEnforce", "")
+    if not own:
+        if enforced:
+            yield "fail", "the user has no account in Slurm, and none of its jobs would start", ""
+        return
+    if account and account not in own:
+        said = f"your accounts are {few(own, 6)}"
+        yield ("fail" if enforced else "warn"), f"account {account} is none of the user's", said
+        return
+    mine = [one for one in seen.associations if not account or one.get("Account") == account]
+    known = {name for one in mine for name in one.get("QOS", "").split(",") if name}
+    if qos and known and qos not in known:
+        yield "fail", f"QOS {qos} is none of the account's", f"it has {few(sorted(known), 6)}"
+    wanted = _number(seen.asked.get("nodes")) or 1
+    limits = [_number(one.get("MaxTRES", "").partition("node=")[2].partition(",")[0]) for one in mine]
+    if limits and all(limit is not None and limit < wanted for limit in limits):
+        most = max(limit or 0 for limit in limits)
+        yield "fail", f"the account may have {most} nodes a job, and {wanted} are asked for", ""
+
+
+def _devices(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
+    if "gpu" not in seen.config.get("GresTypes", ""):
+        return
+    if "cgroup" not in seen.config.get("TaskPlugin", ""):
+        yield "warn", f"TaskPlugin is {seen.config.get('TaskPlugin')}: a job can use GPUs of others", ""
+    elif seen.config.get("ConstrainDevices", "yes") != "yes":
+        yield "warn", "cgroup.conf has no ConstrainDevices=yes: a job can use GPUs of others", ""
+
+
+def _prolog(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
+    flags = seen.config.get("PrologFlags", "")
+    if seen.config.get("Prolog", "(null)") != "(null)" and not re.search(r"Alloc|Contain", flags):
+        yield "warn", f"there is a Prolog, and PrologFlags ({flags or 'none'}) has no Alloc", ""
+
+
+def _job(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
+    if seen.refused:
+        yield "fail", *seen.refused
+
+
+def _node_of(evidence: Evidence, name: str) -> Mapping[str, str]:
+    told = evidence.slurm.nodes if evidence.slurm else ()
+    return next((node for node in told if node.get("NodeName") == name), {})
+
+
+def gpus_counted(gres: str) -> int:
+    """How many GPUs there are by a node's ``Gres``, such as ``gpu:a100:4(S:0-1),gpu:2,shard:8``."""
+    parts = re.sub(r"\([^)]*\)", "", gres).split(",")
+    found = [part.split(":") for part in parts if part.split(":")[0] == "gpu"]
+    return sum(_number(words[-1]) or 1 for words in found)
+
+
+def _gpus(evidence: Evidence) -> Iterable[Finding]:
+    for entry, facts in evidence.facts:
+        counted = gpus_counted(_node_of(evidence, entry.name).get("Gres", ""))
+        there = max(facts.pci_nvidia, len(facts.gpus)) or facts.pci_amd
+        if counted != there:
+            yield fail(entry.name, f"Slurm gives out {counted} GPUs there (Gres), and {there} are seen")
+
+
+def _folders(evidence: Evidence) -> Iterable[Finding]:
+    for seen in evidence.hosts:
+        for folder in evidence.slurm.apart.get(seen.name, ()) if evidence.slurm else ():
+            yield fail(seen.name, f"{folder} there is not the login host's")
+
+
+def _tmp(evidence: Evidence) -> Iterable[Finding]:
+    meant = evidence.slurm.config.get("TmpFS", "/tmp") if evidence.slurm else "/tmp"  # noqa: S108 - Slurm's default
+    for entry, facts in evidence.facts:
+        used = facts.places.get("TMPDIR", "/tmp")  # noqa: S108 - what programs take without it
+        if f"{used}/".startswith(f"{meant.rstrip('/')}/"):
+            continue
+        yield warn(entry.name, f"Slurm's TmpFS is {meant}, and a job's temporary files go to {used}")
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text) else None
+
+
+def _check(name: str, title: str, judge: Callable[[Evidence], Iterable[Finding]], **more: str) -> Check:
+    after = () if name == CONTROLLER else (CONTROLLER,)
+    return Check(name=name, category=CATEGORY, title=title, judge=judge, needs=(SLURM,), after=after, **more)
+
+
+CHECKS = (
+    _check(
+        CONTROLLER,
+        "Slurm's controller answers the login host",
+        _for_login(_controller),
+        symptom="no job is taken, and none is told of",
+        fix="ask who runs the cluster: `scontrol ping` says which controller is down",
+    ),
+    _check(
+        "slurm-partition",
+        "the partition is up and allows such a job",
+        _for_login(_partition),
+        symptom="a job waits for ever (PartitionDown, PartitionNodeLimit, PartitionConfig)",
+        fix="choose another partition, or ask for less",
+    ),
+    _check(
+        "slurm-nodes",
+        "no node of the partition is drained or down",
+        _for_login(_nodes),
+        symptom="a job waits, or has fewer nodes to choose from",
+        fix="ask who runs the cluster; `sinfo -R` shows who has drained them",
+    ),
+    _check(
+        "slurm-account",
+        "the user's account allows such a job",
+        _for_login(_account),
+        symptom="a job is refused, or waits for ever (InvalidAccount, InvalidQOS, AssocMaxNodePerJobLimit)",
+        fix="set clusterddp_slurm_account, clusterddp_slurm_qos; `sacctmgr show associations user=$USER` lists them",
+    ),
+    _check(
+        "slurm-devices",
+        "a job sees its own GPUs alone",
+        _for_login(_devices),
+        symptom="jobs of others compute on the same GPU: out of memory, slow steps",
+        fix="ask who runs the cluster for TaskPlugin=task/cgroup and ConstrainDevices=yes",
+    ),
+    _check(
+        "slurm-prolog",
+        "a node's prolog has run before a job's script begins",
+        _for_login(_prolog),
+        symptom="the first step hangs until the slowest node's prolog has run, or begins on a node that is not ready",
+        fix="ask who runs the cluster for PrologFlags=Alloc",
+    ),
+    _check(
+        "slurm-job",
+        "Slurm gives a short job the nodes that are asked for",
+        _for_login(_job),
+        symptom="the run would not begin either",
+        fix="ask for less, or wait",
+    ),
+    Check(
+        name="slurm-gpus",
+        category=CATEGORY,
+        title="Slurm counts the GPUs that a node has",
+        judge=_gpus,
+        needs=(SLURM_NODE,),
+        symptom="GPUs that nobody gets, or a job that is given one that is not there",
+        fix="ask who runs the cluster to correct Gres in slurm.conf and gres.conf",
+    ),
+    Check(
+        name="slurm-folders",
+        category=CATEGORY,
+        title="nodes and login host share the folders of a run",
+        judge=_folders,
+        needs=(SLURM_NODE,),
+        symptom="a run whose job ends at once: its code, or what its nodes tell, is on another disk",
+        fix="set clusterddp_state and clusterddp_workdir to folders that all nodes see",
+    ),
+    Check(
+        name="slurm-tmp",
+        category=CATEGORY,
+        title="temporary files go where Slurm has room for them",
+        judge=_tmp,
+        needs=(SLURM_NODE,),
+        symptom="the disk of the system is full while the node's scratch disk is empty",
+        fix="set TMPDIR in clusterddp_setup to a folder below it",
+    ),
+)

@@ -1,0 +1,79 @@
+"""`clusterddp doctor` where Slurm has the hosts: Slurm's own checks, and all others on the nodes of a short job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.cli import User
+from tests.lean import training_python
+from tests.slurm.seen import nothing_is_left, thorough
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.slurm import Slurm
+
+pytest.importorskip("torch", reason="torchrun is part of torch")
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def user(slurm: Slurm, tmp_path: Path) -> User:
+    """Somebody who reaches the login host alone."""
+    user = User(tmp_path)
+    slurm.write_inventory({"clusterddp_python": training_python()}, user.folder / "inventory.yaml")
+    user.env.update(CLUSTERDDP_INVENTORY="inventory.yaml")
+    return user
+
+
+def found(user: User, *words: str) -> dict[str, Any]:
+    """What each check says: verdict, hosts and message of the worst."""
+    told: dict[str, Any] = {}
+    for one in user.run("doctor", "--json", *words).json["checks"]:
+        told.setdefault(one["name"], (one["verdict"], one["hosts"], one["message"]))
+    return told
+
+
+def test_slurm_and_the_nodes_of_a_short_job_are_looked_at(user: User, slurm: Slurm) -> None:
+    told = found(user, "--nnodes", "2", "--skip", "Rehearsal,Network,Machines")
+    assert told["slurm-controller"][0] == "pass"
+    assert told["slurm-job"] == ("pass", ["gpu00"], "Slurm gives a short job the nodes that are asked for")
+    assert told["slurm-gpus"][1:] == (["gpu01", "gpu02"], "Slurm gives out 1 GPUs there (Gres), and 0 are seen")
+    assert told["slurm-folders"][:2] == told["torch"][:2] == ("pass", ["gpu01", "gpu02"])
+    nothing_is_left(slurm)
+
+
+@thorough
+def test_all_of_the_doctor_runs_in_the_job_with_its_rehearsal(user: User, slurm: Slurm) -> None:
+    told = found(user, "--nnodes", "2")
+    assert told["rehearsal"][:2] == told["live-runs"][:2] == told["network"][:2] == ("pass", ["gpu01", "gpu02"])
+    assert "shared" not in told
+    nothing_is_left(slurm)
+
+
+@thorough
+def test_what_no_job_would_get_is_told_and_no_job_is_left(user: User, slurm: Slurm) -> None:
+    many = found(user, "--nnodes", "5")
+    assert many["slurm-job"][::2] == ("fail", "Slurm would never start such a job: PartitionConfig")
+    assert many["slurm-partition"][::2] == ("fail", "partition main gives a job 2 nodes at most, and 5 are asked for")
+    assert "torch" not in many
+    assert (
+        found(user, "--partition", "nope")["slurm-job"][2] == "Slurm refuses the job: Invalid partition name specified"
+    )
+    nothing_is_left(slurm)
+
+
+@thorough
+def test_a_drained_node_is_told_with_its_reason_and_a_dead_controller_by_name(user: User, own_slurm: Slurm) -> None:
+    own_slurm.write_inventory({"clusterddp_python": training_python()}, user.folder / "inventory.yaml")
+    drain = ["scontrol", "update", "NodeName=gpu02", "State=DRAIN", "Reason=bad DIMM"]
+    own_slurm.controller.run(drain, user="root")
+    told = found(user, "--only", "slurm-nodes,slurm-account")
+    assert told["slurm-nodes"][::2] == ("warn", "gpu02: IDLE+DRAIN: bad DIMM")
+    own_slurm.controller.run(["pkill", "-x", "munged"], user="root")
+    told = found(user, "--only", "slurm-controller,slurm-nodes")
+    assert told["slurm-controller"][0] == "fail"
+    assert told["slurm-controller"][2].startswith("munged does not run on the login host (")
+    assert told["slurm-nodes"][::2] == ("skipped", "because of slurm-controller")
