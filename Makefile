@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench lab lab-down test-slurm test-playbooks dist test-installed man system-packages
+.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench profile lab lab-down test-slurm test-playbooks dist test-installed man system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -103,6 +103,9 @@ format: $(VENV)/.stamp
 
 bench: $(VENV)/.stamp system-packages
 	@for each in benchmarks/bench_*.py; do echo "== $$each"; $(BIN)/python $$each || exit 1; done
+
+profile: $(VENV)/.stamp  ## where the time of a run's start goes, on this machine
+	@mkdir -p build && $(BIN)/clusterddp run --timeline build/profile.txt examples/toy_ddp.py --steps 5 >/dev/null && cat build/profile.txt
 
 lab: $(VENV)/.stamp system-packages  ## test hosts to try things on; drops into a shell. SLURM=1: with Slurm on them
 	$(BIN)/python -m tests.lab up --hosts $(HOSTS) --shell $(if $(SLURM),--slurm)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.crash import crash_of_host
 from clusterddp.errors import ClusterddpError, HelperError, HostError, UnreachableError
+from clusterddp.hosts import spans
 from clusterddp.hosts.bootstrap import handshake
 from clusterddp.hosts.exchange import Exchange
 from clusterddp.hosts.large_packets import late_helper
@@ -83,7 +84,9 @@ class Host:
         Raises:
             HostError: no connection, no usable Python, or the helper did not start.
         """
+        began = time.monotonic()
         pipe = connector.open(entry, COMMAND)
+        spans.tell(entry.name, "connection", time.monotonic() - began)
         watchdog = threading.Timer(HANDSHAKE, pipe.close)
         watchdog.daemon = True
         began = time.monotonic()
@@ -97,6 +100,7 @@ class Host:
             raise
         finally:
             watchdog.cancel()
+        spans.tell(entry.name, "helper: start", time.monotonic() - began)
         host = cls(entry, pipe, hello, noise)
         host._reader = threading.Thread(target=host._read, args=(decoder,), name=f"read {entry.name}", daemon=True)
         host._reader.start()
@@ -265,7 +269,7 @@ class Host:
                     self._write({"id": exchange.ident, "kind": "cancel"})
             how = "ended" if exchange.ended else "was left"
             took, sent, received = time.monotonic() - began, human_size(exchange.sent), human_size(exchange.received)
-            _log.debug("%s: %s %s: %.0f ms, %s sent, %s received", self.name, op, how, took * 1000, sent, received)
+            spans.tell(self.name, op, took, f"{op} {how}: {took * 1000:.0f} ms, {sent} sent, {received} received")
 
     def _starting(self, exchange: Exchange, op: str, args: Mapping[str, Any] | None) -> list[Frame]:
         try:

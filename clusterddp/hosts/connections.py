@@ -64,6 +64,7 @@ class Connections:
         wanted = list(entries)
         known = len(self._connector.notices)
         opened = itertools.count(1)
+        progress(f"connecting 0/{len(wanted)}")
 
         def one(entry: HostEntry) -> Host:
             host = self.open(entry)

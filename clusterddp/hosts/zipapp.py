@@ -98,7 +98,7 @@ class Bundle:
 
 @functools.lru_cache(maxsize=2)
 def _packed(code: bytes) -> bytes:
-    return zlib.compress(code, 9)
+    return zlib.compress(code)
 
 
 @functools.cache

@@ -148,13 +148,18 @@ def test_ddp_trains_over_gloo(user: User, lab: Lab) -> None:
 
 def test_options_say_how_many_and_what_is_shown(user: User, up: Done) -> None:
     assert up.code == 0
-    result = user.folder / "result.json"
+    result, timeline = user.folder / "result.json", user.folder / "timeline.txt"
     words = ("--nnodes", "1", "--nproc_per_node", "3", "--show", "1-2", "--result", str(result))
-    done = user.run("run", *words, "tells.py")
+    done = user.run("run", *words, "--timeline", str(timeline), "tells.py")
     assert done.code == 0, done.out + done.err
     assert "not used: gpu[01:03]" in done.notes
     assert {said.rank: (said.host, said.local_rank) for said in done.workers} == {1: ("gpu00", 1), 2: ("gpu00", 2)}
     assert json.loads(result.read_text()) == user.status(done.run)
+    rows = [re.split(r"  +", line) for line in timeline.read_text().splitlines()]
+    here = [row[1] for row in rows if row[0] == "this machine"]
+    assert here == ["start-up", "connecting", "checking", "syncing", "starting", "following"]
+    there = {row[1] for row in rows if row[0] == "gpu00"}
+    assert {"connection", "helper: start", "facts", "start", "agent: imports, rendezvous", "workers (3)"} <= there
 
 
 def test_a_killed_worker_comes_back_when_restarts_are_allowed(user: User, up: Done) -> None:

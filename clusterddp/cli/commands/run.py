@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from clusterddp.api import Cluster
     from clusterddp.launch.options import RunOptions
 
-_BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", "fold", "result", "dry_run"}
+_BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", "fold", "result", "dry_run", "timeline"}
 
 
 @click.command(
@@ -103,6 +103,12 @@ _BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", 
 @setting("--debug-comm", is_flag=True, help="Let NCCL and torch tell what they do.")
 @click.option("--result", type=Checked(words.writable), metavar="FILE", help="Write the final status there as JSON.")
 @click.option(
+    "--timeline",
+    type=Checked(words.writable),
+    metavar="FILE.html",
+    help="Write there where the start's time went on every host; as text unless it ends in .html.",
+)
+@click.option(
     "--notify",
     envvar="CLUSTERDDP_NOTIFY",
     metavar="CMD|URL",
@@ -144,13 +150,17 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
         from clusterddp.cli.attach import attach, heed_signals, stop_launched  # noqa: PLC0415 - start-up
         from clusterddp.cli.notify import Notifier, webhook  # noqa: PLC0415
         from clusterddp.cli.progress import Progress  # noqa: PLC0415
+        from clusterddp.cli.timeline import recording  # noqa: PLC0415
 
         cluster.webhook = webhook(given["notify"] or "", given["silence"])
         heed_signals()
         try:
-            with Progress() as progress:
-                cluster.progress = progress.show
+            timeline = Path(given["timeline"]) if given["timeline"] else None
+            with recording(timeline, cluster) as recorder, Progress() as progress:
+                cluster.progress = recorder.told(progress.show) if recorder else progress.show
                 run = cluster.start(options)
+                if recorder:
+                    recorder.step("following")
                 if not given["detach"]:
                     shown = {"shown": given["show"], "agents": given["show_agents"]}
                     shown |= {"fold": given["fold"], "silence": given["silence"]}

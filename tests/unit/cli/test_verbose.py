@@ -40,8 +40,10 @@ def test_it_tells_the_way_the_operations_and_their_bytes_host_by_host(
         own = [line.removeprefix(f"{host}: ") for line in told if line.startswith(f"{host}: ")]
         patterns = [
             r"a child process on this machine",
+            r"connection: \d+ ms",
             r"the helper's code is (there already|sent, [\d.]+ [kM]B) \([0-9a-f]{12}\)",
             r"the helper runs: Python 3\.\S+ \(\S+\), pid \d+, state in \S+",
+            r"helper: start: \d+ ms",
             r"runs begins",
             r"runs ended: \d+ ms, \d+ bytes sent, 2 bytes received",
             r"closed; \d+ bytes sent, \d+ bytes received since the hello",

@@ -1,0 +1,103 @@
+"""``run --timeline FILE``: collects where a start's time goes, and writes it when the run is no longer followed.
+
+What hosts are asked is logged with its duration to the logger ``clusterddp.spans`` (hosts/spans.py); the steps of
+this machine are those that the progress line names. Not here: the drawing (runs/timeline.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from typing import TYPE_CHECKING
+
+from clusterddp.cli.output import say
+from clusterddp.errors import ClusterddpError, UsageError
+from clusterddp.hosts.spans import LOGGER
+from clusterddp.runs.timeline import HERE, Span, as_page, as_text, of_events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from clusterddp.api import Cluster
+
+
+class _Recorder(logging.Handler):
+    """The spans of log records that tell one, and of steps on this machine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spans: list[Span] = []
+        now = time.time()
+        self._step, self._since = "start-up", now - _age()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        host, name, seconds = getattr(record, "span")  # noqa: B009 - a LogRecord has any attributes
+        self.spans.append(Span(host=host, name=name, began=record.created - seconds, ended=record.created))
+
+    def step(self, text: str) -> None:
+        """This machine begins what ``text`` says by its first word."""
+        name, now = (text.split() or [""])[0], time.time()
+        if name != self._step:
+            if self._step:
+                self.spans.append(Span(host=HERE, name=self._step, began=self._since, ended=now))
+            self._step, self._since = name, now
+
+    def told(self, show: Callable[[str], None]) -> Callable[[str], None]:
+        """``show`` that takes the steps too."""
+
+        def shown(text: str) -> None:
+            self.step(text)
+            show(text)
+
+        return shown
+
+
+def _age() -> float:
+    """Seconds that this process has lived; 0 where the kernel does not tell."""
+    try:
+        with open("/proc/self/stat", "rb") as stat:  # noqa: PTH123 - no file in the sense of a path
+            ticks = int(stat.read().rpartition(b")")[2].split()[19])
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    except (OSError, AttributeError):  # no Linux
+        return 0.0
+
+
+@contextlib.contextmanager
+def recording(path: Path | None, cluster: Cluster) -> Iterator[_Recorder | None]:
+    """While the block starts and follows a run of ``cluster``, record it; write ``path`` at its end, if there is one.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    if path is None:
+        yield None
+        return
+    recorder = _Recorder()
+    LOGGER.addHandler(recorder)
+    LOGGER.setLevel(logging.DEBUG)
+    try:
+        yield recorder
+    finally:
+        LOGGER.removeHandler(recorder)
+        LOGGER.setLevel(logging.NOTSET)
+        if cluster.launched is not None:
+            recorder.step("")
+            _write(path, recorder.spans, cluster)
+
+
+def _write(path: Path, spans: list[Span], cluster: Cluster) -> None:
+    run = cluster.launched
+    if run is None:
+        return
+    try:
+        spans = [*spans, *of_events(cluster.find_view(run.id).nodes)]
+    except ClusterddpError as error:
+        say(f"--timeline: without what the hosts did themselves: {error}")
+    title = f"run {run.id}: where its start took its time"
+    try:
+        path.write_text(as_page(spans, title) if path.suffix == ".html" else as_text(spans), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--timeline {path}: {error.strerror}", remedy="name a file that can be written") from error

@@ -1,0 +1,12 @@
+"""How long each step with a host took, as log records that ``-v`` shows and ``run --timeline`` collects."""
+
+from __future__ import annotations
+
+import logging
+
+LOGGER = logging.getLogger("clusterddp.spans")
+
+
+def tell(host: str, what: str, took: float, words: str = "") -> None:
+    """Say what has just ended, after ``took`` seconds; a record's ``span`` is (host, what, seconds)."""
+    LOGGER.debug("%s: %s", host, words or f"{what}: {took * 1000:.0f} ms", extra={"span": (host, what, took)})

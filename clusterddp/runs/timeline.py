@@ -1,0 +1,120 @@
+"""Where the time of a start went, on this machine and on every host: spans, and their drawing as text and as a page.
+
+Spans come from elsewhere (cli/timeline.py); those of a run's own processes are read from its events here. Names are
+ARCHITECTURE's. Nothing is said by colour alone: every bar stands beside its numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+HERE = "this machine"
+GOES_ON = 2.0  # seconds of the workers' work that are still drawn
+COLUMNS = 50  # of a bar in the text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """What was done from when to when, on one host.
+
+    Attributes:
+        host: Its name, or ``HERE``.
+        name: What.
+        began: Seconds since the epoch by this machine's clock.
+        ended: The same.
+    """
+
+    host: str
+    name: str
+    began: float
+    ended: float
+
+
+def of_events(nodes: Iterable[Mapping[str, Any]]) -> list[Span]:
+    """Spans of a run's first start on each host, from its nodes' events; times of their clocks are made ours."""
+    found = []
+    for node in nodes:
+        if node["attempt"] != 1:
+            continue
+        times: dict[str, list[float]] = {}
+        for event in node["events"]:
+            if not event.get("start"):  # of the first start of the workers, or of none
+                times.setdefault(event["event"], []).append((event["time"] - node["clock_offset_ns"]) / 1e9)
+        agent, workers = times.get("agent_started", []), times.get("worker_started", [])
+        server, left = times.get("fork_server_ready", []), times.get("worker_exited", [])
+        host = node["host"]
+        if agent and workers:
+            found.append(Span(host=host, name="agent: imports, rendezvous", began=agent[0], ended=min(workers)))
+        if agent and server:
+            found.append(Span(host=host, name="fork server: imports", began=agent[0], ended=server[0]))
+        if workers:
+            end = max(left, default=max(workers) + GOES_ON)
+            found.append(Span(host=host, name=f"workers ({len(workers)})", began=min(workers), ended=end))
+    return found
+
+
+def _placed(spans: Sequence[Span]) -> tuple[list[Span], float, float]:
+    """The spans in order, this machine's first; and the times of the left and of the right edge."""
+    first = min(one.began for one in spans)
+    starts = [one.began for one in spans if one.name.startswith("workers")]
+    last = min(max(one.ended for one in spans), max(starts) + GOES_ON) if starts else max(one.ended for one in spans)
+    last = max(last, first + 0.01)
+    drawn = [one for one in spans if one.began < last]
+    return sorted(drawn, key=lambda one: (one.host != HERE, one.host, one.began)), first, last
+
+
+def _took(span: Span, last: float) -> str:
+    return f"{span.ended - span.began:.2f}{' …' if span.ended > last else ''}"
+
+
+def as_text(spans: Sequence[Span]) -> str:
+    """A line for each span: host, what, when it began and how long it took in seconds, and a bar."""
+    ordered, first, last = _placed(spans)
+    wide = max(len(one.host) for one in ordered)
+    long = max(len(one.name) for one in ordered)
+    lines = [f"{'host':{wide}}  {'what':{long}}  {'from':>7} {'took':>8}  |{f' {last - first:.2f} s ':-^{COLUMNS}}|"]
+    for one in ordered:
+        left = round((one.began - first) / (last - first) * (COLUMNS - 1))
+        right = round((min(one.ended, last) - first) / (last - first) * (COLUMNS - 1))
+        bar = " " * left + "#" * max(1, right - left)
+        took = _took(one, last)
+        lines.append(f"{one.host:{wide}}  {one.name:{long}}  {one.began - first:7.2f} {took:>8}  |{bar:{COLUMNS}}|")
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def as_page(spans: Sequence[Span], title: str) -> str:
+    """One self-contained HTML page: nothing to load, no script."""
+    ordered, first, last = _placed(spans)
+    rows, host = [], ""
+    for one in ordered:
+        left = (one.began - first) / (last - first) * 100
+        width = max(0.2, (min(one.ended, last) - first) / (last - first) * 100 - left)
+        head = f"<th>{escape(one.host)}</th>" if one.host != host else "<th></th>"
+        host = one.host
+        rows.append(
+            f"<tr>{head}<td>{escape(one.name)}</td><td>{one.began - first:.2f}</td><td>{_took(one, last)}</td>"
+            f'<td><div style="margin-left:{left:.2f}%;width:{width:.2f}%"></div></td></tr>'
+        )
+    return _PAGE.format(title=escape(title), seconds=f"{last - first:.2f}", rows="\n".join(rows))
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
+body {{ font: 14px system-ui, sans-serif; margin: 2em; color: #111; background: #fff }}
+table {{ border-collapse: collapse; width: 100% }}
+th, td {{ text-align: left; padding: 1px 8px; white-space: nowrap }}
+td:nth-child(3), td:nth-child(4) {{ text-align: right; font-variant-numeric: tabular-nums }}
+td:last-child {{ width: 70%; border-left: 1px solid #999; border-right: 1px solid #999 }}
+td div {{ background: #335; border: 1px solid #000; height: 10px; min-width: 1px }}
+</style></head><body>
+<h1>{title}</h1>
+<p>Seconds since the command began; the bars span {seconds} s. … : goes on beyond the right edge.</p>
+<table><thead><tr><th>host</th><th>what</th><th>from</th><th>took</th><th></th></tr></thead><tbody>
+{rows}
+</tbody></table></body></html>
+"""

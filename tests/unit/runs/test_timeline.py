@@ -1,0 +1,62 @@
+"""Where a start's time went, as text and as a page."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from clusterddp.runs.timeline import HERE, Span, as_page, as_text, of_events
+
+SECOND = 1_000_000_000
+
+
+def node(host: str, *events: tuple[str, float], attempt: int = 1, offset: float = 0.0) -> dict[str, Any]:
+    told = [{"event": name, "time": int((1000 + at + offset) * SECOND), "start": 0} for name, at in events]
+    return {"host": host, "attempt": attempt, "clock_offset_ns": int(offset * SECOND), "events": told}
+
+
+def span(host: str, name: str, began: float, ended: float) -> Span:
+    return Span(host=host, name=name, began=1000 + began, ended=1000 + ended)
+
+
+def test_spans_of_a_host_are_by_our_clock_and_of_the_first_start_alone() -> None:
+    first = node("b", ("agent_started", 1.0), ("worker_started", 3.0), ("worker_started", 3.5), offset=7.0)
+    again = node("b", ("agent_started", 50.0), ("worker_started", 60.0), attempt=2)
+    first["events"].append({"event": "worker_started", "time": 0, "start": 1})
+    assert of_events([first, again]) == [
+        span("b", "agent: imports, rendezvous", 1.0, 3.0),
+        span("b", "workers (2)", 3.0, 5.5),
+    ]
+
+
+def test_a_host_that_never_started_workers_has_no_span_of_its_own() -> None:
+    assert of_events([node("a"), node("b", ("agent_started", 1.0))]) == []
+
+
+SPANS = [
+    span("gpu00", "workers (2)", 3.0, 90.0),
+    span("gpu00", "runs", 80.0, 80.1),
+    span("gpu00", "facts", 0.5, 1.0),
+    span(HERE, "start-up", 0.0, 0.5),
+    span("<b>", "connection", 0.5, 0.75),
+]
+
+
+def test_text_has_a_line_a_span_this_machine_first_and_ends_soon_after_the_workers_have_started() -> None:
+    rows = [re.split(r"  +", line)[:4] for line in as_text(SPANS).splitlines()]
+    assert rows[1:] == [
+        ["this machine", "start-up", "0.00", "0.50"],
+        ["<b>", "connection", "0.50", "0.25"],
+        ["gpu00", "facts", "0.50", "0.50"],
+        ["gpu00", "workers (2)", "3.00", "87.00 …"],
+    ]
+    assert " 5.00 s " in as_text(SPANS).splitlines()[0]
+    assert as_text(SPANS).splitlines()[1].endswith("|#####" + " " * 45 + "|")
+
+
+def test_the_page_stands_alone_and_shows_names_as_text() -> None:
+    page = as_page(SPANS, "run <x>")
+    assert not re.search(r"https?:|<script|<link|@import|url\(", page)
+    assert "<th>&lt;b&gt;</th>" in page
+    assert "<h1>run &lt;x&gt;</h1>" in page
+    assert '<td>3.00</td><td>87.00 …</td><td><div style="margin-left:60.00%;width:40.00%">' in page
