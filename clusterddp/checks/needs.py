@@ -59,7 +59,7 @@ def _health_arguments(asked: Asked) -> Mapping[str, Any]:
         "tmp": own.places.get("TMPDIR") if own else None,
         "code": asked.code,
         "extensions": _extensions(own) if own else None,
-        "paths": list(job_paths(entry, own)) if own else [],
+        "paths": list({**(job_paths(entry, own) if own else {}), **dict.fromkeys(entry.links.values())}),
         "login": not entry.python and not entry.setup,  # else it is meant whatever a login finds
         "python": own.python if own else None,
         "names": list(dict.fromkeys(one.hostname for one in asked.facts.values())),

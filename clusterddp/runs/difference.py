@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from clusterddp.remote.shared.run_record import RunRecord
 
-_TOLD_ELSEWHERE = frozenset({"env", "secret"})
+_TOLD_ELSEWHERE = frozenset({"env", "secret", "launcher"})
 _WORDS = {"version": "version of {}", "variable": "variable {}", "secret": "secret {}", "option": "option --{}"}
 CODE, ENVIRONMENT = 6, 4  # letters of a digest that are shown
 
@@ -97,6 +97,7 @@ _TOLD: tuple[tuple[str, Callable[[RunRecord], str | None]], ...] = (
     ("script", _command),
     ("arguments", lambda record: shlex.join(record.argv) or None),
     ("folder", lambda record: record.subfolder or None),
+    ("launcher", lambda record: record.launcher),
     ("hosts", lambda record: folded_names(record.hosts) or None),
     ("ranks", lambda record: str(record.world_size) if record.world_size else None),
     ("GPUs", _gpus),

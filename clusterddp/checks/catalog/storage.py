@@ -70,6 +70,14 @@ def _code(entry: HostEntry, health: Health) -> Finding | None:
     return warn(entry.name, f"the code there was changed since it was synced: {few(list(map(shown, health.code)), 3)}")
 
 
+def _links(entry: HostEntry, health: Health) -> Finding | None:
+    untold = [target for target in entry.links.values() if target not in health.paths]
+    if untold:
+        return unknown(entry.name, f"could not look: {few(untold, 3)} did not answer in time")
+    gone = [f"{name} to {target}" for name, target in sorted(entry.links.items()) if not health.paths[target]]
+    return fail(entry.name, f"links that lead to nothing: {few(gone, 3)}") if gone else None
+
+
 def _slow(entry: HostEntry, health: Health) -> Finding | None:
     slow = [
         f"{found.ms / 1000:.1f} s in {key} {one.path}"
@@ -174,6 +182,16 @@ CHECKS = (
         after=("mounts",),
         symptom="ranks that differ: shapes or collectives that do not match, a fix that works on one host only",
         fix="make the change in the project: the next run puts its files there, and keeps those aside",
+    ),
+    Check(
+        name="data-links",
+        category=CATEGORY,
+        title="what clusterddp_links names is there",
+        judge=for_each(HEALTH, _links),
+        needs=(HEALTH,),
+        after=("mounts",),
+        symptom="FileNotFoundError: No such file or directory: 'data/...', on one host only",
+        fix="mount or copy it there (`clusterddp push`), or set that host's own path in its clusterddp_links",
     ),
     Check(
         name="local-state",

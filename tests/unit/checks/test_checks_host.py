@@ -124,6 +124,21 @@ def test_a_path_of_a_hosts_own_counts_as_the_variables() -> None:
     assert said(cluster(*hosts)) == [("paths", "warn", ("gpu02",))]
 
 
+def test_a_link_to_data_that_leads_to_nothing_is_named() -> None:
+    entry = {"links": {"data": "/scratch/sets", "out": "~/out"}}
+    hosts = {
+        "gpu01": {"/scratch/sets": True, "~/out": True},
+        "gpu02": {"/scratch/sets": False, "~/out": True},
+        "gpu03": {"~/out": True},
+    }
+    evidence = cluster(*(seen(name, *NAMES, entry=entry, health={"paths": hosts[name]}) for name in NAMES))
+    told = {result.hosts: (result.verdict, result.message) for result in wrong(evidence)}
+    assert told == {
+        ("gpu02",): ("fail", "links that lead to nothing: data to /scratch/sets"),
+        ("gpu03",): ("unknown", "could not look: /scratch/sets did not answer in time"),
+    }
+
+
 def test_only_old_locks_of_extensions_are_named() -> None:
     assert said(unhealthy(locks={"/c/x/lock": 30})) == []
     (result,) = wrong(unhealthy(locks={"/c/x/lock": 7200, "/c/y/lock": 3}))
