@@ -235,7 +235,8 @@ class Cluster(BesideRuns):
         return self._launcher(options.launcher).render(self, options)
 
     def _launcher(self, wanted: str | None = None) -> base.Launcher:
-        return base.chosen(wanted, [entry for entry in self.inventory.hosts if entry.role != "none"])
+        named = wanted or base.of_shell(self.inventory)
+        return base.chosen(named, [entry for entry in self.inventory.hosts if entry.role != "none"])
 
     def carrier(self, record: RunRecord) -> base.Launcher:
         """The launcher of a run with this record."""

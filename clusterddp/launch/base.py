@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.inventory import HostEntry
+    from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.plan import LaunchPlan
     from clusterddp.project import Project
@@ -114,6 +116,12 @@ def launchers(site: Site) -> list[Launcher]:
 def keeping(site: Site) -> list[HostEntry]:
     """The hosts that keep runs, by whatever launcher."""
     return [entry for one in launchers(site) for entry in one.keeping(site)]
+
+
+def of_shell(inventory: Inventory) -> str | None:
+    """The launcher of a shell that salloc, or srun in a job, has given, where there is no inventory; else None."""
+    given = inventory.path is None and os.environ.get("SLURM_JOB_ID") and shutil.which("srun")
+    return "slurm" if given else None
 
 
 def chosen(wanted: str | None, entries: Iterable[HostEntry]) -> Launcher:

@@ -47,22 +47,27 @@ class Slurm:
 
     def render(self, site: Site, options: RunOptions) -> str:
         """See ``Launcher``: the whole script."""
-        from clusterddp.launch.slurm_plan import submission  # noqa: PLC0415 - start-up
+        from clusterddp.launch.slurm_allocation import allocated  # noqa: PLC0415 - start-up
+        from clusterddp.launch.slurm_plan import submission  # noqa: PLC0415
 
-        return submission(lambda: _login(site), site, options, dry=True).script
+        inside, options = allocated(lambda: _login(site), site, options)
+        return submission(lambda: _login(site), site, options, dry=True, inside=inside).script
 
     def start(self, site: Site, options: RunOptions) -> Run:
         """See ``Launcher``: it is in the queue then."""
         from clusterddp.launch.prepare import secret_values  # noqa: PLC0415 - start-up
+        from clusterddp.launch.slurm_allocation import allocated  # noqa: PLC0415
         from clusterddp.launch.slurm_plan import submission  # noqa: PLC0415
         from clusterddp.slurm.script import compact  # noqa: PLC0415
 
-        ready = submission(lambda: _login(site), site, options, dry=False)
+        inside, options = allocated(lambda: _login(site), site, options)
+        ready = submission(lambda: _login(site), site, options, dry=False, inside=inside)
         secrets, login = secret_values(set(ready.job.plan.secrets) - ready.hidden.keys()), _login(site)
         site.progress("submitting")
         record = ready.job.plan.record
         run = Run(site, record.run, 1, {}, record)
-        number = login.submit(record.run, ready.script, compact(ready.job), {**secrets, **ready.hidden})
+        given = {**secrets, **ready.hidden}
+        number = login.submit(record.run, ready.script, compact(ready.job), given, inside or None)
         site.launched = run
         site.project.record_run(record)
         self._refuse_hopeless(login, ready, number)
@@ -157,7 +162,7 @@ class Slurm:
         view = _settled(cluster, run, time.monotonic() + grace + STOP_SLACK)
         job = view.job
         word = job.word if job else "nothing of it"
-        if job and not job.over:
+        if job and not job.over and job.own:
             login.command("scancel", job.number)
             word = "CANCELLED"
         proofs = {str(node["host"]): _proof(node, word) for node in (*view.nodes, *view.earlier)}
@@ -214,6 +219,7 @@ def _job_told(one: SubmittedRun, nodes: Sequence[dict[str, Any]], job: Job | Non
         attempt=attempt,
         reason=job.reason if job else "",
         start=job.start if job and waits else "",
+        own=not one.inside,
     )
     told = {"run": one.run, "attempt": status.attempt, "host": login, "record": one.plan.record, "job": status}
     copies = [node["verdict"] for node in nodes if node.get("verdict") and node["attempt"] == attempt]

@@ -56,8 +56,12 @@ class Submission:
     hidden: Mapping[str, str] = field(repr=False)
 
 
-def submission(log_in: Callable[[], Login], site: Site, options: RunOptions, *, dry: bool) -> Submission:
+def submission(
+    log_in: Callable[[], Login], site: Site, options: RunOptions, *, dry: bool, inside: str = ""
+) -> Submission:
     """All that comes before a run is submitted: its code is on the login host then, unless ``dry``.
+
+    ``inside``: the number of a job that is there already, and has the nodes.
 
     Raises:
         ClusterddpError: it cannot be meant, or the code cannot be synced.
@@ -65,7 +69,7 @@ def submission(log_in: Callable[[], Login], site: Site, options: RunOptions, *, 
     with again.asked(site.inventory, site.project, options) as (inventory, project, repeat):
         if repeat and repeat.record.launcher != NAME:
             raise UsageError(f"run {repeat.record.run} was no job of Slurm's", remedy="choose the inventory it had: -i")
-        return _submission(log_in, site, inventory, project, options, repeat, dry=dry)
+        return _submission(log_in, site, inventory, project, options, repeat, dry=dry, inside=inside)
 
 
 def _submission(
@@ -77,13 +81,14 @@ def _submission(
     repeat: again.Repeat | None,
     *,
     dry: bool,
+    inside: str,
 ) -> Submission:
     check_script(options, project)
-    request = slurm_request(inventory, options)
+    request = replace(slurm_request(inventory, options), inside=inside)
     settings = settings_of(inventory)
     tree = repeat.tree if repeat else scan(project, options.sync_limit)
     wanted = replace(prepare.launch_options(options, project), rdzv_backend=options.rdzv_backend)
-    if options.relaunch:  # each start has the limit anew, and another follows: Slurm counts
+    if options.relaunch and not inside:  # each start has the limit anew, and another follows: Slurm counts
         wanted = replace(wanted, time_limit=None)
     check_synced(wanted.script, options, project, tree)
     login = log_in()
@@ -112,6 +117,7 @@ def _submission(
         python=settings.python,
         nproc=options.nproc_per_node or settings.nproc,
         interface=settings.interface,
+        inside=bool(inside),
     )
     code_path = f"{login.state}/helper/{bundle().digest}.pyz"
     python = settings.ansible_python or str(login.host.hello["executable"])

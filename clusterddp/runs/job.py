@@ -17,6 +17,7 @@ class JobStatus:
         attempt: The run's attempt that the job is in, or waits to begin.
         reason: Why it waits, in the manager's word.
         start: When it began, or is expected to; empty where nobody knows.
+        own: Whether it was submitted for the run, and is to end with it.
     """
 
     number: str
@@ -26,6 +27,7 @@ class JobStatus:
     attempt: int = 1
     reason: str = ""
     start: str = ""
+    own: bool = True
 
     @property
     def waits(self) -> str:

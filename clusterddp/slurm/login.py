@@ -77,8 +77,10 @@ class Login:
         answer = self.host.call("slurm_command", {"argv": list(argv)}, timeout=TIMEOUT)
         return self._ended(answer, argv[0])
 
-    def submit(self, run: str, script: str, job: dict[str, Any], secrets: dict[str, str]) -> str:
-        """Submit a run's script; Slurm's number of the job.
+    def submit(
+        self, run: str, script: str, job: dict[str, Any], secrets: dict[str, str], inside: str | None = None
+    ) -> str:
+        """Submit a run's script, or start it ``inside`` a job that is there; Slurm's number of the job.
 
         Raises:
             UsageError: Slurm refuses it; says why.
@@ -86,8 +88,8 @@ class Login:
         """
         import json  # noqa: PLC0415 - start-up
 
-        message = json.dumps({"run": run, "script": script, "job": job, "secrets": secrets}).encode()
-        answer = self.host.upload("slurm_submit", {}, [message], timeout=SUBMIT_TIMEOUT)
+        message = json.dumps({"run": run, "script": script, "job": job, "secrets": secrets, "inside": inside})
+        answer = self.host.upload("slurm_submit", {}, [message.encode()], timeout=SUBMIT_TIMEOUT)
         status, out, err = self._ended(answer, "sbatch")
         if status:
             raise refusal(last_error(err))

@@ -37,12 +37,14 @@ class Request:
         nodelist: Which, where the inventory names them.
         options: sbatch's long options by name, without ``--``; an empty value for one that takes none.
         lines: Further options, as they are.
+        inside: The number of a job that is there already, and has the nodes; else empty.
     """
 
     nodes: tuple[int, int]
     nodelist: str = ""
     options: Mapping[str, str]
     lines: tuple[str, ...] = ()
+    inside: str = ""
 
 
 def slurm_time(seconds: float) -> str:
@@ -77,18 +79,19 @@ def script(job: SlurmJob, request: Request, *, code: str, python: str) -> str:
     plan, record = job.plan, job.plan.record
     folder = f"{job.state}/slurm/{plan.run}"
     command = shlex.join([*(["-m"] if record.module else []), record.script or "", *record.argv])
+    by_hand = f"SLURM_JOB_ID={request.inside} bash" if request.inside else "sbatch"
     head = [
         "#!/bin/bash",
         f"# Run {plan.run} of clusterddp: {_comment(command)}",
-        "# `sbatch` of this file by hand does the same, once the code is in its place:",
+        f"# `{by_hand}` of this file by hand does the same, once the code is in its place:",
         f"#   {_comment(plan.cwd)}",
         *(
             [f"# and the values of {', '.join(plan.secrets)} in {_comment(folder)}/secrets.json (mode 0600)"]
             * bool(plan.secrets)
         ),
         "",
-        *(f"#SBATCH --{line}" for line in _options(job, request)),
-        *(f"#SBATCH {line}" for line in request.lines),
+        *(f"#SBATCH --{line}" for line in _options(job, request) if not request.inside),
+        *(f"#SBATCH {line}" for line in request.lines if not request.inside),
     ]
     body = _BODY.format(
         state=shlex.quote(job.state),
@@ -97,9 +100,17 @@ def script(job: SlurmJob, request: Request, *, code: str, python: str) -> str:
         python=shlex.quote(python),
         job=_readable(compact(job)),
         end=END,
-        step="--ntasks-per-node=1 " if plan.elastic else "",
+        step=_step(plan, request),
     )
     return "\n".join(head) + "\n" + body
+
+
+def _step(plan: NodePlan, request: Request) -> str:
+    """What srun is told of the nodes that sbatch was not: the step has all of a job of its own."""
+    if not request.inside:
+        return "--ntasks-per-node=1 " if plan.elastic else ""
+    nodes = request.nodes[1]
+    return f"--overlap --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 "
 
 
 _BODY = """

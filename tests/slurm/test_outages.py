@@ -12,6 +12,7 @@ from tests.lean import lean_python
 from tests.slurm.seen import HOME, nothing_is_left, thorough
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.lab.slurm import Slurm
@@ -126,3 +127,47 @@ def test_a_job_whose_submission_was_cut_short_never_runs(own_slurm: Slurm, tmp_p
     assert "timed out" in done.notes[-1] or "did not end in time" in done.notes[-1]
     nothing_is_left(own_slurm)
     assert own_slurm.controller.run(["sh", "-c", f"ls {HOME}/.clusterddp/runs"], check=False).stdout == ""
+
+
+@pytest.fixture
+def allocated(slurm: Slurm) -> Iterator[str]:
+    """The number of a job with both nodes that is there for whoever uses it."""
+    said = slurm.controller.run(["salloc", "--no-shell", "--nodes=2", "--gpus-per-node=1"]).stderr
+    job = said.split("Granted job allocation ")[1].split()[0]
+    yield job
+    slurm.run("scancel", job)
+
+
+def test_a_run_in_an_allocation_takes_its_nodes_and_leaves_it_as_it_was(
+    slurm: Slurm, tmp_path: Path, allocated: str
+) -> None:
+    user = user_of(slurm, tmp_path)
+    user.env["SLURM_JOB_ID"] = allocated
+    done = user.run("run", "--nproc-per-node", "1", "--name", "within", "steps.py")
+    assert done.code == 0, done.err
+    assert f"in Slurm's job {allocated}: 2 of its 2 nodes" in done.notes
+    said = [(f"gpu0{rank + 1}", text) for rank in (0, 1) for text in ("done",)]
+    assert sorted((line.host, line.text) for line in done.workers) == said
+    with user.start(
+        "run", "--nnodes", "1", "--nproc-per-node", "1", "--name", "again", "steps.py", f"{HOME}/never"
+    ) as live:
+        live.wait_for("step 0")
+        assert user.status("again")["job"] == allocated
+        assert user.run("stop", "again").code == 0
+        ended = live.end()
+    assert (ended.code, ended.notes[-1]) == (143, "stopped: by another command")
+    assert user.status("within")["state"] == "succeeded"
+    assert slurm.run("squeue", "--noheader", "--format=%i %T").split("\n") == [f"{allocated} RUNNING", ""]
+    many = user.run("run", "--nnodes", "3", "steps.py")
+    assert many.notes[-1].startswith(f"--nnodes 3: Slurm's job {allocated}, which this shell is in, has 2")
+
+
+def test_a_run_on_a_node_of_an_interactive_step_needs_neither_inventory_nor_option(slurm: Slurm) -> None:
+    host = slurm.controller
+    host.write("own project/speak.py", "import os\nprint('rank', os.environ['RANK'])\n")
+    within = f"cd '{HOME}/own project' && {CLUSTERDDP} run speak.py"
+    step = ("srun", "--nodes=1", "--ntasks=1")
+    done = host.run(["salloc", "--nodes=2", *step, "sh", "-c", within], check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0 gpu01:0] rank 0", "[1 gpu02:0] rank 1"]
+    wait_until("no job is left", lambda: not slurm.run("squeue", "--noheader"), timeout=60)

@@ -28,7 +28,7 @@ FOREIGN = {
     "--version", "--list", "--yaml", "--output", "--steps", "--check", "--diff", "--strict", "--role", "--shm-size",
     "--require-hashes",
     "--exclusive", "--gpus-per-node", "--nodelist", "--nodes", "--ntasks-per-node", "--overlap",
-    "--requeue", "--reservation", "--time",
+    "--pty", "--requeue", "--reservation", "--time",
 }  # fmt: skip
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z_-]*[a-z]")

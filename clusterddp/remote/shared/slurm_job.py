@@ -35,6 +35,7 @@ class SlurmJob(NamedTuple):
     python: Optional[str] = None  # the training interpreter that is wanted: ``clusterddp_python``
     nproc: Optional[int] = None  # workers of each node; None: one a GPU, else one
     interface: Optional[str] = None
+    inside: bool = False  # a job that was there already: it goes on when the run has ended
     more: Mapping[str, Any] = {}
 
 
@@ -48,6 +49,7 @@ class SubmittedRun(NamedTuple):
     starts: int = 0  # how often Slurm has started it
     attempt: int = 0  # that the last start is, or will be when its nodes have met
     end: Optional[VerdictRecord] = None  # what the job said in the end
+    inside: bool = False  # the job was there already
     secrets: bool = False  # whether their values still lie there
     more: Mapping[str, Any] = {}
 
@@ -58,6 +60,7 @@ _JOB: Readers = {
     "python": Fields.maybe_text,
     "nproc": Fields.maybe_number,
     "interface": Fields.maybe_text,
+    "inside": Fields.flag,
 }
 _SUBMITTED: Readers = {
     "run": lambda fields, name: fields.check(name, RUN.fullmatch, "a run's id"),
@@ -67,6 +70,7 @@ _SUBMITTED: Readers = {
     "starts": Fields.number,
     "attempt": Fields.number,
     "end": maybe(record(VerdictRecord, VERDICT)),
+    "inside": Fields.flag,
     "secrets": Fields.flag,
 }
 

@@ -112,6 +112,7 @@ def remove_run(folder: JobFolder, report: Dict[str, Any], *, run_dirs: bool) -> 
     job = folder.submitted()
     if job:
         _unlink(os.path.join(folder.state, NAME, "%s.out" % job))
+    _unlink(folder.path + ".out")
     shutil.rmtree(folder.path, ignore_errors=True)
 
 

@@ -49,7 +49,8 @@ def end(folder: JobFolder, start: str, status: int) -> int:
 
 def goes_on(folder: JobFolder, start: str, found: VerdictRecord, *, by_manager: bool) -> bool:
     """Whether the run is to have another attempt: its workers have saved, or were told to; or a node was lost."""
-    if found.attempt > folder.job().plan.relaunch or folder.stop_order():
+    job = folder.job()
+    if found.attempt > job.plan.relaunch or folder.stop_order() or job.inside:
         return False
     if folder.notice(start) and (by_manager or folder.heeded(start)):
         return True

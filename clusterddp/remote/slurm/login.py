@@ -7,6 +7,7 @@ import getpass
 import json
 import os
 import shutil
+import subprocess
 from typing import Any, Dict, List
 
 from ..helper.request import Request
@@ -54,7 +55,8 @@ def run_command(argv: List[str]) -> Dict[str, Any]:
 def submit(request: Request) -> Dict[str, Any]:
     """Submit a run's script, once; ``{status, out, err}`` of sbatch.
 
-    The operator's data is JSON ``{run, script, job, secrets}``.
+    The operator's data is JSON ``{run, script, job, secrets, inside}``; ``inside``: the number of a job that is there
+    already, in which the script is to run; else null.
     """
     message = json.loads(request.read_all())
     folder = JobFolder.of(request.args["state"], message["run"])
@@ -65,6 +67,8 @@ def submit(request: Request) -> Dict[str, Any]:
     write_private(folder.file("job.json"), json.dumps(message["job"]).encode())
     if message["secrets"]:
         write_private(folder.file("secrets.json"), json.dumps(message["secrets"]).encode())
+    if message["inside"]:
+        return _begin_inside(folder, script, str(message["inside"]))
     answer = run_command(["sbatch", "--parsable", script])
     job = answer["out"].strip().partition(";")[0]
     if answer["status"] == 0 and JOB_ID.fullmatch(job):
@@ -74,6 +78,24 @@ def submit(request: Request) -> Dict[str, Any]:
     else:
         shutil.rmtree(folder.path)
     return answer
+
+
+def _begin_inside(folder: JobFolder, script: str, job: str) -> Dict[str, Any]:
+    """Start a script that finds the job's nodes by its number; it outlives this connection."""
+    folder.write_submitted(job)
+    own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    kept = {"SLURM_CONF": os.environ["SLURM_CONF"]} if "SLURM_CONF" in os.environ else {}
+    with open(folder.path + ".out", "ab") as out:
+        subprocess.run(
+            ["setsid", "--fork", "bash", script],
+            check=True,
+            env=dict(own, SLURM_JOB_ID=job, **kept),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
+    return {"status": 0, "out": job, "err": ""}
 
 
 def _forbid(folder: JobFolder) -> None:
@@ -107,10 +129,11 @@ def slurm_runs(request: Request) -> List[Dict[str, Any]]:
 
 
 def _told(folder: JobFolder) -> SubmittedRun:
-    order = folder.stop_order()
+    order, job = folder.stop_order(), folder.job()
     return SubmittedRun(
         run=folder.run,
-        plan=folder.job().plan,
+        plan=job.plan,
+        inside=job.inside,
         job=folder.submitted(),
         stopped=order.reason if order else None,
         starts=len(folder.starts()),
