@@ -22,6 +22,7 @@ from ..shared.sync_stream import ChunkStream
 from ..system.bootstrap import Refused
 from . import sibling
 from .assembly import PARTS, Assembly
+from .folded import refuse_folded
 from .home import bring_home
 from .links import make_links
 from .live import live_runs
@@ -131,6 +132,7 @@ def _apply(
             "undo the change or stop that run",
         )
     placing.check()
+    refuse_folded(target, plan)
     record.begin(placing.old_and_new_entries())
     parts = Assembly(os.path.join(target, PLACE, PARTS), lists)
     try:

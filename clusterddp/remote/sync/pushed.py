@@ -21,6 +21,7 @@ from ..shared.sync_stream import ChunkStream, Incoming
 from ..system.bootstrap import Refused, home_folder
 from .apply import read_head
 from .assembly import Assembly
+from .folded import refuse_folded
 from .links import make_links
 from .place import WorkdirUpdate
 from .push_record import PushRecord
@@ -140,6 +141,7 @@ def _refuse(args: Dict[str, Any], root: bytes, plan: List[Entry], update: Workdi
         Refused: names the first paths.
     """
     update.check()
+    refuse_folded(root, plan)
     managed = _managed(args, root)
     taken = [entry.path for entry in plan if managed.intersection((entry.path, *parents(entry.path)))]
     if taken:

@@ -78,6 +78,10 @@ def test_extras_are_those_in_brackets(tmp_path: Path) -> None:
         ('[packages.vcs]\ntype = "git"\nurl = "https://x/a"\ncommit-id = "c"\n', "a 1.0 comes from a version control"),
         ('[packages.directory]\npath = "../a"\n', "a 1.0 is a folder of this machine"),
         ('[packages.archive]\nurl = "https://x/a.zip"\nhashes = {sha256 = "b"}\n', "a 1.0 is an archive"),
+        (
+            '[[packages.wheels]]\nurl = "https://x/a-1.0-cp311-cp311-win_amd64.whl"\nhashes = {sha256 = "b"}\n',
+            r"environment pylock.toml: .*a.* \(for Python 3.11.7 on x86_64",
+        ),
         ("[packages.nonsense]\n", "environment pylock.toml: "),
         ("[[", "environment pylock.toml: "),
     ],

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.remote.shared import manifest
 from tests.unit.sync_help import FakeHost, content, push, tree_of
+
+if TYPE_CHECKING:
+    from clusterddp.remote.shared.manifest import Entry
+    from clusterddp.sync.files import Tree
 
 NAMES = st.sampled_from(["a", "b", "a/x", "a/y", "b/x", "a/x/deep", "c.py", "d/e/f"])
 TEXTS = st.sampled_from(["1", "2", "333"])
@@ -59,6 +65,58 @@ def test_after_every_sync_the_project_is_there_and_nothing_a_run_wrote_is_lost(
             push(root, host)
             assert host.calls == ["workdir_state"]
             put(host.workdir, {name: f"run {number} {name}" for name in run_writes}, over=True)
+    finally:
+        shutil.rmtree(place)
+
+
+ODD_NAME = st.binary(min_size=1, max_size=8).filter(
+    lambda name: not {b"/", b"\0"} & {bytes([one]) for one in name} and name not in {b".", b"..", b".git"}
+)
+LEAF = st.one_of(
+    st.tuples(st.sampled_from([b"", b"x", b"text\n" * 900]), st.booleans()),  # a file's bytes, whether it can be run
+    st.lists(ODD_NAME, min_size=1, max_size=2).map(b"/".join),  # where a link leads
+)
+ODD_TREE = st.recursive(
+    st.dictionaries(ODD_NAME, LEAF, max_size=4),
+    lambda inner: st.dictionaries(ODD_NAME, st.one_of(LEAF, inner), max_size=4),
+    max_leaves=12,
+)
+
+
+def make(folder: bytes, tree: dict[bytes, Any]) -> None:
+    os.mkdir(folder)  # noqa: PTH102 - bytes
+    for name, what in tree.items():
+        path = folder + b"/" + name
+        if isinstance(what, dict):
+            make(path, what)
+        elif isinstance(what, tuple):
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o755 if what[1] else 0o644)
+            os.write(handle, what[0])
+            os.close(handle)
+        else:
+            os.symlink(what, path)  # noqa: PTH211 - bytes
+
+
+def seen(place: Path, tree: Tree) -> list[Entry]:
+    """What stands at each of a tree's paths."""
+    disk = manifest.Disk(os.fsencode(place))
+    return [one for one in (disk.entry(entry.path) for entry in tree.entries) if one]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(ODD_TREE, min_size=2, max_size=3))
+def test_any_tree_is_the_same_on_the_host_after_any_other(trees: list[dict[bytes, Any]]) -> None:
+    place = Path(tempfile.mkdtemp())
+    try:
+        host, root = FakeHost(place), place / "project"
+        for files in trees:
+            shutil.rmtree(root, ignore_errors=True)
+            make(os.fsencode(root), files)
+            tree = tree_of(root)
+            push(root, host)
+            assert seen(host.workdir, tree) == list(tree.entries)
+            there = {path for path in content(host.workdir) if ".clusterddp-kept-" not in path}
+            assert {os.fsencode(path) for path in there} == {manifest.on_disk(one.path) for one in tree.entries}
     finally:
         shutil.rmtree(place)
 

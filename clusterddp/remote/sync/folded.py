@@ -1,0 +1,34 @@
+"""Names that differ in case alone, on a file system that takes them for one."""
+
+import os
+from typing import Dict, List
+
+from ..shared.manifest import Entry, as_text, parents
+from ..system.bootstrap import Refused
+
+
+def refuse_folded(root: bytes, plan: List[Entry]) -> None:
+    """Refuse, before any change, a manifest of which two names would be one file or folder there.
+
+    Raises:
+        Refused: names them.
+    """
+    names: Dict[str, str] = {}
+    for entry in plan:
+        for path in (*parents(entry.path), entry.path):
+            other = names.setdefault(path.casefold(), path)
+            if other != path and folds_case(root):
+                message = "%s and %s are one name in %s, whose file system does not tell their case"
+                raise Refused(message % (other, path, as_text(root)), "rename one of them")
+
+
+def folds_case(folder: bytes) -> bool:
+    """Whether a file system takes names that differ in case for one: a file is made there for a moment."""
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    path = os.path.join(folder, b".clusterddp-case-" + os.urandom(8).hex().encode())
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        return os.path.lexists(os.path.join(folder, os.path.basename(path).upper()))
+    finally:
+        os.unlink(path)
