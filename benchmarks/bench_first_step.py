@@ -1,7 +1,7 @@
 """Seconds from the command to the first DDP step on two hosts: `clusterddp run` beside torchrun by hand over ssh.
 
-Ours with the fork server and without; all in one run, in turn, on the lab (root, Linux); medians of ROUNDS with WORKERS
-a host. Ours includes connecting, preflight and sync.
+Ours from a warm server, with a fork server of the run's own ("cold"), and plainly; all in one run, in turn, on the lab
+(root, Linux); medians of ROUNDS with WORKERS a host. Ours includes connecting, preflight and sync.
 
     python benchmarks/bench_first_step.py [ROUNDS [WORKERS]]
 """
@@ -16,13 +16,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
+from tests.lab.system import wait_until  # noqa: E402
 from tests.lean import WHOLE_TORCH  # noqa: E402
+
+if TYPE_CHECKING:
+    from tests.lab.host import LabHost
 
 SCRIPT = ROOT / "examples" / "toy_ddp.py"
 MARK = b"step 0 "
@@ -59,26 +65,39 @@ def by_hand(lab: Lab, number: int, workers: int) -> list[list[str]]:
     return commands
 
 
+def has_warm_server(host: LabHost) -> bool:
+    """Whether one is ready there."""
+    return host.run(["sh", "-c", "test -S ~/.clusterddp/warm/*/fork.sock"], check=False).returncode == 0
+
+
 def main() -> None:
     """Measure and print."""
     rounds, workers = (int(word) for word in [*sys.argv[1:], *("5", "1")[len(sys.argv) - 1 :]][:2])
     variables = {**WHOLE_TORCH, "clusterddp_fork_server": True, "clusterddp_nproc": workers}
+    cold = {"all": {"clusterddp_warm": 0}}
     with Lab(2, variables=variables) as lab, tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         shutil.copy(SCRIPT, project)
         for host in lab.hosts:
             host.write("/home/trainer/bench/toy_ddp.py", SCRIPT.read_text(), user="trainer")
         os.environ["CLUSTERDDP_INVENTORY"] = str(lab.inventory)
+        inventory = lab.write_inventory(project / "cold.yaml", more=cold)
         ours = [str(Path(sys.executable).with_name("clusterddp")), "run"]
         script = ["toy_ddp.py", "--steps", "2"]
-        taken: dict[str, list[float]] = {"forked": [], "plain": [], "by hand": []}
+        taken: dict[str, list[float]] = {"warm": [], "cold": [], "plain": [], "by hand": []}
         for number in range(rounds + 1):
             commands = {
-                "forked": [[*ours, *script]],
+                "warm": [[*ours, *script]],
+                "cold": [[*ours, "-i", str(inventory), *script]],
                 "plain": [[*ours, "--no-fork-server", *script]],
                 "by hand": by_hand(lab, number, workers),
             }
-            seconds = {name: first_step(command, project) for name, command in commands.items()}
+            seconds = {}
+            for name, command in commands.items():
+                seconds[name] = first_step(command, project)
+                if name == "warm":  # the next round's
+                    for host in lab.hosts:
+                        wait_until("a warm server", partial(has_warm_server, host))
             print(f"round {number}: " + ", ".join(f"{name} {took:.2f} s" for name, took in seconds.items()), flush=True)
             for name, took in seconds.items() if number else ():  # facts and pages are cached from the first one on
                 taken[name].append(took)

@@ -4,7 +4,9 @@ Both in one run, in turn, on the lab (root, Linux), with --max-restarts. torchru
 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, without which it loses about half of its restarts; a recovery that has not come
 after PATIENCE counts as lost.
 
-    python benchmarks/bench_recovery.py [ROUNDS]
+    python benchmarks/bench_recovery.py [ROUNDS] [--forked]
+
+With ``--forked`` ours has the fork server.
 """
 
 from __future__ import annotations
@@ -110,8 +112,9 @@ def by_hand(lab: Lab, number: int) -> list[list[str]]:
 
 def main() -> None:
     """Measure and print."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    with Lab(2, variables=WHOLE_TORCH) as lab, tempfile.TemporaryDirectory() as folder:
+    rounds = next((int(word) for word in sys.argv[1:] if word.isdigit()), 5)
+    variables = {**WHOLE_TORCH, "clusterddp_fork_server": "--forked" in sys.argv}
+    with Lab(2, variables=variables) as lab, tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         (project / "train.py").write_text(TRAIN)
         for host in lab.hosts:

@@ -360,6 +360,10 @@ class Cluster(BesideRuns):
         outcomes = cleanup.orphans(base.keeping(self), self._open)
         return [found for outcome in outcomes for found in outcome.value or ()]
 
+    def warm_servers(self) -> dict[str, int]:
+        """Bytes of memory of the processes that wait for a next run on the hosts that answer, by host."""
+        return cleanup.warm_servers([one for one in self._reached if one.fork_server and one.warm], self._open)
+
     def gather(
         self, run: str, hosts: Container[str] | None = None, wanted: Wanted = ALL, *, quiet: bool = False
     ) -> tuple[Nodes, list[str]]:

@@ -11,13 +11,13 @@ import sys
 import threading
 from typing import IO, TYPE_CHECKING
 
-from clusterddp.text.folding import cut_in_the_middle
+from clusterddp.text.folding import cut_in_the_middle, folded_names
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from clusterddp.api import Proof
+    from clusterddp.api import Cluster, Proof
     from clusterddp.logs import Event, Renderer, Selection
     from clusterddp.runs.run import Run
     from clusterddp.runs.verdict import Verdict
@@ -43,6 +43,16 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
         raise error
     letters = error.object[error.start : error.end]
     return "".join(_PLAIN.get(one) or one.encode("unicode_escape").decode() for one in letters), error.end
+
+
+def say_warm(cluster: Cluster) -> None:
+    """Which hosts have a process that waits for a next run, and how large it is."""
+    from clusterddp.text.units import human_size  # noqa: PLC0415 - start-up
+
+    found = cluster.warm_servers()
+    if found:
+        most = human_size(max(found.values()))
+        say(f"{folded_names(list(found))}: a warm server waits for the next run ({most} at most); `down` ends it")
 
 
 @contextlib.contextmanager

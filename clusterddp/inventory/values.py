@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Role = Literal["node", "spare", "login", "none"]
 Transport = Literal["auto", "fabric", "openssh"]
 DEFAULT_PORTS = (29400, 29499)
+WARM = 900.0  # seconds
 _MOST_NAMED = 8  # names listed in an error
 
 
@@ -57,6 +58,7 @@ class HostEntry:
         transport: Which SSH to use.
         launcher: What starts torchrun.
         fork_server: Whether workers are forked from one process that has imported torch.
+        warm: Seconds that a process which has imported torch stays for the next run; 0: none does.
         slurm: ``partition``, ``account``, ``time``: text; ``extra``: a tuple of sbatch lines. Only what is set.
         where: ``file:line`` of the host's first mention.
     """
@@ -89,6 +91,7 @@ class HostEntry:
     transport: Transport = "auto"
     launcher: str = "ssh"
     fork_server: bool = False
+    warm: float = WARM
     slurm: Mapping[str, Any] = field(default_factory=dict)
     where: str = ""
 

@@ -23,7 +23,7 @@ OURS = frozenset(
     PREFIX + name
     for name in (
         *("role", "setup", "python", "nproc", "gpus", "env", "secrets", "address", "interface", "ports"),
-        *("workdir", "links", "carry", "state", "transport", "launcher", "environment", "fork_server"),
+        *("workdir", "links", "carry", "state", "transport", "launcher", "environment", "fork_server", "warm"),
         *(f"slurm_{name}" for name in (*SLURM_OPTIONS, "lines")),
     )
 )

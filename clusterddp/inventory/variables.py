@@ -9,11 +9,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from clusterddp.errors import InventoryError
+from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory import env, validate, variable_names
 from clusterddp.inventory.reader import VariableReader, refuse_value, whole_number
-from clusterddp.inventory.values import DEFAULT_PORTS, HostEntry
+from clusterddp.inventory.values import DEFAULT_PORTS, WARM, HostEntry
 from clusterddp.inventory.yamlfile import plain
+from clusterddp.text.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,6 +100,7 @@ def _job(reader: VariableReader) -> dict[str, Any]:
         "ports": _ports(reader),
         "workdir": _folder(reader, "clusterddp_workdir"),
         "fork_server": _flag(reader, "clusterddp_fork_server"),
+        "warm": _warm(reader),
         "links": _links(reader),
         "carry": _carry(reader),
         "launcher": reader.choice("clusterddp_launcher", variable_names.LAUNCHERS) or variable_names.LAUNCHERS[0],
@@ -222,6 +224,16 @@ def _ports(reader: VariableReader) -> tuple[int, int]:
     if not 1 <= first <= last <= 65535:
         refuse_value(setting, "a first and a last port", "write 29400-29499 or [29400, 29499]")
     return first, last
+
+
+def _warm(reader: VariableReader) -> float:
+    setting = reader.get("clusterddp_warm")
+    if setting is None:
+        return WARM
+    try:
+        return duration(setting.value)
+    except UsageError:
+        refuse_value(setting, "a duration", "write it as 90s, 15m or 2h; 0 for none")
 
 
 def _flag(reader: VariableReader, name: str) -> bool:

@@ -151,6 +151,7 @@ class LaunchPlan:
             relaunch=self.options.relaunch,
             lease=self.options.lease,
             worker_argv=self.options.worker_argv if node.fork_server else (),
+            warm=node.warm,
         )
 
     def environment(self, place: int) -> dict[str, str]:

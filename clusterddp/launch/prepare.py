@@ -299,4 +299,5 @@ def node_of(
         devices=None if devices is None else ",".join(devices),
         fork_server=host.entry.fork_server,
         carry=host.entry.carry,
+        warm=host.entry.warm,
     )

@@ -3,6 +3,7 @@
 helper      the other end of an operator's connection; dies with it
 supervisor  owns one node of one run; outlives every connection
 store       the rendezvous store of a run
+fence       the process above a supervisor, where a warm server has begun both
 shim        the parent of one worker
 slurm       a job's part of a run that Slurm starts: on each node, and in the batch script
 beat        says in a workdir that other hosts may share that a run is live there
@@ -16,6 +17,7 @@ from typing import List, Optional
 ROLES = {
     "helper": ".helper.loop",
     "supervisor": ".supervisor.main",
+    "fence": ".supervisor.fence",
     "store": ".rendezvous.store",
     "shim": ".worker.shim",
     "beat": ".sync.beat",

@@ -38,6 +38,7 @@ class Cleaned:
         error: Why the host could not be asked.
         beside: What became of folders beside the workdir, where some were to be removed.
         environments: What became of environments, where some were to be removed.
+        warm: Whether a warm server was ended.
     """
 
     host: str
@@ -51,6 +52,7 @@ class Cleaned:
     error: str = ""
     beside: WorkdirsRemoved | None = None
     environments: EnvironmentsRemoved | None = None
+    warm: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +81,18 @@ def clean(
 
     outcomes = each(entries, one)
     return [outcome.value or Cleaned(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
+
+
+def warm_servers(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> dict[str, int]:
+    """Bytes of memory of each warm server, by host."""
+
+    def one(entry: HostEntry) -> int | None:
+        kib = host(entry).call("warm_server", {})
+        with reading_answer(entry.name):
+            return None if kib is None else int(kib) << 10
+
+    found = {outcome.name: outcome.value for outcome in each(entries, one)}
+    return {name: size for name, size in found.items() if size is not None}
 
 
 def orphans(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> list[Outcome[list[Orphans]]]:

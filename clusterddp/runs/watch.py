@@ -136,8 +136,9 @@ class RunWatch:
                 break
             self._wake.wait(LOOK)
         for node in view.nodes if view else ():
-            for reason in dict.fromkeys(each["reason"] for each in node["events"] if each["event"] == "not_forked"):
-                _log.debug("%s: not from the fork server: %s", node["host"], reason)
+            for kind, what in (("not_forked", "fork"), ("not_warm", "warm")):
+                for reason in dict.fromkeys(each["reason"] for each in node["events"] if each["event"] == kind):
+                    _log.debug("%s: not from the %s server: %s", node["host"], what, reason)
 
     def _tell_silence(self) -> None:
         """The hosts know of all output; what is shown may be a part of it."""

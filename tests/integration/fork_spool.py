@@ -18,9 +18,29 @@ from tests.integration.shim_spool import PATIENCE, ShimSpool, environment, shim_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 LOADED = "import torch.distributed.run, torch._dynamo\n"  # what a forked worker has loaded at its first line
 OF_ONE_WORKER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+EMPTY_TORCH = """
+import ctypes, importlib.util, json, logging, multiprocessing.process, queue, select, signal, socket, threading
+for name in ("numpy", "dill"):
+    importlib.util.find_spec(name)
+class default_generator:
+    seed = staticmethod(lambda: 0)
+"""
+
+
+def empty_torch(folder: Path) -> str:
+    """A folder for PYTHONPATH with a torch that is imported in no time, and looks for what torch looks for."""
+    package = folder / "path" / "torch"
+    (package / "distributed").mkdir(parents=True)
+    (package / "__init__.py").write_text(EMPTY_TORCH)
+    for name in ("_dynamo.py", "distributed/__init__.py", "distributed/run.py"):
+        (package / name).write_text("")
+    return str(package.parent)
 
 
 def torch_environment(**extra: str) -> dict[str, str]:

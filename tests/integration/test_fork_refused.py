@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.fork_spool import fork_server, torch_environment
+from tests.integration.fork_spool import empty_torch, fork_server, torch_environment
 from tests.integration.shim_spool import ShimSpool, make_spool
 
 if TYPE_CHECKING:
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ARGS = ("-u", "script.py", "one")
+ENV: dict[str, str] = {}  # with an empty torch, by the fixture
 pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="module")
 def spool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShimSpool]:
     """A fork server for ``python -u script.py one``."""
-    made = make_spool(tmp_path_factory.mktemp("refused"))
-    with fork_server(made, *ARGS) as said:
+    folder = tmp_path_factory.mktemp("refused")
+    made = make_spool(folder)
+    ENV.update(torch_environment(PYTHONPATH=empty_torch(folder)))
+    with fork_server(made, *ARGS, env=ENV) as said:
         assert said == "ready\n"
         (made.cwd / "script.py").write_text("print('here')")
         yield made
@@ -32,7 +35,7 @@ def spool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShimSpool]:
 def refused(spool: ShimSpool, *args: str, env: dict[str, str] | None = None) -> str:
     """The script runs, plainly; why."""
     before = len(spool.events("not_forked"))
-    ended = spool.run(*args, env=env or torch_environment())
+    ended = spool.run(*args, env={**ENV, **(env or {})})
     assert (ended.returncode, ended.out, ended.err) == (0, b"here\n", b"")
     assert spool.events("worker_started")[-1]["forked"] is False
     reasons = [event["reason"] for event in spool.events("not_forked")[before:]]
@@ -41,7 +44,7 @@ def refused(spool: ShimSpool, *args: str, env: dict[str, str] | None = None) -> 
 
 
 def test_as_it_was_begun_it_is_forked(spool: ShimSpool) -> None:
-    assert spool.run(*ARGS, env=torch_environment()).out == b"here\n"
+    assert spool.run(*ARGS, env=ENV).out == b"here\n"
     assert spool.events("worker_started")[-1]["forked"]
 
 
@@ -49,7 +52,7 @@ def test_another_command_line(spool: ShimSpool) -> None:
     assert refused(spool, "-u", "script.py", "two").startswith("its command line is another: ")
 
 
-@pytest.mark.parametrize("env", [torch_environment(OMP_NUM_THREADS="2"), torch_environment(ANY_NAME="1")])
+@pytest.mark.parametrize("env", [{"OMP_NUM_THREADS": "2"}, {"ANY_NAME": "1"}])
 def test_a_variable_that_is_not_one_of_torchruns(spool: ShimSpool, env: dict[str, str]) -> None:
     assert refused(spool, *ARGS, env=env).endswith(" is set for this worker alone")
 
@@ -76,7 +79,7 @@ def test_another_limit_than_the_servers(spool: ShimSpool) -> None:
 
 def test_another_working_folder(spool: ShimSpool, tmp_path: Path) -> None:
     before = len(spool.events("not_forked"))
-    ended = spool.run(*ARGS, env=torch_environment(), cwd=tmp_path)
+    ended = spool.run(*ARGS, env=ENV, cwd=tmp_path)
     assert ended.returncode == 2
     assert spool.events("not_forked")[before]["reason"] == "the fork server's cwd is another"
 

@@ -64,9 +64,3 @@ def test_agent_store_and_workers_of_every_round_and_attempt_are_forked_and_end_w
     ended = [one for one in told if one["event"] == "ended"]
     assert (ended[-1]["killed"], [one["survivors"] for one in ended]) == (0, [[], [], []])
     wait_until_nothing_is_left(lab.hosts, done.run)
-    user.write("train.py", "import os\nos.environ['OMP_NUM_THREADS'] = '1'\nprint('here')\n")
-    done = user.run(*words, "train.py")
-    assert done.code == 0, done.err
-    assert "gpu00: not from the fork server: " in done.err
-    assert "train.py:2 sets OMP_NUM_THREADS, which torch may read when it is imported" in done.err
-    assert [line.text for line in done.workers] == ["here"] * 2

@@ -21,58 +21,41 @@ from tests.integration.test_shim_transparency import ENDINGS, normal
 from tests.lean import WHOLE_TORCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 PYTHON = WHOLE_TORCH["clusterddp_python"]
 SCRIPT = ("-u", "script.py", "report.json", "--lr", "a b'c\"$(x)\n")
-MODULE = ("-u", "-m", "pkg.script", "report.json")
 pytestmark = pytest.mark.torch
-
-
-def served(folder: Any, args: tuple[str, ...]) -> Iterator[ShimSpool]:
-    """A spool whose fork server has begun as ``python args``, before there is any script."""
-    spool = make_spool(folder)
-    (spool.cwd / "pkg").mkdir()
-    (spool.cwd / "pkg" / "__init__.py").write_text("")
-    with fork_server(spool, *args) as said:
-        assert said.endswith("ready\n"), said
-        yield spool
 
 
 @pytest.fixture(scope="module")
 def spool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShimSpool]:
     """Forks ``python -u script.py …``, whatever the script is by then."""
-    yield from served(tmp_path_factory.mktemp("script"), SCRIPT)
+    made = make_spool(tmp_path_factory.mktemp("script"))
+    with fork_server(made, *SCRIPT) as said:
+        assert said.endswith("ready\n"), said
+        yield made
 
 
-@pytest.fixture(scope="module")
-def modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShimSpool]:
-    """Forks ``python -u -m pkg.script …``."""
-    yield from served(tmp_path_factory.mktemp("module"), MODULE)
-
-
-def forked(spool: ShimSpool, args: tuple[str, ...]) -> Any:
+def forked(spool: ShimSpool, args: tuple[str, ...], env: Mapping[str, str] | None = None) -> Any:
     """How the script ended in a fork."""
-    ended = spool.run(*args, env=torch_environment())
+    ended = spool.run(*args, env=env or torch_environment())
     last = spool.events("worker_started")[-1]
     assert last["forked"], spool.events("not_forked")
     return ended
 
 
-def plain(spool: ShimSpool, args: tuple[str, ...]) -> Any:
+def plain(spool: ShimSpool, args: tuple[str, ...], env: Mapping[str, str] | None = None) -> Any:
     """How it ended when it was started."""
-    return run_plain(spool, PYTHON, *args, env=torch_environment())
+    return run_plain(spool, PYTHON, *args, env=env or torch_environment())
 
 
-@pytest.mark.parametrize("how", ["spool", "modules"])
-def test_a_forked_script_and_module_see_what_a_started_one_sees(how: str, request: pytest.FixtureRequest) -> None:
-    spool: ShimSpool = request.getfixturevalue(how)
-    args, place = (SCRIPT, "script.py") if how == "spool" else (MODULE, "pkg/script.py")
+def test_a_forked_script_sees_what_a_started_one_sees(spool: ShimSpool) -> None:
     probe = (PROBES / "looks.py").read_text().replace("import sys\n", f"{LOADED}import sys\n", 1)
-    (spool.cwd / place).write_text(probe)
+    (spool.cwd / "script.py").write_text(probe)
     views = []
     for run in (plain, forked):
-        ended = run(spool, args)
+        ended = run(spool, SCRIPT)
         assert (ended.returncode, ended.out, ended.err) == (0, b"", b"")
         views.append(seen_by(spool))
     assert {name: (seen, views[0][name]) for name, seen in views[1].items() if seen != views[0][name]} == {}

@@ -57,7 +57,7 @@ def command(
 
 
 def _had_nothing(host: Cleaned) -> bool:
-    removed = host.spools or host.run_dirs or host.helpers or host.gone
+    removed = host.spools or host.run_dirs or host.helpers or host.warm or host.gone
     return not (removed or host.kept or host.error or host.beside or host.environments)
 
 
@@ -144,7 +144,9 @@ def say_cleaned(host: Cleaned) -> None:
     if host.error:
         say(f"{host.error}; `clusterddp down` again finishes the work")
         return
-    counts = ((host.spools, "spool"), (host.run_dirs, "run dir"), (host.helpers, "helper"))
+    counts = (
+        (host.spools, "spool"), (host.run_dirs, "run dir"), (host.helpers, "helper"), (int(host.warm), "warm server"),
+    )  # fmt: skip
     removed = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count)
     size = f" ({human_size(host.bytes)})" if host.bytes else ""
     line = f"removed {removed}{size}" if removed else "nothing to remove"

@@ -48,9 +48,11 @@ def _show(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool, inden
         more = {"stacks": [stack.to_json() for stack in found]} if stacks else {}
         click.echo(json.dumps({**view.to_json(), **more}, indent=indent))
         return
-    from clusterddp.cli.run_tables import print_stacks, print_status  # noqa: PLC0415 - start-up
+    from clusterddp.cli.output import say_warm  # noqa: PLC0415 - start-up
+    from clusterddp.cli.run_tables import print_stacks, print_status  # noqa: PLC0415
 
     print_status(view)
+    say_warm(cluster)
     if stacks:
         print_stacks(found)
 

@@ -12,7 +12,7 @@ import click
 
 from clusterddp.cli import completion, host_list
 from clusterddp.cli.options import Checked, setting
-from clusterddp.cli.output import say
+from clusterddp.cli.output import say, say_warm
 from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
 from clusterddp.launch import option_values
 from clusterddp.text.folding import folded_names
@@ -104,7 +104,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _say_what_is_there(cluster: Cluster) -> None:
-    """Live runs of this project, and processes that runs have left: with the command that ends them."""
+    """Live runs of this project, processes that runs have left, with the command that ends them; warm servers."""
     found = cluster.list_runs()
     for view in found:
         if view.live and cluster.owner.shares_project(view):
@@ -116,6 +116,7 @@ def _say_what_is_there(cluster: Cluster) -> None:
         pids = ", ".join(str(pid) for pid, _ in left.processes)
         if left.run not in theirs:
             say(f"{what}; {f'`clusterddp stop {left.run}` ends them' if left.known else f'kill them by hand: {pids}'}")
+    say_warm(cluster)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from ..shared.manifest import as_text, on_disk
 from ..spool.layout import Spool, all_spools
 from ..system import procfs
 from ..system.bootstrap import read_json
+from ..worker import warm_folder
 from . import retention
 
 HELPER_UNUSED = 600.0  # seconds since a helper's last start, in which one may be about to open it
@@ -39,6 +40,7 @@ def clean(request: Request) -> Dict[str, Any]:
             state, [spool for spool in all_spools(state) if spool.host in hosts and _of(spool, project)], report
         )
     last = args["purge"] and not any(all_spools(state))
+    report["warm"] = warm_folder.end(state)
     report["helpers"] = remove_unused_helpers(state, own=last)
     report["workdirs"] = unclaimed_workdirs(state)
     report["gone"] = last and remove_leftovers(state)
@@ -124,7 +126,7 @@ def unclaimed_workdirs(state: str) -> List[List[Any]]:
 
 def remove_leftovers(state: str) -> bool:
     """Remove caches, sync records and empty folders once no run is left; whether the state folder is gone."""
-    for name in CACHES:
+    for name in (*CACHES, "warm"):
         shutil.rmtree(os.path.join(state, name), ignore_errors=True)
     workdirs = os.path.join(state, "workdirs")
     for name in os.listdir(workdirs) if os.path.isdir(workdirs) else ():

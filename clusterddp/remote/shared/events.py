@@ -57,6 +57,7 @@ EVENTS: Mapping[str, Mapping[str, Reader]] = {
     "agent_exited": {"exit_code": Fields.number},
     "carried": {"reason": Fields.text},
     "not_forked": {"reason": Fields.text},
+    "not_warm": {"reason": Fields.text},
     "stopping": {"reason": Fields.text, "agent_bytes": Fields.number},
     "log_dropped": {"bytes": Fields.number, "limit": Fields.number},
     "log_limit_failed": {"limit": Fields.number, "error": Fields.text},

@@ -71,6 +71,7 @@ class Node(NamedTuple):
     threads: Optional[int] = None
     fork_server: bool = False
     carry: Tuple[str, ...] = ()
+    warm: float = 0.0  # seconds
 
 
 def node_environment(policy: Policy, node: Node) -> Dict[str, str]:

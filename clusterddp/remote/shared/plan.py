@@ -85,6 +85,7 @@ class NodePlan(NamedTuple):
     relaunch: int = 0  # attempts that may follow the first
     lease: Optional[float] = None  # seconds without an operator after which the run ends; None: it outlives him
     worker_argv: Tuple[str, ...] = ()  # a worker's, without the interpreter, where workers are forked; else empty
+    warm: float = 0.0  # seconds that a warm server stays for the next run
     bound: Tuple[int, int] = (0, 0)  # ports of the store and of run control, by the host
     carry: Tuple[str, ...] = ()  # paths below the workdir that a node which is new to an attempt gets from the others
     manager: str = ""  # a workload manager that may end the node's processes, all at once, by SIGTERM
@@ -145,6 +146,7 @@ _PLAN: Readers = {
     "relaunch": Fields.number,
     "lease": Fields.maybe_real,
     "worker_argv": Fields.texts,
+    "warm": Fields.real,
     "bound": Fields.pair,
     "carry": Fields.texts,
     "manager": Fields.text,
@@ -225,6 +227,7 @@ def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
         standby=False,
         store=None,
         worker_argv=plan.worker_argv if node.fork_server else (),
+        warm=node.warm,
         record=plan.record._replace(
             hosts=(*plan.record.hosts, node.host),
             workdirs=dict(plan.record.workdirs, **{node.host: node.workdir}),

@@ -289,11 +289,11 @@ def create_spool(spool: Spool, plan: NodePlan, code: bytes) -> bool:
     for name in FOLDERS:
         os.mkdir(spool.path(name), 0o700)
     write_private(spool.path("remote.pyz"), code, durable=False)
-    hook = _member(code, "clusterddp_remote/worker/hook/sitecustomize.py")
+    hook = zip_member(code, "clusterddp_remote/worker/hook/sitecustomize.py")
     write_private(spool.path("hook", "sitecustomize.py"), hook, durable=False)
     if plan.program:
         os.mkdir(spool.path(PROGRAM), 0o700)
-        text = _member(code, "clusterddp_remote/builtin/%s" % plan.program)
+        text = zip_member(code, "clusterddp_remote/builtin/%s" % plan.program)
         write_private(spool.path(PROGRAM, plan.program), text, durable=False)
     for name in RECORDS:
         disk_space.reserve_record(spool.path(name), RECORD_ROOM)
@@ -317,7 +317,8 @@ def _names(folder: str) -> List[str]:
         return []
 
 
-def _member(code: bytes, name: str) -> bytes:
+def zip_member(code: bytes, name: str) -> bytes:
+    """A file of a zipapp."""
     import io
     import zipfile
 

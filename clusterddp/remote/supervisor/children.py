@@ -99,9 +99,16 @@ class Children:
     def _store_argv(self, how: str) -> List[str]:
         return [self.plan.python, "-u", self.spool.path("remote.pyz"), "store", str(self.listener), how]
 
+    def adopt_fork_server(self, pid: int, handle: int) -> None:
+        """A fork server is there already: its pid, and the descriptor of the socket to it."""
+        self.fork_server = ForkServer(pid, socket.socket(fileno=handle), self.event)
+
     def start_fork_server(self, selector: selectors.BaseSelector) -> None:
-        """The process that imports torch once for the run, where the plan wants one."""
+        """The process that imports torch once for the run, where the plan wants one and there is none yet."""
         if LOG not in self.logs:
+            return
+        if self.fork_server:
+            self.fork_server.wake(selector)
             return
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         env = fork_server_environment(self.server_environment, self.spool.folder, its.fileno())

@@ -24,10 +24,11 @@ import os
 import select
 import signal
 import socket
-from typing import Callable, List, Optional, Sequence, Set, Tuple
+from typing import Callable, List, NoReturn, Optional, Sequence, Set, Tuple
 
 from ..control.connection import Secret
 from ..control.farewell import answer
+from ..spool.layout import Spool
 from ..system import prctl, procfs
 from ..system.clock import boot_clock
 from ..system.procfs import ProcStat
@@ -64,15 +65,38 @@ def fork_fence(
         null = os.open(os.devnull, os.O_RDWR)
         for handle in range(3):
             os.dup2(null, handle)
+        _be_fence(child, marks, secret, listener, (feed[0], told[1]))
+    finally:
+        os._exit(0)
+
+
+def _be_fence(
+    supervisor: int, marks: Tuple[str, str], secret: Optional[Secret], listener: Optional[int], pipes: Tuple[int, int]
+) -> NoReturn:
+    try:
         for number in DEAF_TO:
             signal.signal(number, signal.SIG_IGN)
         prctl.set_subreaper()
         prctl.lock_memory()
         own = socket.socket(fileno=listener) if listener is not None else None
         speak = (lambda: answer(own, secret, TOLD)) if own and secret else None
-        Keeper(child, marks, feed[0], told[1], speak).run()
+        Keeper(supervisor, marks, *pipes, speak).run()
     finally:
         os._exit(0)
+
+
+def main(argv: List[str]) -> int:
+    """``argv``: the spool, lease and word pipes, run control's listening socket or ``-``, the supervisor's pid.
+
+    The fence as a program of its own, where a warm server has forked it (worker/warm_server.py).
+    """
+    spool = Spool(argv[0])
+    feed, told, listener, supervisor = (None if word == "-" else int(word) for word in argv[1:])
+    try:
+        secret: Optional[Secret] = Secret(spool.control_key(), spool.run, spool.plan().place)
+    except FileNotFoundError:
+        secret = None
+    _be_fence(supervisor or 0, (spool.run, spool.host), secret, listener, (feed or 0, told or 0))
 
 
 class Keeper:

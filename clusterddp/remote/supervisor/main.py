@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from typing import List, Optional
+from typing import List, Optional, Tuple
 
 from ..control.connection import Secret
 from ..spool.layout import Spool
@@ -21,22 +21,30 @@ from .node import Supervisor
 def main(argv: List[str]) -> int:
     """``argv``: the spool, then the listening descriptors of the store and of run control, or ``-``.
 
-    Says ``ready`` on stdout.
+    From a warm server (worker/warm_server.py) there is more: the fence's pipes, for it is there already, the
+    fork server's socket and pid. Says ``ready`` on stdout.
     """
     spool = Spool(argv[0])
-    store, listener = (None if word == "-" else int(word) for word in argv[1:3])
+    store, listener, *begun = (None if word == "-" else int(word) for word in argv[1:])
     try:
         secret: Optional[Secret] = Secret(spool.control_key(), spool.run, spool.plan().place)
     except FileNotFoundError:  # whoever stopped the run meanwhile has removed it
         secret = None
-    fence = fork_fence((spool.run, spool.host), secret, listener, [store] if store is not None else [])
+    forks: Optional[Tuple[int, int]] = None
+    if begun:
+        feed, told, orders, server = (number or 0 for number in begun)
+        fence, forks = Fence(os.getppid(), feed, told), (server, orders)
+    else:
+        fence = fork_fence((spool.run, spool.host), secret, listener, [store] if store is not None else [])
     try:
-        return _supervise(spool, fence, store, listener)
+        return _supervise(spool, fence, (store, listener), forks)
     finally:
         fence.release()
 
 
-def _supervise(spool: Spool, fence: Fence, store: Optional[int], listener: Optional[int]) -> int:
+def _supervise(
+    spool: Spool, fence: Fence, listeners: Tuple[Optional[int], Optional[int]], forks: Optional[Tuple[int, int]]
+) -> int:
     environment = json.load(sys.stdin)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -51,7 +59,9 @@ def _supervise(spool: Spool, fence: Fence, store: Optional[int], listener: Optio
         return 1
     prctl.set_subreaper()
     spool.write_supervisor()
-    supervisor = Supervisor(spool, environment, store, listener, fence)
+    supervisor = Supervisor(spool, environment, *listeners, fence)
+    if forks:
+        supervisor.children.adopt_fork_server(*forks)
 
     def terminate(*_: object) -> None:
         supervisor.conditions.terminated = True

@@ -92,7 +92,7 @@ def start_node(
         write_private(spool.path("secrets.json"), json.dumps(secrets).encode(), durable=False)
     write_worker(spool, plan.python)
     telling = _begin_telling(spool, environment, notified) if notified else None
-    answer = spawn(spool, environment, listeners)
+    answer = _spawn_somehow(state, plan, spool, environment, listeners)
     if answer != b"ready\n":
         reason = "the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died")
         order = spool.stop_order()
@@ -261,42 +261,93 @@ def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
     return environment
 
 
-def spawn(spool: Spool, environment: Dict[str, str], listeners: Sequence[Optional[socket.socket]]) -> bytes:
+def _spawn_somehow(
+    state: str,
+    plan: NodePlan,
+    spool: Spool,
+    environment: Mapping[str, str],
+    listeners: Sequence[Optional[socket.socket]],
+) -> bytes:
+    """``spawn``, from the host's warm server where that comes out the same; one is left for the next run."""
+    if not plan.worker_argv or not plan.warm:
+        return spawn(spool, environment, listeners)
+    from . import warm  # dear to import
+
+    start = warm.Start(state, spool, plan, environment)
+    there = [listener.fileno() for listener in listeners if listener]
+    answer = b""
+    try:
+        flags = [listener is not None for listener in listeners]
+        answer = _hand_over(environment, lambda pipes: warm.wants(plan) and start.begin([*pipes, *there], flags))
+    except warm.DiffersError as error:
+        spool.event("not_warm", reason=str(error))
+    answer = answer or spawn(spool, environment, listeners)
+    try:
+        if warm.wants(plan):
+            start.leave_one(spool.supervisor() or 0)
+    except OSError as error:
+        spool.event("not_warm", reason="none can be started: %s" % error)
+    return answer
+
+
+def spawn(spool: Spool, environment: Mapping[str, str], listeners: Sequence[Optional[socket.socket]]) -> bytes:
     """Start the supervisor from the spool's own copy of the code, detached; returns its first line.
 
     It gets the agent's environment on stdin rather than as its own: a setup line may set LD_LIBRARY_PATH,
     which must not reach the interpreter that the supervisor runs on.
     """
-    to_supervisor, from_supervisor = os.pipe(), os.pipe()
     argv = [sys.executable, "-I", "-S", spool.path("remote.pyz"), "supervisor", spool.folder]
     for listener in listeners:
         if listener:
             os.set_inheritable(listener.fileno(), True)
         argv.append(str(listener.fileno()) if listener else "-")
-    pid = os.fork()
-    if not pid:
-        _detach(argv, to_supervisor, from_supervisor)
-    os.waitpid(pid, 0)
-    os.close(to_supervisor[0])
-    os.close(from_supervisor[1])
+
+    def begin(pipes: Tuple[int, int]) -> bool:
+        pid = os.fork()
+        if not pid:
+            _detach(argv, *pipes)
+        os.waitpid(pid, 0)
+        return True
+
+    return _hand_over(environment, begin)
+
+
+def _hand_over(environment: Mapping[str, str], begin: Callable[[Tuple[int, int]], bool]) -> bytes:
+    """The first line of a supervisor that ``begin`` starts with these as stdin and stdout; empty where there is none.
+
+    It gets the environment; ``begin`` may return False: there is no supervisor then.
+    """
+    to_supervisor, from_supervisor = os.pipe(), os.pipe()
+    begun = False
+    try:
+        begun = begin((to_supervisor[0], from_supervisor[1]))
+    finally:
+        for handle in (
+            to_supervisor[0],
+            from_supervisor[1],
+            *(() if begun else (to_supervisor[1], from_supervisor[0])),
+        ):
+            os.close(handle)
+    if not begun:
+        return b""
     try:
         with os.fdopen(to_supervisor[1], "wb") as stream:
-            stream.write(json.dumps(environment).encode())
+            stream.write(json.dumps(dict(environment)).encode())
     except BrokenPipeError:  # it died at once; its silence says so below
         pass
     with os.fdopen(from_supervisor[0], "rb") as stream:
         return stream.read()
 
 
-def _detach(argv: List[str], stdin: Tuple[int, int], stdout: Tuple[int, int]) -> None:
+def _detach(argv: List[str], stdin: int, stdout: int) -> None:
     """In the forked child: a new session, a second fork, the pipes as stdin and stdout, exec; never returns."""
     try:
         os.setsid()
         if os.fork():
             os._exit(0)
         os.chdir("/")
-        os.dup2(stdin[0], 0)
-        os.dup2(stdout[1], 1)
+        os.dup2(stdin, 0)
+        os.dup2(stdout, 1)
         log = os.open(os.path.join(argv[5], "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 2)
         spool = Spool(argv[5])  # a worker that starts a run of its own hands its marks on: this one has others

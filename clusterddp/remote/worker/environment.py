@@ -82,15 +82,15 @@ def worker_environment(environ: Dict[str, str], spool: str, key: str) -> Dict[st
     return env
 
 
-def fork_server_environment(environ: Dict[str, str], spool: str, descriptor: int) -> Dict[str, str]:
+def fork_server_environment(environ: Dict[str, str], spool: str, told: object) -> Dict[str, str]:
     """A fork server's: what all workers of the agent with ``environ`` have in common, with the way to the hook.
 
     Args:
         environ: The agent's environment, with the secrets.
         spool: The spool's absolute path.
-        descriptor: The fork server's socket to the supervisor.
+        told: The descriptor of its socket to the supervisor, or what a warm server is told.
     """
-    env = worker_environment(environ, spool, "fork-server %d" % descriptor)
+    env = worker_environment(environ, spool, "fork-server %s" % (told,))
     env.pop("TORCHELASTIC_ERROR_FILE")
     return env
 

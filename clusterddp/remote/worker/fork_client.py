@@ -13,7 +13,7 @@ import json
 import os
 import socket
 import struct
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from ..system import procfs
 from .fork_checks import FORK_SOCKET
@@ -62,7 +62,7 @@ class Forked:
         if not self.kept:
             return None
         self.connection.say(b"r")
-        found = _decoded(self.connection.line())
+        found = decoded(self.connection.line())
         self.connection.line()  # until the keeper has ended too
         status, maxrss = found.get("status"), found.get("maxrss")
         return (status, maxrss) if isinstance(status, int) and isinstance(maxrss, int) else None
@@ -112,19 +112,13 @@ def fork_worker(spool: str, key: str, argv: Sequence[str], env: Dict[str, str], 
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(PATIENCE)
     try:
-        _connect(sock, spool)
-        server, user, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if user != os.getuid():
-            raise NotForkedError("the socket in the spool is another user's")
+        server = connect(sock, spool)
         for difference in differences(server):
             raise NotForkedError("the fork server's %s is another" % difference)
         request = {"spool": spool, "key": key, "argv": list(argv), "env": list(env.items())}
-        body = json.dumps(request).encode("ascii")
-        rights = array.array("i", handles).tobytes()
-        sock.sendmsg([struct.pack("<I", len(body))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-        sock.sendall(body)
+        send(sock, request, handles)
         connection = Connection(sock)
-        answer = _decoded(connection.line())
+        answer = decoded(connection.line())
         pid = answer.get("pid")
         if not isinstance(pid, int):
             raise NotForkedError(str(answer.get("refused") or "the fork server did not answer"))
@@ -138,15 +132,34 @@ def fork_worker(spool: str, key: str, argv: Sequence[str], env: Dict[str, str], 
     return Forked(pid, connection)
 
 
-def _connect(sock: socket.socket, spool: str) -> None:
-    folder = os.open(spool, os.O_RDONLY | os.O_CLOEXEC)
+def connect(sock: socket.socket, folder: str) -> int:
+    """Connect to the server of a folder; its pid.
+
+    Raises:
+        OSError: there is none.
+        NotForkedError: it is another user's.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        sock.connect("/proc/self/fd/%d/%s" % (folder, FORK_SOCKET))  # a spool's path may be too long for an address
+        sock.connect("/proc/self/fd/%d/%s" % (handle, FORK_SOCKET))  # a folder's path may be too long for an address
     finally:
-        os.close(folder)
+        os.close(handle)
+    server, user, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if user != os.getuid():
+        raise NotForkedError("the socket is another user's")
+    return int(server)
 
 
-def _decoded(line: bytes) -> Dict[str, object]:
+def send(sock: socket.socket, request: Dict[str, Any], handles: Sequence[int]) -> None:
+    """Send a request with descriptors (fork_keeper.receive)."""
+    body = json.dumps(request).encode("ascii")
+    rights = array.array("i", handles).tobytes()
+    sock.sendmsg([struct.pack("<I", len(body))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    sock.sendall(body)
+
+
+def decoded(line: bytes) -> Dict[str, object]:
+    """A JSON object; empty where it is none."""
     try:
         found = json.loads(line)
     except ValueError:

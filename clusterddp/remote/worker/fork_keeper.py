@@ -33,7 +33,7 @@ class Keeper:
         """Fork the worker and keep it to its end; returns in it alone, with its spool and ``<start>.<local_rank>``."""
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            request, handles = self.receive()
+            request, handles = receive(self.connection, 3)
             told, tell = os.pipe()
             held, release = os.pipe()
             parent = os.getpid()
@@ -51,29 +51,6 @@ class Keeper:
             self.keep(pid, told, release)
         finally:
             os._exit(0)
-
-    def receive(self) -> Tuple[Dict[str, Any], List[int]]:
-        """The request and the descriptors that came with it.
-
-        Raises:
-            OSError, ValueError: there is none.
-        """
-        _, user, _ = struct.unpack("3i", self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if user != os.getuid():
-            raise PermissionError(user)
-        handles = array.array("i")
-        data, ancillary, _, _ = self.connection.recvmsg(4, socket.CMSG_SPACE(3 * handles.itemsize))
-        for _, _, rights in ancillary:
-            handles.frombytes(rights)
-        (size,) = struct.unpack("<I", data)
-        body = b""
-        while len(body) < size <= LONGEST:
-            more = self.connection.recv(size - len(body))
-            if not more:
-                break
-            body += more
-        request: Dict[str, Any] = json.loads(body)
-        return request, list(handles)
 
     def keep(self, pid: int, told: int, release: int) -> None:
         """Say how the worker starts, wait for its end or the shim's, say how it ended."""
@@ -111,6 +88,32 @@ class Keeper:
     def say(self, answer: Dict[str, object]) -> None:
         """A line of JSON to the shim."""
         self.connection.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def receive(connection: socket.socket, most: int) -> Tuple[Dict[str, Any], List[int]]:
+    """A request of this user's (fork_client.send) and the descriptors that came with it, ``most`` of them.
+
+    Raises:
+        OSError, ValueError: there is none.
+    """
+    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if user != os.getuid():
+        raise PermissionError(user)
+    handles = array.array("i")
+    data, ancillary, _, _ = connection.recvmsg(4, socket.CMSG_SPACE(most * handles.itemsize))
+    for _, _, rights in ancillary:
+        handles.frombytes(rights)
+    if len(data) < 4:
+        raise ValueError("no request")
+    (size,) = struct.unpack("<I", data)
+    body = b""
+    while len(body) < size <= LONGEST:
+        more = connection.recv(size - len(body))
+        if not more:
+            break
+        body += more
+    request: Dict[str, Any] = json.loads(body)
+    return request, list(handles)
 
 
 def _kill_group(pid: int) -> None:

@@ -11,18 +11,16 @@ The server reads no request itself and installs no signal handler; a keeper that
 dies the workers go on, and later ones are started plainly.
 
 Not here: a fork's life as a keeper (worker/fork_keeper.py), as a worker (worker/fork_worker.py), as agent or store
-(worker/fork_adopted.py); the shim's side (worker/fork_client.py), the supervisor's (supervisor/fork_server.py).
+(worker/fork_adopted.py); what is imported (worker/fork_imports.py); a server that has done so before the run
+(worker/warm_server.py); the shim's side (worker/fork_client.py), the supervisor's (supervisor/fork_server.py).
 """
 
 import array
-import gc
-import importlib
 import json
 import os
 import select
 import socket
-import sys
-from typing import Iterable, List, NoReturn, Optional, Sequence, Set, Tuple
+from typing import Iterable, List, NoReturn, Tuple
 
 from ..system.rename import rename
 from . import fork_adopted
@@ -32,41 +30,41 @@ from .fork_checks import (
     NO_RENAME,
     RefusedError,
     first_folders,
-    process_state,
     refuse_start_up_code,
     refuse_unknown_python,
     tell,
-    threads,
 )
+from .fork_imports import AGENT_MODULES, WORKER_MODULES, Imports
 from .fork_keeper import Keeper
 from .fork_worker import Given
 
-AGENT_MODULES = ("torch", "torch.distributed.run")
-WORKER_MODULES = ("torch._dynamo",)  # what DDP's constructor and every optimizer import: 823 modules of torch 2.13
 LONGEST = 65536  # bytes of a request
 MOST_HANDLES = 8  # with a request
 REAP = 0.5  # seconds between looks for keepers that have ended
 TITLE = "clusterddp: fork server of %s"  # its command line and its keepers', for `ps`
 
 
-def serve(spool: str, descriptor: int, loaded: Iterable[str]) -> Tuple[str, str]:
+def serve(spool: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
     """Import and fork until killed; returns in each worker alone, with its spool and ``<start>.<local_rank>``.
 
     Args:
         spool: The node's.
-        descriptor: The socket to the supervisor.
+        told: The descriptor of the socket to the supervisor.
         loaded: The modules that were loaded before any of ours.
     """
     try:
-        server = Server(spool, descriptor, loaded)
+        imports = Imports(loaded)
+        refuse_unknown_python()
+        refuse_start_up_code()
+        orders = socket.socket(fileno=int(told))
+        server = Server(spool, orders, Given.of_this_process(imports.asked))
         listener = server.listen()
-        server.load(AGENT_MODULES)
+        imports.load(AGENT_MODULES)
         server.obey(listener)
-        server.load(WORKER_MODULES)
-        tell(descriptor, "ready")
+        imports.load(WORKER_MODULES)
         return server.run(listener)
     except BaseException as error:  # noqa: BLE001 - whatever it is, workers are started plainly
-        tell(descriptor, "refused %s" % (error if isinstance(error, RefusedError) else repr(error)))
+        tell(int(told), "refused %s" % (error if isinstance(error, RefusedError) else repr(error)))
         os._exit(0)
 
 
@@ -75,19 +73,17 @@ class Server:
 
     Args:
         spool: The node's.
-        descriptor: The socket to the supervisor.
-        loaded: The modules that were loaded before any of ours.
+        orders: The socket to the supervisor.
+        given: What workers have from it.
+
+    Raises:
+        RefusedError: the project sets a variable too late.
     """
 
-    def __init__(self, spool: str, descriptor: int, loaded: Iterable[str]) -> None:
-        self.spool, self.descriptor = spool, descriptor
-        self.orders = socket.socket(fileno=descriptor)
+    def __init__(self, spool: str, orders: socket.socket, given: Given) -> None:
+        self.spool, self.orders, self.given = spool, orders, given
         self.orders.setblocking(False)
         self.supervisor = os.getppid()
-        self.given = Given.of_this_process()
-        self.given.asked.update(name.partition(".")[0] for name in set(sys.modules) - set(loaded))
-        refuse_unknown_python()
-        refuse_start_up_code()
         self.refuse_late_variables()
 
     def refuse_late_variables(self) -> None:
@@ -108,46 +104,7 @@ class Server:
         """
         if not rename([TITLE % self.spool], self.given.env.items()):
             raise RefusedError(NO_RENAME)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        folder = os.open(self.spool, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            # By this name, for a spool's own path may be too long for an address.
-            listener.bind("/proc/self/fd/%d/%s" % (folder, FORK_SOCKET))
-        finally:
-            os.close(folder)
-        os.chmod(os.path.join(self.spool, FORK_SOCKET), 0o600)
-        listener.listen(128)
-        return listener
-
-    def load(self, modules: Sequence[str]) -> None:
-        """Import, with the collector off; nothing but modules may be left of it.
-
-        Raises:
-            RefusedError: something was: a thread, a descriptor, output, a variable.
-        """
-        before = process_state()
-        gc.disable()
-        finder = Asked(self.given.asked)
-        sys.meta_path.insert(0, finder)  # type: ignore[arg-type,unused-ignore]
-        try:
-            for name in modules:
-                importlib.import_module(name)
-        except Exception as error:  # noqa: BLE001 - a broken installation
-            raise RefusedError("%s cannot be imported: %r" % (name, error)) from None
-        finally:
-            sys.meta_path.remove(finder)  # type: ignore[arg-type,unused-ignore]
-            gc.enable()
-        gc.collect()
-        gc.freeze()
-        if threads() > 1:  # OpenBLAS ends its own at a fork
-            child = os.fork()
-            if not child:
-                os._exit(0)
-            os.waitpid(child, 0)
-        after = process_state()
-        for what, value in before.items():
-            if after[what] != value:
-                raise RefusedError("importing %s changed %s" % (", ".join(modules), what))
+        return listen_in(self.spool)
 
     def obey(self, listener: socket.socket) -> None:
         """Fork what the supervisor has asked for by now; it adopts each from a process between.
@@ -186,7 +143,8 @@ class Server:
             os._exit(1)
 
     def run(self, listener: socket.socket) -> Tuple[str, str]:
-        """Fork a keeper for each connection, and what the supervisor asks for; returns in a worker."""
+        """Say so, then fork a keeper for each connection, and what the supervisor asks for; returns in a worker."""
+        tell(self.orders.fileno(), "ready")
         while True:
             ready = select.select([listener, self.orders], [], [], REAP)[0]
             _reap()
@@ -202,20 +160,25 @@ class Server:
             connection.close()
 
 
+def listen_in(folder: str) -> socket.socket:
+    """A listening socket, which is in the folder only once somebody can connect to it."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    path = os.path.join(folder, FORK_SOCKET)
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # By this name, for a folder's own path may be too long for an address.
+        listener.bind("/proc/self/fd/%d/%s.new" % (handle, FORK_SOCKET))
+    finally:
+        os.close(handle)
+    os.chmod(path + ".new", 0o600)
+    listener.listen(128)
+    os.rename(path + ".new", path)
+    return listener
+
+
 def _reap() -> None:
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
         pass
-
-
-class Asked:
-    """A finder that finds nothing, and notes every top-level name that is looked for."""
-
-    def __init__(self, names: Set[str]) -> None:
-        self.names = names
-
-    def find_spec(self, name: str, _path: Optional[object] = None, _target: Optional[object] = None) -> None:
-        """Note the name."""
-        self.names.add(name.partition(".")[0])

@@ -32,11 +32,11 @@ class Given(NamedTuple):
     asked: Set[str]
 
     @classmethod
-    def of_this_process(cls) -> "Given":
+    def of_this_process(cls, asked: Set[str]) -> "Given":
         """Of the calling one, before it imports anything."""
         with open("/proc/self/cmdline", "rb") as stream:
             argv = [os.fsdecode(word) for word in stream.read().split(b"\0")[:-1]]
-        return cls(argv, dict(os.environ), set())
+        return cls(argv, dict(os.environ), asked)
 
 
 def become(
@@ -76,7 +76,7 @@ def _check(given: Given, request: Dict[str, Any], handles: Sequence[int]) -> Non
         raise RefusedError("its command line is another: %s" % " ".join(request["argv"]))
     wanted = dict(request["env"])
     for name in sorted({*given.env, *wanted}):
-        if given.env.get(name) != wanted.get(name) and not _is_of_a_worker(name):
+        if given.env.get(name) != wanted.get(name) and not is_of_a_worker(name):
             raise RefusedError("%s is set for this worker alone" % name)
     if len(handles) != 3:
         raise RefusedError("its output did not come with it")
@@ -88,7 +88,8 @@ def _check(given: Given, request: Dict[str, Any], handles: Sequence[int]) -> Non
         refuse_shadows(folder, given.asked)
 
 
-def _is_of_a_worker(name: str) -> bool:
+def is_of_a_worker(name: str) -> bool:
+    """Whether torchrun sets that variable for each worker."""
     return name in OF_A_WORKER or name.startswith(OF_A_WORKER_PREFIX)
 
 

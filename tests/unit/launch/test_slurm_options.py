@@ -26,7 +26,7 @@ HEEDED = {
 # How a host is reached, and what Slurm's own part has no say in.
 OF_A_HOST = {
     "name", "address", "port", "user", "groups", "vars", "connection", "identity_file", "ssh_args", "ansible_python",
-    "role", "transport", "launcher", "where", "data_address",
+    "role", "transport", "launcher", "where", "data_address", "warm",
 }  # fmt: skip
 
 

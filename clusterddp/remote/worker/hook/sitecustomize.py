@@ -26,7 +26,8 @@ SPOOL = os.path.dirname(HERE)
 STACK_DESCRIPTOR = 250  # the highest that is tried
 STACK_SIGNAL_OFFSET = 7  # above SIGRTMIN; the same number stands in processes/stacks.py
 LONGEST = 64 * 1024  # characters of a traceback or message that are kept
-FORK_SERVER = "fork-server "  # in place of a worker's name: before the descriptor of the socket to the supervisor
+FORK_SERVER = "fork-server "  # in place of a worker's name: before the descriptor of the socket to the supervisor, or
+# "warm" and what a warm server is told
 
 
 def restore() -> str:
@@ -66,8 +67,8 @@ def begin_server() -> None:
         os.execve(words[0], [words[0], *words[3:]], {name: value for name, _, value in given})
 
 
-def serve_forks(descriptor: int) -> str:
-    """Be the run's fork server; returns in each worker that is forked here, with its ``<start>.<local_rank>``.
+def serve_forks(told: str) -> str:
+    """Be a run's fork server, or a warm server; returns in each worker alone, with its ``<start>.<local_rank>``.
 
     Its spool is that of its own attempt.
     """
@@ -76,7 +77,8 @@ def serve_forks(descriptor: int) -> str:
     code = os.path.join(SPOOL, "remote.pyz")
     sys.path.insert(0, code)
     try:
-        serve = __import__("clusterddp_remote.worker.fork_server", fromlist=["serve"]).serve
+        name = "warm_server" if told.startswith("warm") else "fork_server"
+        serve = __import__("clusterddp_remote.worker." + name, fromlist=["serve"]).serve
     finally:
         sys.path.remove(code)
     for name in [name for name in sys.modules if name.partition(".")[0] == "clusterddp_remote"]:
@@ -85,7 +87,7 @@ def serve_forks(descriptor: int) -> str:
     for places in (sys.path_importer_cache, cache):
         for path in [path for path in places if path.startswith(code)]:
             del places[path]
-    SPOOL, worker = serve(SPOOL, descriptor, loaded)
+    SPOOL, worker = serve(SPOOL, told, loaded)
     return str(worker)
 
 
@@ -345,7 +347,7 @@ if __name__ == "sitecustomize":
             begin_server()
         _worker = restore()
         if _worker.startswith(FORK_SERVER):
-            _worker = serve_forks(int(_worker[len(FORK_SERVER) :]))
+            _worker = serve_forks(_worker[len(FORK_SERVER) :])
     except BaseException:  # noqa: BLE001 - a server that goes on would run the script
         os._exit(1)
     try:

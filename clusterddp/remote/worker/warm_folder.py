@@ -1,0 +1,69 @@
+"""The folder of a host's warm server: whether one is alive, and its end.
+
+Not here: its start (supervisor/warm.py), what it does (worker/warm_server.py).
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+from typing import Any, NamedTuple, Optional
+
+from ..system import procfs
+from ..system.bootstrap import read_json
+from .fork_checks import FORK_SOCKET
+
+RECORD = "server.json"
+
+
+class WarmServer(NamedTuple):
+    """A live one."""
+
+    pid: int
+    ticks: int
+    python: str
+    code: str
+    ready: bool
+
+
+def folder_of(state: str) -> str:
+    """This host's; other hosts may see the same state folder."""
+    return os.path.join(state, "warm", os.uname().nodename)
+
+
+def find(state: str) -> Optional[WarmServer]:
+    """The live warm server of a state folder."""
+    folder = folder_of(state)
+    record = read_json(os.path.join(folder, RECORD))
+    try:
+        if (
+            not record
+            or record["boot"] != procfs.boot_identity()
+            or procfs.start_ticks(record["pid"]) != record["ticks"]
+        ):
+            return None
+        ready = os.path.exists(os.path.join(folder, FORK_SOCKET))
+        return WarmServer(int(record["pid"]), int(record["ticks"]), str(record["python"]), str(record["code"]), ready)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def warm_server(request: Any) -> Optional[int]:
+    """Operation: KiB of memory of this host's warm server, by ``procfs.pss``; None: there is none."""
+    server = find(request.args["state"])
+    if not server or not server.ready:
+        return None
+    try:
+        return procfs.pss(server.pid)
+    except OSError:  # it has just ended
+        return None
+
+
+def end(state: str) -> bool:
+    """End it and remove its folder; whether there was one. Runs that were begun from it go on."""
+    server, folder = find(state), folder_of(state)
+    if server:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server.pid, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+    return server is not None

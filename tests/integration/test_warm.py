@@ -1,0 +1,83 @@
+"""A run begun from the host's warm server: it comes from the run before, the run ends as any other, `down` ends it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.cli import User, wait_until_nothing_is_left
+from tests.integration.test_fork_server import events
+from tests.lab.system import wait_until
+from tests.lean import WHOLE_TORCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.lab import Lab
+    from tests.lab.host import LabHost
+
+pytestmark = pytest.mark.torch
+SUMS = """
+import os, sys, torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+value = torch.ones(1)
+dist.all_reduce(value)
+print("sum", value.item(), sys.argv[1:], os.environ.get("NAME"), flush=True)
+dist.destroy_process_group()
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and "dies" in sys.argv:
+    os.kill(os.getpid(), 9)
+"""
+
+
+def servers(host: LabHost) -> list[int]:
+    """Warm servers on the host."""
+    return [one.pid for one in host.processes() if one.cmdline == ("clusterddp: warm server",)]
+
+
+def warm(host: LabHost) -> bool:
+    """Whether one is ready."""
+    return host.run(["sh", "-c", "test -S ~/.clusterddp/warm/*/fork.sock"], check=False).returncode == 0
+
+
+def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_that(
+    make_lab: Callable[..., Lab], tmp_path: Path
+) -> None:
+    lab = make_lab(1, variables={**WHOLE_TORCH, "clusterddp_fork_server": True, "clusterddp_nproc": 2})
+    host = lab.hosts[0]
+    user = User(tmp_path)
+    user.write("train.py", SUMS)
+    lab.write_inventory(user.folder / "inventory.yaml")
+    words = ("run", "-i", "inventory.yaml", "-v", "--max-restarts", "1")
+    first = user.run(*words, "train.py", "one")
+    assert first.code == 0, first.err
+    wait_until("the warm server", lambda: warm(host))
+    (server,) = servers(host)
+
+    second = user.run(*words, "train.py", "two", "dies")
+    assert second.code == 0, second.err
+    assert sorted(line.text for line in second.workers) == ["sum 2.0 ['two', 'dies'] None"] * 4
+    told = events(host, second.run)
+    assert len([one for one in told if one["event"] == "from_warm_server"]) == 1, second.err
+    assert servers(host) == [server]
+    assert [one["forked"] for one in told if "forked" in one] == [True] * 5
+    assert not [one for one in told if one["event"] in {"not_forked", "not_warm"}]
+    wait_until_nothing_is_left(lab.hosts, second.run)
+
+    user.write("train.py", "import os\nos.environ['OMP_NUM_THREADS'] = '1'\nprint('here')\n")
+    third = user.run(*words, "--env", "NAME=value", "train.py")
+    assert third.code == 0, third.err
+    assert "gpu00: not from the warm server: NAME is another" in third.err
+    assert "gpu00: not from the fork server: " in third.err
+    assert "train.py:2 sets OMP_NUM_THREADS, which torch may read when it is imported" in third.err
+    assert [line.text for line in third.workers] == ["here"] * 2
+    wait_until_nothing_is_left(lab.hosts, third.run)
+
+    wait_until("another warm server", lambda: warm(host))  # of that environment
+    told_of = "clusterddp: gpu00: a warm server waits for the next run ("
+    assert told_of in user.run("status", "-i", "inventory.yaml").err
+    down = user.run("down", "-i", "inventory.yaml", "--yes")
+    assert (down.code, "removed 1 warm server" in down.err) == (0, True), down.err
+    wait_until("the warm server's end", lambda: not servers(host))
