@@ -22,6 +22,7 @@ from ..shared.sync_stream import ChunkStream
 from ..system.bootstrap import Refused
 from . import sibling
 from .assembly import PARTS, Assembly
+from .chunk_source import chunk_stream
 from .folded import refuse_folded
 from .home import bring_home
 from .links import make_links
@@ -29,7 +30,6 @@ from .live import live_runs
 from .lock import PLACE, FolderLock, make_place
 from .place import WorkdirUpdate
 from .record import SyncRecord
-from .spread import chunk_stream
 from .workdir import Folder, choose_folder, locked_workdir, shared_as
 
 

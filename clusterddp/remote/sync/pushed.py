@@ -21,12 +21,12 @@ from ..shared.sync_stream import ChunkStream, Incoming
 from ..system.bootstrap import Refused, home_folder
 from .apply import read_head
 from .assembly import Assembly
+from .chunk_source import chunk_stream
 from .folded import refuse_folded
 from .links import make_links
 from .place import WorkdirUpdate
 from .push_record import PushRecord
 from .record import SyncRecord
-from .spread import chunk_stream
 from .workdir import shared_as, workdir_path
 
 PARTS = b".clusterddp-parts"

@@ -27,7 +27,7 @@ from ..shared import interfaces
 from ..shared.chunks import CHUNK, Chunk
 from ..shared.frames import Frame
 from ..shared.parts import Parts
-from ..shared.sync_stream import MOST_CHUNKS, BadStream, ChunkStream, Incoming
+from ..shared.sync_stream import MOST_CHUNKS, BadStream, Incoming
 from ..spool.layout import all_spools
 from ..system import procfs
 from ..system.bootstrap import Refused
@@ -36,11 +36,6 @@ TICK = 0.5  # seconds without news after which the caller may look after its loc
 _WAITING = 2  # units fetched and not written yet
 
 Bundle = List[Tuple[str, bytes]]
-
-
-def chunk_stream(request: Request) -> ChunkStream:
-    """What brings the chunks of an operation: other hosts too where its args say ``spread``."""
-    return Spread(request) if request.args.get("spread") else Incoming(request.read)
 
 
 class _Fetched(NamedTuple):
