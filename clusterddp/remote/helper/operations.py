@@ -5,7 +5,7 @@ from typing import Any, Callable
 
 TABLE = {
     "facts": "probes.facts:facts",
-    "clock": "probes.facts:clock",
+    "clock": "probes.clock:clock",
     "health": "probes.health:health",
     "gpu_health": "probes.gpu_health:gpu_health",
     "mark": "probes.shared_folders:mark",

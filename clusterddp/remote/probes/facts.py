@@ -1,4 +1,4 @@
-"""The operations ``facts`` and ``clock``: all that the operator has to know of a host before it plans.
+"""The operation ``facts``: all that the operator has to know of a host before it plans.
 
 The slow parts run side by side: ``nvidia-smi`` while the setup lines run. Only torch's answer is cached.
 Not here: whether hosts reach each other (probes/reachability.py); judging what is found (clusterddp/facts.py).
@@ -19,11 +19,6 @@ from .packages import installed
 from .torch import find_interpreter, torch_facts, torch_folder
 
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-
-
-def clock(_request: Request) -> Dict[str, int]:
-    """This host's clock: ``{time_ns}``."""
-    return {"time_ns": time.time_ns()}
 
 
 def facts(request: Request) -> Dict[str, Any]:

@@ -6,7 +6,6 @@ Not here: network (shared/interfaces.py), GPUs (system/nvidia_smi.py), Python an
 
 import glob
 import os
-import platform
 import pwd
 import sys
 from typing import Any, Dict, Optional
@@ -24,8 +23,8 @@ def host_facts() -> Dict[str, Any]:
     """Everything of this module, as one JSON object."""
     user = user_name()
     return {
-        "hostname": platform.node(),
-        "kernel": platform.release(),
+        "hostname": os.uname().nodename,
+        "kernel": os.uname().release,
         "cores": len(os.sched_getaffinity(0)),
         "usable_cores": usable_cores(),
         "memory_bytes": memory_bytes(),
@@ -36,7 +35,7 @@ def host_facts() -> Dict[str, Any]:
         "home": home_folder(),
         "login_shell": login_shell(),
         "helper_python": sys.executable,
-        "helper_python_version": platform.python_version(),
+        "helper_python_version": sys.version.split()[0],
         **logind_facts(user, os.getuid()),
     }
 

@@ -9,7 +9,6 @@ Not here: the environment itself (system/setup_env.py), the question (probes/scr
 import hashlib
 import json
 import os
-import pkgutil
 import shutil
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
@@ -119,6 +118,8 @@ def locate(name: str, env: Dict[str, str], workdir: Optional[str]) -> Optional[s
 
 
 def _ask(interpreter: Interpreter, env: Dict[str, str]) -> Dict[str, Any]:
+    import pkgutil
+
     source = pkgutil.get_data(__package__ or "", "scripts/torch_facts.py") or b""
     # From the root folder: a torch.py in a user's home must not be taken for torch.
     child = Child([interpreter.python, "-c", source.decode()], env=env, timeout=TIMEOUT, cwd="/", given=b"")

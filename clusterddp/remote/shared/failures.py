@@ -42,26 +42,25 @@ SENT_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)  # no program dies of these
 CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _NEVER = 1 << 63
 
-_LOST_PEER = re.compile(
-    r"connection (was )?(likely )?(closed|reset|aborted)|Broken pipe|recvBytes|sendBytes|Connection refused"
+# Compiled where they are first used: most processes that import this never do.
+_LOST_PEER = (
+    r"(?i)connection (was )?(likely )?(closed|reset|aborted)|Broken pipe|recvBytes|sendBytes|Connection refused"
     r"|ncclRemoteError|NCCL.*(remote process|watchdog)|ncclCommWatchdog|Watchdog caught collective|DistBackendError"
     r"|Socket closed|peer closed|DistNetworkError|DistStoreError|client socket has timed out"
     r"|Timed out waiting \d+ms for (recv|send)|timeout caused pair closure|RendezvousConnectionError"
-    r"|Connection timed out|No route to host|Host is unreachable",
-    re.IGNORECASE,
+    r"|Connection timed out|No route to host|Host is unreachable"
 )
 # Words of the above that a worker's own fault may say too.
-_OWN_FAULT = re.compile(
-    r"EADDRINUSE|address already in use|unhandled cuda error|ncclInvalid|Duplicate GPU|mismatch between collectives"
-    r"|^(requests|urllib3?|http|httpx|aiohttp|botocore|boto3|google|azure|huggingface_hub|wandb|mlflow|redis|pymongo)\.",
-    re.IGNORECASE,
+_OWN_FAULT = (
+    r"(?i)EADDRINUSE|address already in use|unhandled cuda error|ncclInvalid|Duplicate GPU|mismatch between collectives"
+    r"|^(requests|urllib3?|http|httpx|aiohttp|botocore|boto3|google|azure|huggingface_hub|wandb|mlflow|redis|pymongo)\."
 )
-_WATCHDOG = re.compile(r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+)")
-_CRASH = re.compile(r"(Watchdog caught .*)|what\(\):\s+(\S.*)|^(.*: Assertion .* failed\b.*)|^Fatal Python error: (.*)")
-_OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|out of memory|MemoryError|can't allocate memory", re.IGNORECASE)
-_TRACE_END = re.compile(r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt|Exit|Warning|Failure)?(?::|$)")
-_FRAME = re.compile(r'^\s*File "([^"<][^"]*)", line (\d+)', re.MULTILINE)
-_INSTALLED = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/")
+_WATCHDOG = r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+)"
+_CRASH = r"(Watchdog caught .*)|what\(\):\s+(\S.*)|^(.*: Assertion .* failed\b.*)|^Fatal Python error: (.*)"
+_OUT_OF_MEMORY = r"(?i)OutOfMemoryError|out of memory|MemoryError|can't allocate memory"
+_TRACE_END = r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt|Exit|Warning|Failure)?(?::|$)"
+_FRAME = r'(?m)^\s*File "([^"<][^"]*)", line (\d+)'
+_INSTALLED = r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/"
 
 
 class FailedWorker(NamedTuple):
@@ -141,7 +140,7 @@ def agent_said(node: Mapping[str, Any]) -> str:
 
 def is_lost_peer(text: str) -> bool:
     """Whether a message tells of another worker that went away."""
-    return bool(_LOST_PEER.search(text)) and not _OWN_FAULT.search(text)
+    return bool(re.search(_LOST_PEER, text)) and not re.search(_OWN_FAULT, text)
 
 
 def _last_start(node: Mapping[str, Any]) -> int:
@@ -170,7 +169,7 @@ def _failure(node: Mapping[str, Any], event: Mapping[str, Any]) -> FailedWorker:
     # For an abort (NCCL's watchdog, gloo's terminate) all that the worker said counts.
     peer = is_lost_peer(evidence + (stderr if event.get("signal") == signal.SIGABRT and not error else ""))
     said = evidence if error.get("exc_type") else evidence + "\n" + stderr
-    timed_out = _WATCHDOG.search(said)
+    timed_out = re.search(_WATCHDOG, said)
     return FailedWorker(
         kind=LOST_PEER if peer else OWN,
         cause=cause,
@@ -217,7 +216,7 @@ def _describe(event: Mapping[str, Any], error: Mapping[str, Any], stderr: str) -
         if own_place and message.endswith(own_place):  # a SyntaxError tells its place itself
             message = message[: -len(own_place)]
         text = "%s%s%s" % (error["exc_type"], ": " if message else "", message[:LONGEST])
-        return OUT_OF_MEMORY if _OUT_OF_MEMORY.search(text) else EXCEPTION, text + _in(place), place
+        return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, text) else EXCEPTION, text + _in(place), place
     if number == signal.SIGKILL and event.get("oom_kills"):
         return OUT_OF_MEMORY, "killed by the kernel's out-of-memory killer (SIGKILL)", ""
     if number:
@@ -229,19 +228,20 @@ def _describe(event: Mapping[str, Any], error: Mapping[str, Any], stderr: str) -
     said = last_error_line(stderr)
     place = _place(stderr) if _ends_trace(said) else ""
     text = "exit code %d%s%s" % (event["exit_code"], ": " if said else "", said)
-    return OUT_OF_MEMORY if _OUT_OF_MEMORY.search(said) else EXIT, text + _in(place), place
+    return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, said) else EXIT, text + _in(place), place
 
 
 def _last_words(stderr: str) -> str:
     """What a crashing program said of it: NCCL's watchdog, C++'s terminate, an assertion, Python's fatal error."""
-    found = [match.group(match.lastindex or 0).strip() for match in map(_CRASH.search, stderr.splitlines()) if match]
+    matches = [re.search(_CRASH, line) for line in stderr.splitlines()]
+    found = [match.group(match.lastindex or 0).strip() for match in matches if match]
     return found[-1][:LONGEST] if found else ""
 
 
 def _crash_place(stderr: str) -> str:
     """The innermost frame of the user's own that faulthandler printed, where the script has it switched on."""
     _, fatal, dump = stderr.rpartition("Fatal Python error:")
-    own = [found for found in _FRAME.findall(dump) if not _INSTALLED.search(found[0])] if fatal else []
+    own = [found for found in re.findall(_FRAME, dump) if not re.search(_INSTALLED, found[0])] if fatal else []
     return "%s:%s" % (own[0][0].rpartition("/")[2], own[0][1]) if own else ""
 
 
@@ -251,7 +251,7 @@ def _in(place: str) -> str:
 
 def _place(stderr: str) -> str:
     """The last frame of a printed traceback that is the user's own."""
-    own = [(name, line) for name, line in _FRAME.findall(stderr) if not _INSTALLED.search(name)]
+    own = [(name, line) for name, line in re.findall(_FRAME, stderr) if not re.search(_INSTALLED, name)]
     return "%s:%s" % (own[-1][0].rpartition("/")[2], own[-1][1]) if own else ""
 
 
@@ -265,7 +265,7 @@ def last_error_line(text: str) -> str:
 
 
 def _ends_trace(line: str) -> bool:
-    return bool(_TRACE_END.match(line)) and ("Error" in line or "Exception" in line)
+    return bool(re.match(_TRACE_END, line)) and ("Error" in line or "Exception" in line)
 
 
 def signal_name(number: int) -> str:

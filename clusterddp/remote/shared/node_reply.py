@@ -6,7 +6,6 @@ Who a node is must be right, or the whole answer counts for nothing. An event or
 must be is left out, as one that was torn on the host's own disk. Who tells it: remote/supervisor/status.py.
 """
 
-import hashlib
 import json
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -59,6 +58,8 @@ def changes(node: Mapping[str, Any], known: Mapping[str, str]) -> Dict[str, Any]
 
     Their names are in ``same``, the digests of the other long fields in ``digests``.
     """
+    import hashlib  # loads OpenSSL
+
     told = dict(node, same=[], digests={})
     for name, value in node.items():
         text = json.dumps(value, sort_keys=True)

@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import time
-from typing import Any, Callable, Iterator, List, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, TypeVar
 
 from ..shared.events import Event
 from ..shared.node_records import (
@@ -28,10 +28,12 @@ from ..shared.node_records import (
 )
 from ..shared.plan import NodePlan, read_plan
 from ..shared.records import parsed, written
-from ..shared.verdict_record import VerdictRecord, read_verdict
 from ..system import disk_space, procfs
 from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
 from .events import append_event, read_events
+
+if TYPE_CHECKING:
+    from ..shared.verdict_record import VerdictRecord
 
 FOLDERS = ("logs", "errors", "stacks", "hook", "torch")
 PROGRAM = "program"  # a program of ours that the run starts in place of a script, and its working folder
@@ -151,14 +153,16 @@ class Spool:
         except Refused:
             return None
 
-    def verdict(self) -> Optional[VerdictRecord]:
+    def verdict(self) -> "Optional[VerdictRecord]":
         """The verdict on the run, as it was heard or written here; None where there is none, or it is damaged."""
+        from ..shared.verdict_record import read_verdict  # dear to import, and most processes never ask
+
         try:
             return self._record("verdict.json", read_verdict)
         except Refused:
             return None
 
-    def write_verdict(self, verdict: VerdictRecord) -> None:
+    def write_verdict(self, verdict: "VerdictRecord") -> None:
         """Keep the verdict on the run."""
         write_json(self.path("verdict.json"), written(verdict))
 

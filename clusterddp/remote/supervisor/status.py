@@ -7,7 +7,6 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from ..helper.request import Request
 from ..logs.time_index import last_growth
 from ..processes import terminate
-from ..rendezvous.store import clients
 from ..shared.events import Event
 from ..shared.node_end import end_of, fitted
 from ..shared.node_reply import changes
@@ -86,12 +85,19 @@ def describe(spool: Spool, plan: NodePlan, *, brief: bool = False) -> Dict[str, 
     if brief:
         return _shortened(value, spool, plan)
     if not exit_record:
-        value["joined"] = clients(spool.store_port()) if plan.store else None
+        value["joined"] = _joined(spool) if plan.store else None
         found = terminate.find_processes(spool, spool.supervisor())
         value["pids"] = [process.pid for process in found]
     if not exit_record or exit_record.state != "succeeded" or _restarted(events):
         value.update(evidence(spool, events))
     return value
+
+
+def _joined(spool: Spool) -> Optional[int]:
+    """How many agents have come to the store of a run that lives."""
+    from ..rendezvous.store import clients  # imports socket
+
+    return clients(spool.store_port())
 
 
 def _shortened(value: Dict[str, Any], spool: Spool, plan: NodePlan) -> Dict[str, Any]:
@@ -105,7 +111,7 @@ def _shortened(value: Dict[str, Any], spool: Spool, plan: NodePlan) -> Dict[str,
     if value.get("peers"):
         value["peers"] = dict(value["peers"], nodes={}, addresses=[])
     if not value["exit"] and plan.store:
-        value["joined"] = clients(spool.store_port())
+        value["joined"] = _joined(spool)
     record = written(plan.record._replace(gpus={}))
     return dict(
         value, record=record, events=[*started[-1:], *told], verdict=written(verdict.brief()) if verdict else None

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from clusterddp.remote.probes.facts import clock, facts
+from clusterddp.remote.probes.clock import clock
+from clusterddp.remote.probes.facts import facts
 from clusterddp.remote.probes.host import host_facts, logind_facts, memory_bytes, usable_cores
 from clusterddp.remote.shared import interfaces
 from clusterddp.remote.system import nvidia_smi
