@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench profile lab lab-down test-slurm test-playbooks dist test-installed man system-packages
+.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench profile lab lab-down test-slurm test-playbooks malformed dist test-installed man system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -70,6 +70,9 @@ test-slurm: $(VENV)/.stamp system-packages  ## all that is tried on real Slurm; 
 
 test-playbooks: $(VENV)/.stamp system-packages  ## all tests of the playbooks; `make test` has the short ones
 	CLUSTERDDP_PLAYBOOKS=1 $(PYTEST) tests/integration/test_playbooks.py tests/integration/test_playbooks_systemd.py
+
+malformed: $(VENV)/.stamp  ## what is said of two hundred malformed inventories, as a table
+	$(BIN)/python benchmarks/malformed_inventories.py
 
 MINUTES ?= 30
 soak: $(VENV)/.stamp system-packages  ## a run with --relaunch in bad weather: no host is taken for lost

@@ -24,6 +24,7 @@ from clusterddp.inventory.yamlfile import Marked, parse, read
 _YAML = frozenset({".yaml", ".yml", ".json", ""})
 _OF_ANSIBLE = frozenset({".ini", ".cfg", ".toml", ".hosts", ".inventory"})
 _INI_SECTION = re.compile(r"^\[[\w.:-]+\]\s*$", re.MULTILINE)
+_INI_WORD = re.compile(r"[\w.:@[\]-]+|\w+=\S+")
 _PACKAGE = Path(__file__).parent.parent
 # In a wheel the file lies in the package; in a source tree (an editable install, too) it is the one people read.
 _LOCAL = (_PACKAGE / "local.yaml", _PACKAGE.parent / "inventories" / "local.yaml")
@@ -50,8 +51,11 @@ def load(path: str | Path) -> Inventory:
     if document.encrypted:
         remedy = "keep the hosts in a plain file and the secrets in group_vars/"
         raise ForeignInventory("is encrypted with ansible-vault", where=str(path), remedy=remedy)
-    if isinstance(document.data, str) or (not isinstance(document.data, Marked) and _is_ini(path)):
+    if not isinstance(document.data, Marked) and (_is_ini(path) or _is_list(document.data)):
         raise _convert(path, "an INI inventory")
+    if isinstance(document.data, str):
+        remedy = "begin with 'all:', 'hosts:' and a host"
+        raise InventoryError("is text, no inventory", where=f"{path}:1", remedy=remedy)
     return _inventory(document.data, str(path), path, duplicate_notices_of=document.duplicates)
 
 
@@ -135,6 +139,11 @@ def _is_ini(path: Path) -> bool:
         return bool(_INI_SECTION.search(path.read_text(encoding="utf-8", errors="replace")))
     except OSError:
         return False
+
+
+def _is_list(data: object) -> bool:
+    """Whether it is text whose words may be hosts and their variables, which an INI inventory may begin with."""
+    return isinstance(data, str) and all(map(_INI_WORD.fullmatch, data.split()))
 
 
 def _convert(path: Path, kind: str) -> ForeignInventory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,12 +44,18 @@ def test_a_detached_run_tells_a_url_of_a_lost_host_the_next_attempt_and_the_end(
 ) -> None:
     lab = make_lab(3)
     user = user_of(lab, tmp_path, {"train.py": SCRIPT})
-    with served(f"10.77.{lab.number}.{network.OPERATOR}") as server:
+    with contextlib.ExitStack() as watched, served(f"10.77.{lab.number}.{network.OPERATOR}") as server:
         user.env["CLUSTERDDP_NOTIFY"] = server.url
         done = user.run("run", "--relaunch", "1", "--nnodes", "2:3", "--detach", "train.py")
         assert done.code == 0, done.err
         run = done.out.strip()
         user.hear(run, "attempt 1", times=3)
+        with user.start("status", "--watch", run, terminal=True) as looking:
+            looking.wait_for(f"\x1b[H\x1b[2Jrun {run}: ", times=2)  # in place
+            looking.key("\x03")
+            assert looking.end().code == 0
+        watching = watched.enter_context(user.start("status", "--watch", run))
+        watching.wait_for(f"run {run}: running")
         assert not any(knowing(host, "very-secret") for host in lab.hosts)
         lab.host("gpu00").power_off()
         wait_until("the next attempt is told", lambda: len(server.told) >= 2, timeout=60)
@@ -56,6 +63,9 @@ def test_a_detached_run_tells_a_url_of_a_lost_host_the_next_attempt_and_the_end(
             host.write("/tmp/go", "")
         wait_until("the end is told", lambda: len(server.told) >= 3, timeout=60)
         wait_until_nothing_is_left(lab.hosts[1:], run)  # who tells has gone too
+        seen = watching.end()
+    assert (seen.code, seen.out.count(f"run {run}: succeeded")) == (0, 1)  # piped: where something has changed
+    assert f"run {run}: succeeded" in seen.out[seen.out.rindex("run ") :]
     assert [(told["run"], told["event"], told["text"]) for told in server.told] == [
         (run, "notice", "gpu00 is lost"),
         (run, "notice", "attempt 2 on gpu01, gpu02"),

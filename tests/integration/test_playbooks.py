@@ -9,6 +9,7 @@ import os
 import re
 import resource
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -99,7 +100,7 @@ def test_the_doctor_shows_what_a_playbook_would_change_and_changes_it_after_a_ye
     shown = user.run(*asked, "--", *AS_ROOT)
     assert "hosts.yml does it (`clusterddp doctor --fix`)" in shown.out
     assert "clusterddp: hosts.yml on gpu01, for shm; it would change:" in shown.err
-    assert "TASK [Enlarge the shared memory]" in shown.out
+    assert "/dev/shm has 67108864 bytes and would have " in shown.out
     assert shown.notes[-1] == "nothing is changed: nobody is here to say yes; --yes does"
     assert (shown.code, shm(host)) == (1, 64 << 20)
     done = user.run(*asked, "--yes", "--", *AS_ROOT)
@@ -217,6 +218,47 @@ def test_an_account_is_made_that_a_key_opens_alone(make_lab: MakeLab, user: User
 def test_a_python_that_is_there_is_left_alone(make_lab: MakeLab, user: User) -> None:
     lab = with_root(make_lab(1))
     assert changed(user.run("up", str(lab.inventory), "--playbook", "python.yml", "--", *AS_ROOT)) == {"gpu00": 0}
+
+
+# A package of python3-venv that brings what the host's python3 lacks, and nothing else for apt-get to find.
+REPOSITORY = r"""
+set -e
+: >/root/.bashrc  # an own Python there is not the host's
+lacking=$(/usr/bin/python3 -c 'import ensurepip, os; print(os.path.dirname(ensurepip.__file__))')
+mkdir -p /srv/packages /srv/new/DEBIAN "/srv/new$(dirname "$lacking")"
+cp -r "$lacking" "/srv/new$lacking"
+dpkg --purge --force-all $(dpkg-query -W -f '${Package}\n' 'python3*-venv') >/dev/null 2>&1
+cat >/srv/new/DEBIAN/control <<'END'
+Package: python3-venv
+Version: 999
+Architecture: all
+Maintainer: nobody <nobody@example.com>
+Description: made by a test
+END
+dpkg-deb --build /srv/new /srv/packages/new.deb >/dev/null
+cd /srv/packages
+{ cat /srv/new/DEBIAN/control; echo "Filename: ./new.deb"; echo "Size: $(stat -c %s new.deb)"
+  echo "SHA256: $(sha256sum new.deb | cut -d' ' -f1)"; } >Packages
+rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/* /var/lib/apt/lists/*
+echo 'deb [trusted=yes] file:/srv/packages ./' >/etc/apt/sources.list
+echo 'APT::Sandbox::User "root";' >/etc/apt/apt.conf.d/99sandbox
+"""
+
+
+@whole
+@pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="no Debian: its packages are what is installed")
+def test_a_python_that_cannot_make_environments_is_completed_by_the_hosts_package_manager(
+    make_lab: MakeLab, user: User
+) -> None:
+    lab = with_root(make_lab(1))
+    (host,) = lab.hosts
+    host.run(["sh", "-c", REPOSITORY], user="root")
+    makes = ["/usr/bin/python3", "-c", "import ensurepip"]
+    assert host.run(makes, check=False).returncode
+    asked = ("up", str(lab.inventory), "--playbook", "python.yml", "--", *AS_ROOT)
+    assert changed(user.run(*asked)) == {"gpu00": 1}
+    assert host.run(makes, check=False).returncode == 0
+    assert changed(user.run(*asked)) == {"gpu00": 0}
 
 
 @whole

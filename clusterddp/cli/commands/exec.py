@@ -115,9 +115,10 @@ def _told(execution: Execution, interrupted: int | None) -> int:
     if at_home:
         remedy = "--sync brings the project's code"
         say(f"{folded_names(at_home)}: no workdir there yet, it ran in the home folder; {remedy}")
+    errors = [(end.host, end.error.removeprefix(f"{end.host}: ")) for end in ends if end.error]
+    for error in dict.fromkeys(error for _, error in errors):
+        say(f"{folded_names([host for host, other in errors if other == error])}: {error}")
     for end in ends:
-        if end.error:
-            say(f"{end.host}: {end.error.removeprefix(f'{end.host}: ')}")
         if end.left:
             say(f"{end.host}: left running: {few(end.left, 5)}")
     if interrupted is not None:
