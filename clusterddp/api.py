@@ -134,12 +134,13 @@ class Cluster(BesideRuns):
                 return self._open(entry)
         raise UnreachableError(name, "is not in the inventory")
 
-    def up(self, *, fresh: bool = False, skip: str | Iterable[str] = ()) -> list[HostReport]:
+    def up(self, *, fresh: bool = False, skip: str | Iterable[str] = (), spread: str = "auto") -> list[HostReport]:
         """Reach every node, find out what it is, and say which ranks it would hold; remembers nothing.
 
         Args:
             fresh: Ask torch anew where it has answered before.
             skip: Names of checks, or of categories, that are left out of those that a run would refuse hosts by.
+            spread: Whether hosts pass an environment's wheels on to each other: ``auto``, ``on`` or ``off``.
 
         Raises:
             UsageError: a name is no check.
@@ -148,10 +149,11 @@ class Cluster(BesideRuns):
         from clusterddp.launch import prepare, report  # noqa: PLC0415 - start-up
 
         fresh, left_out = read("fresh", option_values.flag, fresh), read("skip", option_values.checks, skip)
+        spread = read("spread", option_values.spread, spread)
         if (not self.inventory.nodes or self.inventory.managed) and (ready := self._launcher().ready(self)):
             return self.notify(ready) or []
         prepare.nodes(self.inventory)
-        self._install(self.reached())
+        self._install(self.reached(), spread)
         return report.report(self.reached(), fresh=fresh, skip=left_out, notify=self.notify)
 
     def reached(self) -> list[Host]:

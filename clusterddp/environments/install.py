@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from clusterddp.environments.kind import Kind, kind_of
 from clusterddp.environments.lock import Lock, lock_of
+from clusterddp.environments.sending import bring
 from clusterddp.environments.wheels import UV_WHEELS, Wheel, drop_damaged, uv_wheel, wheels_of
 from clusterddp.errors import HelperError, HostsError, LockError, PlanError
 from clusterddp.hosts.fanout import each, reading_answer, values
 from clusterddp.remote.shared.fields import Fields
+from clusterddp.sync.passed_on import Spread
 from clusterddp.sync.transfer import Transfer
 from clusterddp.text.folding import folded_names
 
@@ -31,8 +33,6 @@ SOURCE = "src"
 SHOWN = 4  # letters of an environment's digest
 _ASKING = 180.0  # seconds: setup lines
 _BUILDING = 3700.0
-_SENDING = 3600.0
-_PIECE = 60 * 1024
 _SWOLLEN = 5  # times its wheels' size that an environment takes, with what is needed to build it
 
 
@@ -98,6 +98,7 @@ def ensure(
     progress: Callable[[str], None],
     *,
     build: bool = True,
+    spread: str = "auto",
 ) -> list[Installed]:
     """Let every host with ``clusterddp_environment`` have it, and take its interpreter from now on.
 
@@ -107,6 +108,7 @@ def ensure(
         notify: Takes notices, a line each.
         progress: Takes what is being done.
         build: Else a host that lacks it is refused.
+        spread: Whether hosts pass wheels on to each other: ``auto``, ``on``, ``off``.
 
     Raises:
         LockError: a lock cannot be had as wheels.
@@ -125,7 +127,7 @@ def ensure(
     if lacking and source_of(project):
         notify(f"the project itself is not installed: {SOURCE}/ is on PYTHONPATH")
     if lacking:
-        _bring(lacking, progress)
+        _bring(lacking, project, notify, progress, spread)
         progress(f"building the environment on {len(lacking)} host{'' if len(lacking) == 1 else 's'}")
         _each(lacking, _build)
     found = [plan.installed for plan in plans]
@@ -226,30 +228,31 @@ def told(plans: Sequence[_Plan]) -> str:
     return f"environment {', '.join(parts)}"
 
 
-def _bring(plans: Sequence[_Plan], progress: Callable[[str], None]) -> None:
+def _bring(
+    plans: Sequence[_Plan], project: Project, notify: Callable[[str], None], progress: Callable[[str], None], mode: str
+) -> None:
     """Send every host the wheels that it lacks, uv's among them."""
     uv = {plan.host.name: uv_wheel(plan.lock, plan.base.kind, progress) for plan in plans}
     told = _each(plans, lambda plan: _lacks(plan, uv[plan.host.name]))
-    lacks = {plan.host.name: lacking for plan, lacking in zip(plans, told, strict=True)}
-    wheels = {plan.host.name: {wheel.sha256: wheel for wheel in (*plan.wheels, uv[plan.host.name])} for plan in plans}
-    going = {wheel for name in wheels for wheel in wheels[name].values() if wheel.sha256 in lacks[name]}
+    lacks = dict(zip((plan.host.name for plan in plans), told, strict=True))
+    going = {wheel for plan in plans for wheel in (*plan.wheels, uv[plan.host.name])}
+    going = {wheel for wheel in going if any(wheel.sha256 in lacking for lacking in told)}
     if drop_damaged(going):
         _fetch_again(plans, going, progress)
-    transfer = Transfer("sending wheels", progress)
+    kinds: dict[frozenset[Wheel], list[_Plan]] = {}
     for plan in plans:
-        for wheel in wheels[plan.host.name].values():
-            if wheel.sha256 in lacks[plan.host.name]:
-                transfer.expect(wheel.size - lacks[plan.host.name][wheel.sha256])
-
-    def send(plan: _Plan) -> None:
-        for wheel in wheels[plan.host.name].values():
-            offset = lacks[plan.host.name].get(wheel.sha256)
-            if offset is not None:
-                args = {"sha256": wheel.sha256, "offset": offset}
-                pieces = transfer.counted(_pieces(wheel, offset))
-                plan.host.upload("environment_wheel", args, pieces, timeout=_SENDING)
-
-    _each(plans, send)
+        if lacks[plan.host.name]:
+            kinds.setdefault(frozenset((*plan.wheels, uv[plan.host.name])), []).append(plan)
+    transfer = Transfer("sending wheels", progress)
+    for wheels, alike in kinds.items():
+        lacking = set[str]().union(*(lacks[plan.host.name] for plan in alike))
+        bring(
+            [plan.host for plan in alike],
+            [wheel for wheel in wheels if wheel.sha256 in lacking],
+            project.workdir,
+            transfer,
+            Spread(mode=mode, notify=notify),
+        )
 
 
 def _fetch_again(plans: Sequence[_Plan], going: Iterable[Wheel], progress: Callable[[str], None]) -> None:
@@ -273,19 +276,12 @@ def _each(plans: Sequence[_Plan], work: Callable[[_Plan], T]) -> list[T]:
     return values(each(list(by_host), lambda host: work(by_host[host])))
 
 
-def _lacks(plan: _Plan, uv: Wheel) -> dict[str, int]:
+def _lacks(plan: _Plan, uv: Wheel) -> frozenset[str]:
+    """The digests of the wheels that a host lacks."""
     wheels = {wheel.sha256: wheel.size for wheel in (*plan.wheels, uv)}
     answer = plan.host.call("environment_lacks", {"wheels": wheels, "room": _SWOLLEN * sum(wheels.values())})
     with reading_answer(plan.host.name):
-        found = Fields({"lacks": answer}).mapping("lacks", Fields.number)
-        return {sha256: min(offset, wheels[sha256]) for sha256, offset in found.items()}
-
-
-def _pieces(wheel: Wheel, offset: int) -> Iterator[tuple[bytes, int]]:
-    with wheel.path.open("rb") as stream:
-        stream.seek(offset)
-        while data := stream.read(_PIECE):
-            yield data, len(data)
+        return frozenset(Fields({"lacks": answer}).texts("lacks")) & wheels.keys()
 
 
 def _build(plan: _Plan) -> None:

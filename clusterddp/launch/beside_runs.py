@@ -58,11 +58,11 @@ class BesideRuns:
         """Every node and spare, open."""
         raise NotImplementedError
 
-    def _install(self, hosts: Iterable[Host]) -> None:
+    def _install(self, hosts: Iterable[Host], spread: str = "auto") -> None:
         """Let the hosts that are to have an environment of a lock have it, and take its interpreter from now on."""
         from clusterddp.environments import install  # noqa: PLC0415 - start-up
 
-        install.ensure([*hosts], self.project, self.notify, self.progress)
+        install.ensure([*hosts], self.project, self.notify, self.progress, spread=spread)
 
     def sync(
         self, *, dry: bool = False, limit: int | str | None = None, rate: int | str | None = None, spread: str = "auto"

@@ -135,7 +135,7 @@ def prepare(
     """
     checks = preflight.chosen(options)
     wanted = launch_options(options, project)
-    installed = install.ensure([*hosts, *spares], project, notify, progress, build=not dry)
+    installed = install.ensure([*hosts, *spares], project, notify, progress, build=not dry, spread=options.spread)
     progress(f"checking {len(hosts) + len(spares)} hosts")
     with ThreadPoolExecutor(2) as pool:
         scanning = pool.submit(lambda: repeat.tree if repeat else scan(project, options.sync_limit))

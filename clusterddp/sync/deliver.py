@@ -19,7 +19,7 @@ from clusterddp.sync.push import turns
 from clusterddp.sync.spread import send
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from clusterddp.hosts.client import Host
     from clusterddp.remote.shared.chunks import Chunk
@@ -46,7 +46,7 @@ def deliver(
     uploads: Uploads,
     entries: Sequence[Entry],
     *,
-    folder: str,
+    folder: str | Mapping[str, str],
     workdir: str,
     transfer: Transfer,
     overwrite: bool = False,
@@ -58,7 +58,7 @@ def deliver(
         hosts: The hosts.
         uploads: The files on their way.
         entries: Their manifest.
-        folder: On the hosts: absolute, from ``~/``, or below the workdir.
+        folder: On the hosts, or each by its name: absolute, from ``~/``, or below the workdir.
         workdir: For hosts without ``clusterddp_workdir``: ``project.workdir``.
         transfer: Counts what goes.
         overwrite: Replace what differs, whoever has put it there.
@@ -69,13 +69,18 @@ def deliver(
         SyncError: a file changed while it was sent.
     """
     digest = manifest.digest(entries)
-    args = {"dest": folder, "digest": digest, "overwrite": overwrite, **uploads.sizes}
+    args = {"digest": digest, "overwrite": overwrite, **uploads.sizes}
     jobs = [
         _Job(
             host,
             uploads,
             entries,
-            {"workdir": host.entry.workdir or workdir, "links": dict(host.entry.links), **args},
+            {
+                "workdir": host.entry.workdir or workdir,
+                "links": dict(host.entry.links),
+                "dest": folder if isinstance(folder, str) else folder[host.name],
+                **args,
+            },
         )
         for host in hosts
     ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli import completion, host_list
-from clusterddp.cli.options import Checked, setting
+from clusterddp.cli.options import Checked, setting, spread_option
 from clusterddp.cli.output import say, say_warm
 from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
 from clusterddp.launch import option_values
@@ -40,6 +40,7 @@ _OF_FILES = {".cfg", ".toml", ".txt", ".md", ".py", ".sh"}
     metavar="CHECKS",
     help="Take hosts that fail these checks.",
 )
+@spread_option
 @click.option(
     "--playbook",
     "playbooks",
@@ -58,6 +59,7 @@ def command(
     python: str | None,
     variables: tuple[str, ...],
     skip: str | None,
+    spread: str,
     playbooks: tuple[str, ...],
     arguments: tuple[str, ...],
 ) -> int:
@@ -83,7 +85,7 @@ def command(
             say(notice)
         project.remember_try(path)
         _trust(cluster)
-        reports = cluster.up(skip=left_out)
+        reports = cluster.up(skip=left_out, spread=spread)
         if reports:
             print_up(reports)
         _say_what_is_there(cluster)

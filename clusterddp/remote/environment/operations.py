@@ -1,9 +1,8 @@
-"""The operations: which interpreter and which environments a host has, wheels that come, an environment built of them.
+"""The operations: which interpreter, wheels and environments a host has, an environment built of them.
 
 Not here: where they lie (store.py), which wheels an environment has (the operator's), removing them (removal.py).
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -60,19 +59,19 @@ def environment_base(request: Request) -> Dict[str, Any]:
     return dict(parse_json(answer.payload), python=interpreter.python, left=left, ready=whole)
 
 
-def environment_lacks(request: Request) -> Dict[str, int]:
-    """Of ``wheels`` (digest → size) those that this host lacks, and how many bytes of each are here already.
+def environment_lacks(request: Request) -> List[str]:
+    """Of ``wheels`` (digest → size) those that this host lacks; they come as any files (sync/pushed.py).
 
     Raises:
         Refused: the disk has no room for them and for what they become (``room``, bytes).
     """
     store = Store(request.args["state"])
     store.make()
-    lacking = {}
+    lacking = []
     for sha256, size in request.args["wheels"].items():
         path = store.wheel(sha256)
         if not os.path.isfile(path) or os.path.getsize(path) != size:
-            lacking[sha256] = os.path.getsize(path + ".part") if os.path.isfile(path + ".part") else 0
+            lacking.append(sha256)
         else:
             os.utime(path)  # it is about to be used: a removal of other environments leaves it
     free = os.statvfs(store.folder)
@@ -81,37 +80,6 @@ def environment_lacks(request: Request) -> Dict[str, int]:
         message = "the environment needs %d MB, %d are free in %s" % (wanted // 10**6 + 1, room // 10**6, store.folder)
         raise Refused(message, "make room there (`clusterddp down --environments`), or set clusterddp_state")
     return lacking
-
-
-def environment_wheel(request: Request) -> Dict[str, Any]:
-    """Take a wheel, or the rest of one: args ``sha256``, ``offset``; the data are its bytes from there on."""
-    store = Store(request.args["state"])
-    path, offset = store.wheel(request.args["sha256"]), int(request.args["offset"])
-    part = path + ".part"
-    handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "r+b") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        if os.path.isfile(path):  # somebody else has just sent it
-            while request.read():
-                pass
-            return {}
-        stream.truncate(min(offset, os.fstat(handle).st_size))
-        stream.seek(0, os.SEEK_END)
-        if stream.tell() != offset:
-            raise Refused("a part of it is gone", "try again")
-        while True:
-            data = request.read()
-            if not data:
-                break
-            stream.write(data)
-        stream.flush()
-        os.fsync(handle)
-        stream.seek(0)
-        if _sha256(stream) != request.args["sha256"]:
-            os.unlink(part)
-            raise Refused("a wheel came damaged", "try again")
-        os.rename(part, path)
-    return {}
 
 
 def environment_build(request: Request) -> Dict[str, Any]:

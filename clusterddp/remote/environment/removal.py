@@ -73,6 +73,8 @@ def _remove_wheels(store: Store) -> int:
     folder, size = os.path.join(store.folder, "wheels"), 0
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         path = os.path.join(folder, name)
+        if os.path.isdir(path):  # of a transfer that is under way, or was cut: the next one removes it
+            continue
         age = time.time() - os.stat(path).st_mtime
         if name not in wanted and age > (ABANDONED if name.endswith(".part") else FRESH):
             size += os.stat(path).st_size

@@ -27,7 +27,6 @@ TABLE = {
     "remove_workdirs": "sync.beside:remove_workdirs",
     "environment_base": "environment.operations:environment_base",
     "environment_lacks": "environment.operations:environment_lacks",
-    "environment_wheel": "environment.operations:environment_wheel",
     "environment_build": "environment.operations:environment_build",
     "environment_proof": "environment.operations:environment_proof",
     "environments": "environment.removal:environments",

@@ -5,20 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import threading
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from clusterddp.errors import ClusterddpError, HelperError, SyncError, UnreachableError
-from clusterddp.hosts.outgoing import Outgoing
-from clusterddp.inventory import HostEntry
-from clusterddp.remote.helper.request import Request
-from clusterddp.remote.shared.frames import Decoder, Frame, encode, parse_json
-from clusterddp.remote.sync import peers, pushed
+from clusterddp.remote.shared.frames import Frame
+from clusterddp.remote.sync import peers
 from clusterddp.remote.sync import spread as remote_spread
-from clusterddp.remote.system.bootstrap import Refused
 from clusterddp.sync import passed_on, schedule
 from clusterddp.sync.chosen_files import Chosen, choose
 from clusterddp.sync.deliver import Delivered, deliver
@@ -26,101 +20,16 @@ from clusterddp.sync.passed_on import Spread
 from clusterddp.sync.transfer import Transfer
 from clusterddp.sync.upload import Files, Uploads
 from tests.unit.sync_help import project_at
+from tests.unit.thread_host import ThreadHost
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Generator, Mapping
     from pathlib import Path
+
+    from clusterddp.hosts.outgoing import Outgoing
 
 NAMES = ("gpu00", "gpu01", "gpu02")
 SIZE = 10 << 20
-
-
-@dataclass
-class ThreadHost:
-    """A host whose operations are threads of this process, with the real frames between."""
-
-    place: Path
-    name: str
-    entry: HostEntry
-    sent: int = 0  # bytes to it
-    dead: threading.Event = field(default_factory=threading.Event)
-
-    def call(self, op: str, args: Mapping[str, Any], *, timeout: float | None = None) -> Any:
-        return self.upload(op, args, (), timeout=timeout)
-
-    def upload(self, op: str, args: Mapping[str, Any], chunks: Iterable[bytes], *, timeout: float | None = None) -> Any:
-        del timeout
-        outgoing = Outgoing()
-
-        def write() -> None:
-            for chunk in chunks:
-                outgoing.send(chunk)
-            outgoing.end()
-
-        threading.Thread(target=write, daemon=True).start()
-        *_, last = self.stream(op, args, outgoing)
-        return parse_json(last.body)
-
-    def stream(self, op: str, args: Mapping[str, Any], outgoing: Outgoing) -> Generator[Frame]:
-        given, sink = os.pipe()
-        source, taken = os.pipe()
-        lock = threading.Lock()
-        request = Request(1, {**args, "state": str(self.place / "state")}, given, taken)
-
-        def work() -> None:
-            try:
-                request.finish(getattr(pushed, op)(request))
-            except Refused as error:
-                request.fail(error.message, error.remedy)
-            except EOFError:  # the operator has left
-                pass
-            finally:
-                os.close(given)
-                os.close(taken)
-
-        def write(header: Mapping[str, Any], body: bytes) -> None:
-            self.sent += len(body)
-            data = memoryview(encode({"id": 1, **header}, body))
-            with lock, contextlib.suppress(OSError):  # the operation has ended
-                while data:
-                    data = data[os.write(sink, data) :]
-
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        own = os.dup(taken)
-
-        def leave() -> None:
-            with contextlib.suppress(OSError):
-                os.write(own, encode({"id": 1, "kind": "left"}))
-
-        outgoing.attach(write, leave)
-        try:
-            yield from self._frames(source, outgoing, write)
-        finally:
-            outgoing.detach()
-            os.close(sink)
-            thread.join()
-            os.close(source)
-            os.close(own)
-
-    def _frames(self, source: int, outgoing: Outgoing, write: Any) -> Generator[Frame]:
-        decoder = Decoder()
-        while data := os.read(source, 1 << 16):
-            for frame in decoder.feed(data):
-                if self.dead.is_set():
-                    raise UnreachableError(self.name, "the connection was lost")
-                kind = frame.header["kind"]
-                if kind == "left":
-                    return
-                if kind == "credit":
-                    outgoing.grant(frame.header["n"])
-                elif kind == "error":
-                    raise HelperError(self.name, frame.header["message"])
-                else:
-                    write({"kind": "credit", "n": len(frame.body)}, b"")
-                    yield frame
-                    if kind == "end":
-                        return
 
 
 class Member(peers.Peers):
@@ -144,16 +53,10 @@ class Team:
 
     def __init__(self, place: Path) -> None:
         self.place, self.lines = place, list[str]()
-        self.hosts = [self._host(name) for name in NAMES]
+        self.hosts = [ThreadHost.made(place, name) for name in NAMES]
         (place / "project").mkdir()
         self.data = place / "project" / "data"
         self.data.write_bytes(os.urandom(SIZE))
-
-    def _host(self, name: str) -> ThreadHost:
-        here = self.place / name
-        (here / "state").mkdir(parents=True, mode=0o700)
-        entry = HostEntry(name=name, address="127.0.0.1", workdir=str(here / "work"), ports=(29500, 29999))
-        return ThreadHost(here, name, entry)
 
     def chosen(self) -> Chosen:
         return choose(project_at(self.place / "project"), [str(self.data)], "data", lambda _: None)[1]
@@ -235,18 +138,22 @@ def test_a_host_that_gives_wrong_bytes_spoils_nothing(team: Team, monkeypatch: p
 def test_a_host_that_dies_in_the_middle_costs_the_others_nothing_and_the_next_push_goes_on(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def give(member: Member, stored: Any, ranges: Any) -> Any:
-        if member.name == "h1":
-            team.hosts[1].dead.set()
-            member.close()
-        return stored(ranges)
+    real = ThreadHost.stream
 
-    monkeypatch.setattr(Member, "give", give)
+    def stream(host: ThreadHost, op: str, args: Mapping[str, Any], outgoing: Outgoing) -> Generator[Frame]:
+        with contextlib.closing(real(host, op, args, outgoing)) as frames:
+            for frame in frames:
+                yield frame
+                if host.name == "gpu01" and "have" in frame.header and "h1" in Member.all:
+                    Member.all["h1"].close()
+                    raise UnreachableError("gpu01", "the connection was lost")
+
+    monkeypatch.setattr(ThreadHost, "stream", stream)
     with pytest.raises(UnreachableError) as caught:
         team.push()
     assert caught.value.host == "gpu01"
     assert team.equal("gpu00", "gpu02")
-    team.hosts[1].dead.clear()
+    monkeypatch.undo()
     before = team.sent
     assert [one.files for one in team.push()] == [0, 1, 0]
     assert team.equal(*NAMES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +17,11 @@ if TYPE_CHECKING:
 IDENT = "a" * 64
 
 
-class Sent:
-    """A request whose data has come."""
+class Asked:
+    """A request."""
 
-    def __init__(self, state: Path, *pieces: bytes, **args: Any) -> None:
+    def __init__(self, state: Path, **args: Any) -> None:
         self.args = {"state": str(state), **args}
-        self._pieces = [*pieces]
-
-    def read(self) -> bytes:
-        return self._pieces.pop(0) if self._pieces else b""
-
-    def read_all(self) -> bytes:
-        raise AssertionError("a wheel may be larger than the memory")
 
 
 def environment(place: Path, *rows: str) -> str:
@@ -72,30 +64,7 @@ def test_an_environment_is_there_only_once_all_of_it_is(tmp_path: Path) -> None:
             store.place(wrong)
 
 
-def test_a_wheel_that_was_cut_goes_on_where_it_was_and_a_damaged_one_begins_anew(tmp_path: Path) -> None:
-    data = b"wheel" * 100
-    digest = hashlib.sha256(data).hexdigest()
-    store = Store(str(tmp_path))
-
-    def lacking() -> dict[str, int]:
-        asked: Any = Sent(tmp_path, wheels={digest: len(data)}, room=1)
-        return operations.environment_lacks(asked)
-
-    def send(offset: int, *pieces: bytes) -> None:
-        asked: Any = Sent(tmp_path, *pieces, sha256=digest, offset=offset)
-        operations.environment_wheel(asked)
-
-    assert lacking() == {digest: 0}
-    with pytest.raises(Refused, match="came damaged"):
-        send(0, data[:100], b"nonsense")
-    assert lacking() == {digest: 0}
-    with open(store.wheel(digest) + ".part", "wb") as part:  # noqa: PTH123 - as it is left by a cut
-        part.write(data[:100])
-    assert lacking() == {digest: 100}
-    send(100, data[100:300], data[300:])
-    assert lacking() == {}
-    send(0, data)  # another command was slower
-    assert lacking() == {}
-    asked: Any = Sent(tmp_path, wheels={}, room=1 << 60)
+def test_an_environment_needs_room(tmp_path: Path) -> None:
+    asked: Any = Asked(tmp_path, wheels={}, room=1 << 60)
     with pytest.raises(Refused, match=r"the environment needs \d+ MB, \d+ are free in "):
         operations.environment_lacks(asked)

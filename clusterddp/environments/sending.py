@@ -1,0 +1,49 @@
+"""Wheels on their way to hosts, as any files: in chunks, on from where they broke off, from host to host where it pays.
+
+On a host a wheel is the file ``environments/wheels/SHA256`` of its state folder.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from clusterddp.remote.shared.chunks import content_of, hash_file
+from clusterddp.remote.shared.manifest import FILE, Entry
+from clusterddp.sync.deliver import deliver
+from clusterddp.sync.upload import Files, Uploads
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterddp.environments.wheels import Wheel
+    from clusterddp.hosts.client import Host
+    from clusterddp.sync.passed_on import Spread
+    from clusterddp.sync.transfer import Transfer
+
+
+def bring(hosts: Sequence[Host], wheels: Sequence[Wheel], workdir: str, transfer: Transfer, spread: Spread) -> None:
+    """Let every host have these wheels.
+
+    Raises:
+        HostError: one host failed or has no room; HostsError: several did.
+        SyncError: a wheel changed in the cache meanwhile.
+    """
+    entries, lists = [], {}
+    for wheel in sorted(wheels, key=lambda one: one.sha256):
+        size, chunks = hash_file(os.fsencode(wheel.path))
+        content = content_of(chunks)
+        if len(chunks) > 1:
+            lists[content] = tuple(chunks)
+        entries.append(Entry(wheel.sha256, FILE, False, size, content))
+    paths = {wheel.sha256: os.fsencode(wheel.path) for wheel in wheels}
+    deliver(
+        hosts,
+        Uploads(entries, lists, Files(entries, lists, lambda entry: paths[entry.path])),
+        entries,
+        folder={host.name: f"{host.hello['state']}/environments/wheels" for host in hosts},
+        workdir=workdir,
+        transfer=transfer,
+        overwrite=True,  # whatever has that name and is something else went bad
+        spread=spread,
+    )
