@@ -32,6 +32,11 @@ pytestmark = pytest.mark.torch
 
 Losses = dict[int, float]  # by samples or steps done
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # with more workers than cores those of OpenMP spin most of the time
+TWO_HERE = """
+all:
+  hosts: {{one: , two: }}
+  vars: {{ansible_connection: local, clusterddp_python: {python}, clusterddp_env: {{OMP_NUM_THREADS: 1}}}}
+"""
 SMALL = ("--samples", "100", "--global-batch", "16", "--micro-batch", "4")
 
 
@@ -182,6 +187,8 @@ def test_functions_are_called_on_other_hosts(user: User, two_hosts: Lab) -> None
 def test_a_sharded_model_is_saved_by_two_and_loaded_by_one(tmp_path: Path) -> None:
     """On two nodes of this machine, which see the same folder."""
     user = User(tmp_path)
+    user.write("inventory.yaml", TWO_HERE.format(python=training_python()))
+    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
     shutil.copy(EXAMPLES / "fsdp.py", user.folder)
     folder = ("--checkpoint", str(user.home / "sharded"))
     two = good(user.run("run", "fsdp.py", "--steps", "3", *folder)).out

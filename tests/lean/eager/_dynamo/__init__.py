@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
+from torch._dynamo import config as config
+
 
 def disable(function: Any = None, recursive: bool = True, **_: Any) -> Any:  # noqa: ARG001, FBT001, FBT002 - torch's
     """The function as it is."""
@@ -15,4 +17,4 @@ def graph_break() -> None:
 
 utils = SimpleNamespace(get_optimize_ddp_mode=lambda: "no_optimization")
 trace_rules = SimpleNamespace(clear_lru_cache=lambda: None)
-config = SimpleNamespace(error_on_nested_fx_trace=True)
+eval_frame = SimpleNamespace(OptimizedModule=type("OptimizedModule", (), {}))
