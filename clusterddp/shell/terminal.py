@@ -11,6 +11,7 @@ import shutil
 import signal
 import termios
 import threading
+import time
 import tty
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
 
 _PIECE = 1 << 15
+_AGAIN = 0.5  # seconds
 
 
 def run_shell(host: Host, args: Mapping[str, Any]) -> int:
@@ -101,7 +103,9 @@ def _send_keys(outgoing: Outgoing) -> None:
             if leave:
                 outgoing.leave()
                 return
-        outgoing.end()
+        # On a terminal nothing else says that no more comes; one that is sent before the shell reads is lost.
+        while outgoing.send(escape.end_of_input):
+            time.sleep(_AGAIN)
 
 
 class Escape:
@@ -110,6 +114,11 @@ class Escape:
     def __init__(self) -> None:
         self._begins = True  # a line
         self._tilde = False  # is held back
+
+    @property
+    def end_of_input(self) -> bytes:
+        """Ctrl-D, which on a terminal ends the input at the beginning of a line, and within one at the second time."""
+        return b"\x04" if self._begins else b"\x04\x04"
 
     def take(self, data: bytes) -> tuple[bytes, bool]:
         """The keys to send, and whether the user hangs up."""

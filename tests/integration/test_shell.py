@@ -41,6 +41,7 @@ def test_a_shell_has_a_terminal_and_what_a_worker_has_and_its_exit_code(lab: Lab
         live.key("\x03")  # Ctrl-C is the shell's, not ours
         live.key("exit 7\r")
         assert live.end().code == 7
+        assert user.run("shell", host.name).code == 0  # without a terminal, and nothing to read, it ends
     assert not [one for one in host.processes() if one.cmdline == ("sleep", "600")]
 
 

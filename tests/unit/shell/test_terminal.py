@@ -28,6 +28,15 @@ def test_only_a_tilde_and_a_dot_at_the_beginning_of_a_line_hang_up(
     assert (b"".join(keys for keys, _ in taken), taken[-1][1]) == (sent, left)
 
 
+def test_the_end_of_the_input_is_a_ctrl_d_or_two_within_a_line() -> None:
+    escape = Escape()
+    assert escape.end_of_input == b"\x04"
+    escape.take(b"ls")
+    assert escape.end_of_input == b"\x04\x04"
+    escape.take(b"\n")
+    assert escape.end_of_input == b"\x04"
+
+
 def test_a_port_is_a_ranks_a_hosts_or_the_first_nodes() -> None:
     assert forward_spec("6006") == ForwardSpec(port=6006)
     assert forward_spec("3:6006") == ForwardSpec(port=6006, rank=3)
