@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import posixpath
+import re
 import stat
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
@@ -21,6 +22,8 @@ from .chunks import content_of, hash_file
 FILE, LINK, FOLDER, OTHER = "file", "link", "folder", "other"
 RACY = 20 * 10**6  # ns: a file changed this shortly before it was hashed may have changed once more in the same tick
 
+# A part that is empty, "." or "..", a NUL, or a name of ours at the top.
+_NOT_INSIDE = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)|\0|^\.clusterddp")
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 Stats = List[int]
@@ -126,8 +129,7 @@ def checked_path(path: str) -> str:
     Raises:
         BadManifest: it is absolute, climbs, is not normal, or is reserved.
     """
-    parts = path.split("/")
-    if any(part in ("", ".", "..") or "\0" in part for part in parts) or parts[0].startswith(".clusterddp"):
+    if _NOT_INSIDE.search(path):
         raise BadManifest("the path %r may not be synced" % path)
     on_disk(path)
     return path
