@@ -12,13 +12,14 @@ import yaml
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.hostlist import from_host_list
+from clusterddp.remote.shared.host_names import folded_words
+from clusterddp.remote.shared.nodelist import expand_nodelist
 
 _SLOTS = re.compile(
     r"(?P<host>[^\s:=#]+)(?:[\s:]+(?:slots\s*=\s*)?(?P<slots>[0-9]+))?(?:\s+max[-_]slots\s*=\s*[0-9]+)?"
 )
 _NODE_NAME = re.compile(r"^NodeName=(?P<hosts>\S+)", re.MULTILINE | re.IGNORECASE)
 _SSH_HOST = re.compile(r"^\s*Host(?:\s+|\s*=\s*)(?P<names>.+)$", re.MULTILINE | re.IGNORECASE)
-_BRACKETS = re.compile(r"([^,\[\]]*)\[([0-9,-]+)\]([^,\[\]]*)")
 _MOST = 10_000  # hosts
 
 _HEAD = """\
@@ -71,15 +72,15 @@ def _line(line: str, number: int) -> dict[str, dict[str, Any]]:
 
 
 def _ranges(text: str) -> list[str]:
-    """Slurm's ``gpu[01-04,07],login`` as inventories spell it: ``gpu[01:04]``, ``gpu07``, ``login``."""
-    names = []
-    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
-        match = _BRACKETS.fullmatch(part.strip())
-        for one in match[2].split(",") if match else ():
-            first, dash, last = one.partition("-")
-            names.append(f"{match[1]}[{first}:{last}]{match[3]}" if match and dash else f"{match and match[1]}{one}")
-        names += [] if match else [part.strip()]
-    return [name for name in names if name]
+    """Slurm's ``gpu[01-04],login`` as inventories spell it: ``gpu[01:04]``, ``login``.
+
+    Raises:
+        InventoryError: it is no list of nodes.
+    """
+    try:
+        return folded_words(expand_nodelist("".join(text.split())))
+    except ValueError as error:
+        raise InventoryError(str(error), remedy="write it as Slurm does: gpu[01-04,07],login") from error
 
 
 def inventory_text(hosts: dict[str, dict[str, Any]], *, origin: str, name: str) -> str:

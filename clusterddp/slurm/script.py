@@ -93,6 +93,7 @@ def script(job: SlurmJob, request: Request, *, code: str, python: str) -> str:
         *(f"#SBATCH --{line}" for line in _options(job, request) if not request.inside),
         *(f"#SBATCH {line}" for line in request.lines if not request.inside),
     ]
+    whole = _is_whole(request) and not request.inside
     body = _BODY.format(
         state=shlex.quote(job.state),
         folder=shlex.quote(folder),
@@ -101,6 +102,8 @@ def script(job: SlurmJob, request: Request, *, code: str, python: str) -> str:
         job=_readable(compact(job)),
         end=END,
         step=_step(plan, request),
+        whole=_WHOLE if whole else "",
+        gpus="${gpus:+--gpus=$gpus} " if whole else "",
     )
     return "\n".join(head) + "\n" + body
 
@@ -136,8 +139,9 @@ unset SLURM_EXPORT_ENV
 trap '"$python" -I -S "$code" slurm notice "$folder"' USR1
 trap '"$python" -I -S "$code" slurm stop "$folder"' TERM
 
+{whole}\
 # One task a node: clusterddp's supervisor, which starts torchrun, keeps what the workers print, and ends all of it.
-srun --kill-on-bad-exit=1 {step}--mpi=none ${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}} \\
+srun --kill-on-bad-exit=1 {step}{gpus}--mpi=none ${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}} \\
     "$python" -I -S "$code" slurm node "$folder" &
 step=$!
 while kill -0 "$step" 2>/dev/null; do
@@ -149,6 +153,21 @@ done
 # of that when its workers had the notice, or a node was lost.
 exec "$python" -I -S "$code" slurm end "$folder" "$status"
 """
+
+
+_WHOLE = """\
+# A job that has its nodes whole has all their GPUs, however many each has, and a step those that it asks for.
+gpus=$(scontrol show job -d -o "$SLURM_JOB_ID" | grep -o 'JOB_GRES=[^ ]*' | tr '=,' '\\n\\n' |
+    awk -F: '$1 == "gpu" {n += $NF} END {if (n) print n}')
+
+"""
+_ASKING = ("--gpus", "--gres", "--tres")  # beginnings of options that say which GPUs a job has
+
+
+def _is_whole(request: Request) -> bool:
+    """Whether the job has whole nodes, and nothing says how many GPUs of each."""
+    asked = [*(f"--{name}" for name in request.options), *request.lines]
+    return "--exclusive" in request.lines and not any(one.startswith(_ASKING) for one in asked)
 
 
 def _options(job: SlurmJob, request: Request) -> list[str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel")
 CPUS = 8  # of each host, whatever it has
+DEVICES = ("null", "zero", "full", "random", "urandom")  # what stands for GPUs
 CONFIG = """\
 ClusterName=lab
 SlurmctldHost={controller}
@@ -91,7 +92,7 @@ class Slurm:
 
     Args:
         lab: At least two hosts, with a home that they share.
-        gpus: Each compute host's GPUs by its name, where they differ from one; all of them are /dev/null.
+        gpus: Each compute host's GPUs by its name, where they differ from one, five at most.
         kill_wait: Seconds between SIGTERM and SIGKILL for a job that is ended.
         min_job_age: Seconds for which the controller remembers a job that has ended.
         memory: Whether memory is given out, and a job that takes more is ended.
@@ -131,7 +132,7 @@ class Slurm:
         consumed = "CR_Core_Memory" if self._memory else "CR_Core"
         nodes = MEMORY * self._memory + "\n".join(lines)
         config = CONFIG.format(controller=self.controller.name, nodes=nodes, consumed=consumed, **self._times)
-        devices = "Name=gpu File=/dev/null\n" * self._gpus.get(host.name, 1)
+        devices = "".join(f"Name=gpu File=/dev/{name}\n" for name in DEVICES[: self._gpus.get(host.name, 1)])
         files = {"slurm.conf": config, "gres.conf": devices, "cgroup.conf": "CgroupPlugin=cgroup/v1\n"}
         for name, text in files.items():
             host.write(f"/etc/slurm/{name}", text, user="root")

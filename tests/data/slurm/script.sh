@@ -75,8 +75,12 @@ unset SLURM_EXPORT_ENV
 trap '"$python" -I -S "$code" slurm notice "$folder"' USR1
 trap '"$python" -I -S "$code" slurm stop "$folder"' TERM
 
+# A job that has its nodes whole has all their GPUs, however many each has, and a step those that it asks for.
+gpus=$(scontrol show job -d -o "$SLURM_JOB_ID" | grep -o 'JOB_GRES=[^ ]*' | tr '=,' '\n\n' |
+    awk -F: '$1 == "gpu" {n += $NF} END {if (n) print n}')
+
 # One task a node: clusterddp's supervisor, which starts torchrun, keeps what the workers print, and ends all of it.
-srun --kill-on-bad-exit=1 --mpi=none ${SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK} \
+srun --kill-on-bad-exit=1 ${gpus:+--gpus=$gpus} --mpi=none ${SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK} \
     "$python" -I -S "$code" slurm node "$folder" &
 step=$!
 while kill -0 "$step" 2>/dev/null; do

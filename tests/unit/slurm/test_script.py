@@ -54,7 +54,17 @@ def test_a_shell_takes_it_and_the_job_in_it_is_the_one_that_was_written() -> Non
 def test_a_job_of_a_range_of_nodes_has_as_many_as_there_are() -> None:
     elastic = script(job(plan=job().plan._replace(elastic=True)), ASKED, code="/c.pyz", python="python3")
     assert "--ntasks-per-node" not in elastic.partition("\n\n")[2].partition("\nstate=")[0]  # else it had the least
-    assert "srun --kill-on-bad-exit=1 --ntasks-per-node=1 --mpi=none" in elastic
+    assert "srun --kill-on-bad-exit=1 --ntasks-per-node=1 " in elastic
+
+
+def test_a_job_with_whole_nodes_gives_its_step_all_their_gpus_unless_it_says_how_many() -> None:
+    assert "${gpus:+--gpus=$gpus} " in text()
+    for more in (
+        Request(nodes=(2, 2), options={"gpus-per-node": "4"}, lines=("--exclusive",)),
+        Request(nodes=(2, 2), options={}, lines=("--exclusive", "--gres=gpu:2")),
+        Request(nodes=(2, 2), options={}),
+    ):
+        assert "$gpus" not in text(more)
 
 
 def test_nodes_may_be_a_range_and_named() -> None:

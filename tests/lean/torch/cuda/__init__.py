@@ -1,4 +1,6 @@
-"""No GPUs."""
+"""No GPUs, or where LEAN_TORCH_GPUS is set those that CUDA_VISIBLE_DEVICES names, which can do nothing."""
+
+import os
 
 
 def is_available() -> bool:
@@ -8,4 +10,10 @@ def is_available() -> bool:
 
 def device_count() -> int:
     """How many."""
-    return 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if "LEAN_TORCH_GPUS" in os.environ else ""
+    return len([word for word in visible.split(",") if word])
+
+
+def get_device_name(index: int) -> str:
+    """The name of one."""
+    return f"none {index}"
