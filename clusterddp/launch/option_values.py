@@ -24,6 +24,10 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NODES = re.compile(r"(\d{1,6})(?::(\d{1,6}))?", re.ASCII)
 
 
+MOST_RUNS = 1000  # of an array
+_ARRAY = re.compile(r"([0-9]{1,6})-([0-9]{1,6})(?:%[1-9][0-9]{0,5})?")
+
+
 def known(given: Iterable[str], names: Iterable[str], what: str) -> None:
     """Refuse a keyword that is none of ``names``.
 
@@ -248,6 +252,13 @@ def run_name(name: str) -> None:
     """A run's name: something to print and to type."""
     if not name.strip() or not name.isprintable() or name.startswith("-"):
         raise UsageError(f"{name!r} is no name", remedy="use letters and digits, such as lr3e-4")
+
+
+def array(indices: str) -> None:
+    """The indices of a run's array, as Slurm writes them: ``0-7``, or ``0-7%2`` for two at once."""
+    found = _ARRAY.fullmatch(indices)
+    if not found or not int(found[1]) <= int(found[2]) < int(found[1]) + MOST_RUNS:
+        raise UsageError(f"{shown(indices)} are no indices", remedy=f"use 0-7, or 0-7%2; at most {MOST_RUNS}")
 
 
 def workdir(name: str) -> None:

@@ -29,6 +29,7 @@ class RunOptions:
         args: The script's arguments, untouched.
         module: Run it as ``python -m``.
         name: The run's name.
+        array: Under Slurm: as many runs as it has indices, ``0-7%2``, submitted as one.
         nnodes: Use the first so many nodes that can take part; None is all, and each must. ``2:4``: the run is elastic,
             it starts with 2 nodes at least, 4 at most, and goes on while 2 are left.
         nproc_per_node: Workers a host; None leaves it to the inventory and the GPUs.
@@ -64,6 +65,7 @@ class RunOptions:
     args: tuple[str, ...] = ()
     module: bool = False
     name: str | None = None
+    array: str | None = None
     nnodes: tuple[int, int] | None = None
     nproc_per_node: int | None = None
     gpus: str | None = None
@@ -132,6 +134,7 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "args": values.arguments,
     "module": values.flag,
     "name": values.checked(values.run_name),
+    "array": values.checked(values.array),
     "nnodes": values.nodes,
     "nproc_per_node": values.number(1, auto=True),
     "gpus": values.checked(values.gpus),
@@ -167,6 +170,7 @@ class RunKeywords(TypedDict, total=False):
 
     module: bool
     name: str | None
+    array: str | None
     nnodes: int | str | tuple[int, int] | None
     nproc_per_node: int | str | None
     gpus: str | None

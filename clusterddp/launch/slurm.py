@@ -15,8 +15,10 @@ from clusterddp.errors import EXIT_INTERRUPTED, HelperError, PlanError, RunError
 from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.inventory import HostEntry
 from clusterddp.remote.shared.failures import ended_by_manager
+from clusterddp.remote.shared.slurm_job import in_array
 from clusterddp.remote.shared.verdict import CTRL_C
 from clusterddp.remote.shared.verdict_record import VerdictRecord
+from clusterddp.runs.choose import array_names
 from clusterddp.runs.job import JobStatus
 from clusterddp.runs.nodes import ALL, Wanted, nodes_of
 from clusterddp.runs.proof import Proof, Survivor
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.base import Site
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.slurm_plan import Submission
+    from clusterddp.remote.shared.run_record import RunRecord
     from clusterddp.remote.shared.slurm_job import SubmittedRun
     from clusterddp.slurm.answers import Job
 
@@ -65,11 +68,14 @@ class Slurm:
         secrets, login = secret_values(set(ready.job.plan.secrets) - ready.hidden.keys()), _login(site)
         site.progress("submitting")
         record = ready.job.plan.record
-        run = Run(site, record.run, 1, {}, record)
+        records = [_in_array(record, index, run) for index, run in ready.runs.items()] or [record]
+        run = Run(site, records[0].run, 1, {}, records[0], submitted=tuple(one.run for one in records))
         given = {**secrets, **ready.hidden}
-        number = login.submit(record.run, ready.script, compact(ready.job), given, inside or None)
+        words = (record.run, ready.script, compact(ready.job), given)
+        number = login.submit(*words, inside=inside or None, runs=ready.runs)
         site.launched = run
-        site.project.record_run(record)
+        for one in records:
+            site.project.record_run(one)
         self._refuse_hopeless(login, ready, number)
         return run
 
@@ -81,11 +87,14 @@ class Slurm:
         """
         deadline = time.monotonic() + EVALUATED
         while time.monotonic() < deadline:
-            job = login.jobs([number]).get(number)
+            first = next(iter(ready.runs), None)
+            shown = number if first is None else f"{number}_{first}"
+            job = login.jobs([shown]).get(shown)
             if job is None or meaning(job.state).state != "queued":
                 return
             if job.reason in HOPELESS:
-                login.order_stop(ready.job.plan.run, job.reason, 0.0)
+                for run in ready.runs.values() or [ready.job.plan.run]:
+                    login.order_stop(run, job.reason, 0.0)
                 login.command("scancel", number)
                 raise PlanError(
                     f"Slurm would never start job {number}: {job.reason}",
@@ -192,9 +201,16 @@ def _login(cluster: RunHosts) -> Login:
     return Login(cluster.connections.open(login_entry(cluster.inventory)))
 
 
+def _in_array(record: RunRecord, index: int, run: str) -> RunRecord:
+    """The record of one run of an array."""
+    name = in_array(record.name or "", record.run, str(index), run)
+    return record._replace(run=run, name=name)
+
+
 def _is_wanted(one: SubmittedRun, wanted: Wanted) -> bool:
     record, reference = one.plan.record, wanted.reference
-    named = reference is None or one.run.startswith(reference) or reference in (record.name, one.job)
+    names = (record.name, one.job, *array_names(record))
+    named = reference is None or one.run.startswith(reference) or reference in names
     return named and (wanted.project is None or record.project == wanted.project)
 
 
@@ -206,7 +222,8 @@ def _is_settled(one: SubmittedRun) -> bool:
 def _job_told(one: SubmittedRun, nodes: Sequence[dict[str, Any]], job: Job | None, login: str) -> dict[str, Any]:
     """A run's job beside its nodes: its state, and its verdict where the nodes have none."""
     seen = max((int(node["attempt"]) for node in nodes), default=0)
-    means = meaning(job.state) if job else Meaning(state="unknown")
+    gone = "CANCELLED" if one.stopped and not one.starts else ""  # Slurm has forgotten it, and nothing begins
+    means = meaning(job.state if job else gone)
     waits = means.state == "queued"
     attempt = max(1, one.attempt, seen + 1 if waits else seen)
     end = one.end if one.end and one.end.attempt >= attempt else None

@@ -27,6 +27,11 @@ def allocated(log_in: Callable[[], Login], site: Site, options: RunOptions) -> t
     number = os.environ.get(ALLOCATION, "")
     if not number:
         return "", options
+    if options.array:
+        raise UsageError(
+            f"--array: this shell is in Slurm's job {number}, which is one",
+            remedy=f"`unset {ALLOCATION}` submits an array",
+        )
     job = log_in().jobs([number]).get(number)
     if job is None or not job.nodes:
         raise UsageError(

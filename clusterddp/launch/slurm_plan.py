@@ -18,7 +18,7 @@ from clusterddp.launch.record import record_without_hosts, variables_of
 from clusterddp.launch.script import check_script, check_synced
 from clusterddp.launch.slurm_options import refuse_ignored
 from clusterddp.remote.shared.node_env import Node
-from clusterddp.remote.shared.slurm_job import SlurmJob
+from clusterddp.remote.shared.slurm_job import SlurmJob, index_of
 from clusterddp.remote.shared.workdirs import FRESH
 from clusterddp.slurm.login import login_entry
 from clusterddp.slurm.script import Request, extra_line, nodelist, script, slurm_time
@@ -48,11 +48,13 @@ class Submission:
     Attributes:
         job: What its nodes start.
         script: What Slurm is given.
+        runs: The ids of an array's runs, by index.
         hidden: Variables that look like secrets by their names: they travel as the secrets do, for Slurm keeps scripts.
     """
 
     job: SlurmJob
     script: str
+    runs: Mapping[int, str]
     hidden: Mapping[str, str] = field(repr=False)
 
 
@@ -84,7 +86,8 @@ def _submission(
     inside: str,
 ) -> Submission:
     check_script(options, project)
-    request = replace(slurm_request(inventory, options), inside=inside)
+    runs = array_ids(options.array) if options.array else {}
+    request = replace(slurm_request(inventory, options), inside=inside, array=options.array or "", runs=runs)
     settings = settings_of(inventory)
     tree = repeat.tree if repeat else scan(project, options.sync_limit)
     wanted = replace(prepare.launch_options(options, project), rdzv_backend=options.rdzv_backend)
@@ -93,7 +96,8 @@ def _submission(
     check_synced(wanted.script, options, project, tree)
     login = log_in()
     run = prepare.new_run_id()
-    name = run if options.workdir == FRESH else options.workdir or ""
+    own = prepare.new_run_id() if runs else run  # what an array's runs share
+    name = own if options.workdir == FRESH else options.workdir or ""
     site.progress("looking at the code there" if options.no_sync else "syncing")
     told = (site.notify, site.progress)
     workdirs, code = code_of([login.host], project, tree, options, name, *told, dry=dry)
@@ -101,6 +105,8 @@ def _submission(
         site.notify(kept_code(project, tree, code))
     workdir = workdirs[login.host.name]
     record = _record(run, project, inventory, options, tree, code)._replace(workdir=name or None)
+    if runs:
+        record = record._replace(name=f"{options.name or run}.{index_of(run)}", array=own)
     for notice in repeat.check(record) if repeat else ():
         site.notify(notice)
     shown, hidden = without_hidden({**settings.env, **options.env}, {*options.secret, *settings.secrets})
@@ -121,7 +127,13 @@ def _submission(
     )
     code_path = f"{login.state}/helper/{bundle().digest}.pyz"
     python = settings.ansible_python or str(login.host.hello["executable"])
-    return Submission(job=job, script=script(job, request, code=code_path, python=python), hidden=hidden)
+    return Submission(job=job, script=script(job, request, code=code_path, python=python), runs=runs, hidden=hidden)
+
+
+def array_ids(indices: str) -> dict[int, str]:
+    """An id for each run of an array, by its index."""
+    first, last = map(int, indices.partition("%")[0].split("-"))
+    return {index: prepare.new_run_id() for index in range(first, last + 1)}
 
 
 def _stand_in(settings: HostEntry, workdir: str, subfolder: str) -> Node:

@@ -12,7 +12,7 @@ import secrets as random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.errors import ClusterddpError, HelperError
+from clusterddp.errors import ClusterddpError, HelperError, UsageError
 from clusterddp.hosts.fanout import Outcome, each, reading_answer, values
 from clusterddp.remote.shared.records import written
 from clusterddp.runs import proof
@@ -42,6 +42,7 @@ class Ssh:
 
     def render(self, site: Site, options: RunOptions) -> str:
         """See ``Launcher``: commands that could be pasted, one block a host."""
+        _refuse_array(options)
         plan, _ = site.plan(options, dry=True)
         return plan.render()
 
@@ -49,6 +50,7 @@ class Ssh:
         """See ``Launcher``."""
         from clusterddp.launch.prepare import secret_values  # noqa: PLC0415 - start-up
 
+        _refuse_array(options)
         plan, hosts = site.plan(options)
         secrets = secret_values(plan.secrets)
         left = [entry.name for entry in site.inventory.nodes if entry.name not in {host.name for host in hosts}]
@@ -109,6 +111,11 @@ class Ssh:
 
 
 LAUNCHER = Ssh()
+
+
+def _refuse_array(options: RunOptions) -> None:
+    if options.array:
+        raise UsageError("--array: only Slurm has arrays of runs", remedy="leave it out, or give --launcher slurm")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,7 @@ from clusterddp.errors import RunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from clusterddp.remote.shared.run_record import RunRecord
     from clusterddp.runs.view import RunView
 
 
@@ -65,6 +66,18 @@ def choose_run(found: Sequence[RunView], reference: str | None, *, to_end_by: Re
                 message = f"{view.run} is a run of {view.record.operator}"
                 raise RunError(message, remedy="its full id stops it all the same")
     return _named(mine, reference)
+
+
+def array_names(record: RunRecord) -> tuple[str, ...]:
+    """What its array is called: the name of its runs without their indices, and an id; nothing outside an array."""
+    return ((record.name or "").rpartition(".")[0], record.array) if record.array else ()
+
+
+def array_runs(found: Sequence[RunView], reference: str) -> list[RunView]:
+    """The runs of the newest array of a name, or of an id, by index; none where that is no array."""
+    named = [view for view in found if reference in array_names(view.record)]
+    newest = [view for view in named if view.record.array == named[-1].record.array]
+    return sorted(newest, key=lambda view: (len(view.name), view.name))
 
 
 def meant_run(
@@ -144,6 +157,9 @@ def _named(found: Sequence[RunView], reference: str) -> RunView:
         raise RunError(
             f"{reference!r} is the beginning of several runs: {_listed(prefixed)}", remedy="write more of it"
         )
+    array = array_runs(found, reference)
+    if array:
+        raise RunError(f"{reference} is an array of {len(array)} runs", remedy=f"name one of them: {array[0].name}")
     raise RunError(f"no run {reference!r} on these hosts", remedy="`clusterddp runs --all` lists them")
 
 

@@ -114,6 +114,7 @@ class Run:
         record: What the run wrote down of itself.
         attempts: Every attempt's spools; empty for a run that has just been started.
         live: Whether it lived when it was looked for.
+        submitted: The ids of all runs that were submitted as one, if it has just been.
         notified: Whether its hosts tell the webhook that it was started with.
     """
 
@@ -124,6 +125,7 @@ class Run:
     record: RunRecord = field(repr=False)
     attempts: Mapping[int, Mapping[str, str]] = field(default_factory=dict, repr=False)
     live: bool = True
+    submitted: tuple[str, ...] = ()
     notified: bool = False
 
     def of_attempt(self, number: int) -> Run:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # The reason stands last: it is the only one that may hold anything.
 QUEUE_FORMAT = "%i|%T|%S|%N|%u|%r"
-ACCOUNTING_FORMAT = "JobIDRaw,State,ExitCode,NodeList,User"
+ACCOUNTING_FORMAT = "JobID,State,ExitCode,NodeList,User"
 _STATE = re.compile(r"[A-Z][A-Z_]*")
 _WORD = re.compile(r"(?:^|\s)([A-Za-z][\w/:.*-]*)=")
 _LONGEST = 300  # characters of what Slurm says that are shown

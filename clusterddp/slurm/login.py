@@ -24,7 +24,7 @@ from clusterddp.slurm.answers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import Inventory
@@ -78,9 +78,18 @@ class Login:
         return self._ended(answer, argv[0])
 
     def submit(
-        self, run: str, script: str, job: dict[str, Any], secrets: dict[str, str], inside: str | None = None
+        self,
+        run: str,
+        script: str,
+        job: dict[str, Any],
+        secrets: dict[str, str],
+        *,
+        inside: str | None = None,
+        runs: Mapping[int, str] = {},
     ) -> str:
         """Submit a run's script, or start it ``inside`` a job that is there; Slurm's number of the job.
+
+        ``runs``: the ids of an array's runs, by index; ``run`` is the array's then.
 
         Raises:
             UsageError: Slurm refuses it; says why.
@@ -88,7 +97,8 @@ class Login:
         """
         import json  # noqa: PLC0415 - start-up
 
-        message = json.dumps({"run": run, "script": script, "job": job, "secrets": secrets, "inside": inside})
+        told = {"run": run, "script": script, "job": job, "secrets": secrets, "inside": inside, "runs": runs}
+        message = json.dumps(told)
         answer = self.host.upload("slurm_submit", {}, [message.encode()], timeout=SUBMIT_TIMEOUT)
         status, out, err = self._ended(answer, "sbatch")
         if status:
@@ -108,7 +118,8 @@ class Login:
         wanted = set(numbers)
         if not wanted:
             return {}
-        status, out, err = self.command("squeue", "--noheader", "--me", "--states=all", f"--format={QUEUE_FORMAT}")
+        words = ("--noheader", "--me", "--array", "--states=all", f"--format={QUEUE_FORMAT}")
+        status, out, err = self.command("squeue", *words)
         if status:
             raise HelperError(self.host.name, f"Slurm does not answer: {last_error(err)}")
         found = {job.job: job for job in read_queue(out) if job.job in wanted}

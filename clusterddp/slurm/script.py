@@ -9,14 +9,14 @@ import json
 import math
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.plan import NodePlan
 from clusterddp.remote.shared.records import written
 from clusterddp.remote.shared.run_record import RunRecord
-from clusterddp.remote.shared.slurm_job import COMMENT, SlurmJob
+from clusterddp.remote.shared.slurm_job import COMMENT, SlurmJob, index_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +38,8 @@ class Request:
         options: sbatch's long options by name, without ``--``; an empty value for one that takes none.
         lines: Further options, as they are.
         inside: The number of a job that is there already, and has the nodes; else empty.
+        array: The indices of an array of runs; else empty.
+        runs: Their ids, by index.
     """
 
     nodes: tuple[int, int]
@@ -45,6 +47,8 @@ class Request:
     options: Mapping[str, str]
     lines: tuple[str, ...] = ()
     inside: str = ""
+    array: str = ""
+    runs: Mapping[int, str] = field(default_factory=dict)
 
 
 def slurm_time(seconds: float) -> str:
@@ -96,7 +100,8 @@ def script(job: SlurmJob, request: Request, *, code: str, python: str) -> str:
     whole = _is_whole(request) and not request.inside
     body = _BODY.format(
         state=shlex.quote(job.state),
-        folder=shlex.quote(folder),
+        folder=_folder(plan.run, folder, request),
+        take=_take(plan.run, request),
         code=shlex.quote(code),
         python=shlex.quote(python),
         job=_readable(compact(job)),
@@ -106,6 +111,19 @@ def script(job: SlurmJob, request: Request, *, code: str, python: str) -> str:
         gpus="${gpus:+--gpus=$gpus} " if whole else "",
     )
     return "\n".join(head) + "\n" + body
+
+
+def _folder(run: str, folder: str, request: Request) -> str:
+    """The line that says where a run's folder is; in an array each has its own."""
+    if not request.array:
+        return f"folder={shlex.quote(folder)}"
+    ids = " ".join(f"[{index}]={one}" for index, one in request.runs.items())
+    return f"runs=({ids})  # {run} is the array's id\nrun=${{runs[$SLURM_ARRAY_TASK_ID]}}\nfolder=$state/slurm/$run"
+
+
+def _take(run: str, request: Request) -> str:
+    """What takes the job's JSON: in an array it is each run's own."""
+    return f'sed "s/{index_of(run)}/$SLURM_ARRAY_TASK_ID/g; s/{run}/$run/g"' if request.array else "cat"
 
 
 def _step(plan: NodePlan, request: Request) -> str:
@@ -118,7 +136,7 @@ def _step(plan: NodePlan, request: Request) -> str:
 
 _BODY = """
 state={state}
-folder={folder}  # of this run; every node sees it
+{folder}  # of this run; every node sees it
 code={code}  # of clusterddp, the same on every node
 python={python}  # what runs it there, 3.8 or newer
 
@@ -127,7 +145,7 @@ python={python}  # what runs it there, 3.8 or newer
 umask 077
 mkdir -p "$folder/start.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"
 rm -f "$folder/end.json"
-cat >"$folder/job.json" <<'{end}'
+{take} >"$folder/job.json" <<'{end}'
 {job}
 {end}
 
@@ -174,8 +192,10 @@ def _options(job: SlurmJob, request: Request) -> list[str]:
     """The options of sbatch, each as it stands behind ``--``."""
     least, most = request.nodes
     plan = job.plan
+    name = (plan.record.name or plan.run).removesuffix(f".{index_of(plan.run)}")
     own = [
-        f"job-name={_word(plan.record.name or plan.run)}",
+        f"job-name={_word(name)}",
+        *([f"array={request.array}"] if request.array else []),
         f"comment={COMMENT}{plan.run}",
         f"nodes={least}" if least == most else f"nodes={least}-{most}",
         *([f"nodelist={request.nodelist}"] if request.nodelist else []),
@@ -187,7 +207,7 @@ def _options(job: SlurmJob, request: Request) -> list[str]:
         "export=NONE",
         "chdir=/",
         "open-mode=append",
-        f"output={_word(job.state)}/slurm/%j.out",
+        f"output={_word(job.state)}/slurm/{'%A_%a' if request.array else '%j'}.out",
     ]
     return own + asked + fixed
 

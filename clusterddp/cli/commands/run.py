@@ -63,6 +63,12 @@ _BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", 
     help="Like --env K; its value is written nowhere.",
 )
 @click.option("--name", type=Checked(option_values.run_name), metavar="NAME", help="A name for the run.")
+@click.option(
+    "--array",
+    type=Checked(option_values.array),
+    metavar="A-B[%N]",
+    help="Under Slurm: runs NAME.A to NAME.B, N at once; print their ids.",
+)
 @click.option("--detach", is_flag=True, help="Print the run id and return at once.")
 @setting("--time-limit", type=Duration(positive=True), metavar="D", help="End the run after so long (exit code 124).")
 @setting("--grace", type=DURATION, default=GRACE, metavar="D", help="Time between SIGTERM and SIGKILL (30s).")
@@ -161,7 +167,7 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
                 run = cluster.start(options)
                 if recorder:
                     recorder.step("following")
-                if not given["detach"]:
+                if not given["detach"] and not options.array:
                     shown = {"shown": given["show"], "agents": given["show_agents"]}
                     shown |= {"fold": given["fold"], "silence": given["silence"]}
                     target = "" if run.notified else given["notify"] or ""
@@ -175,7 +181,9 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
             return stop_launched(cluster, cluster.launched, options.grace, interrupt)
         if cluster.webhook and not run.notified:
             say("--notify: nothing follows a detached run, and its hosts cannot tell: nobody is told")
-        click.echo(run.id)
+        click.echo("\n".join(run.submitted or [run.id]))
+        if options.array:
+            say(f"{len(run.submitted)} runs; `clusterddp logs --follow {run.record.name}` shows the first of them")
         return 0
 
 

@@ -40,7 +40,9 @@ def _stop(run: Run, grace: float) -> int:
 
 def _chosen(cluster: Cluster, references: tuple[str, ...], *, everything: bool) -> list[Run]:
     if references:
-        return [cluster.find(reference, reading=False) for reference in references]
+        from clusterddp.cli.arrays import runs_meant  # noqa: PLC0415 - start-up
+
+        return [run for reference in references for run in runs_meant(cluster, reference, reading=False)]
     if not everything:
         return [cluster.find(reading=False)]
     live = [view for view in cluster.list_runs() if view.live and cluster.owner.shares_project(view)]

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 @click.argument("runs", nargs=-1, metavar="[RUN…]", shell_complete=completion.runs)
 def command(inventory: Path | None, limit: str | None, runs: tuple[str, ...]) -> int:
     """Wait for the only live run (or the last), or for the runs named; the highest of their codes."""
-    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+    from clusterddp.cli.arrays import runs_meant  # noqa: PLC0415 - start-up
+    from clusterddp.cli.session import open_cluster  # noqa: PLC0415
 
     with open_cluster(inventory, limit) as cluster:
         cluster.notify = notify = _Once().say
-        found = [cluster.find(reference) for reference in runs] or [cluster.find()]
+        found = [run for reference in runs for run in runs_meant(cluster, reference, reading=True)]
+        found = found or [cluster.find()]
         return max(_end_of(run, notify) for run in found)
 
 

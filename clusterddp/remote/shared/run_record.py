@@ -47,6 +47,7 @@ class RunRecord(NamedTuple):
     workdir: Optional[str] = None  # the name given to the folder
     workdirs: Mapping[str, str] = {}  # by host
     launcher: Optional[str] = None
+    array: Optional[str] = None  # an id that all runs of an array share
     more: Mapping[str, Any] = {}
 
 
@@ -64,6 +65,7 @@ _READERS: Readers = {
     "hosts": Fields.texts,
     "run": _or("", Fields.text),
     "name": Fields.maybe_text,
+    "array": Fields.maybe_text,
     "script": Fields.maybe_text,
     "module": _or(False, Fields.flag),
     "argv": _TEXTS,

@@ -22,6 +22,16 @@ COMMENT = "clusterddp:"  # begins a job's comment; the run's id follows
 START = re.compile(r"start\.([0-9]{1,10})\.([0-9]{1,10})")  # a job's number, and how often it was requeued before
 
 
+def in_array(text: str, array: str, index: str, run: str) -> str:
+    """What was written for all runs of an array (``index_of`` for the index, the array's id for the run's), for one."""
+    return text.replace(index_of(array), index).replace(array, run)
+
+
+def index_of(array: str) -> str:
+    """What stands for the index in texts for all runs of an array."""
+    return array + "-K"
+
+
 def start_name(environment: Mapping[str, str]) -> str:
     """The folder of the start that a job's environment is of; raises KeyError outside any job."""
     return "start.%s.%s" % (environment["SLURM_JOB_ID"], environment.get("SLURM_RESTART_COUNT") or "0")

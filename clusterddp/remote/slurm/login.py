@@ -14,7 +14,7 @@ from ..helper.request import Request
 from ..shared.failures import ended_by_manager
 from ..shared.fields import DamagedError
 from ..shared.records import written
-from ..shared.slurm_job import COMMENT, JOB_ID, SubmittedRun
+from ..shared.slurm_job import COMMENT, JOB_ID, SubmittedRun, in_array
 from ..shared.verdict import NOT_THE_SCRIPT
 from ..shared.verdict_record import read_verdict
 from ..system.bootstrap import Refused, private_folder, write_private
@@ -55,29 +55,41 @@ def run_command(argv: List[str]) -> Dict[str, Any]:
 def submit(request: Request) -> Dict[str, Any]:
     """Submit a run's script, once; ``{status, out, err}`` of sbatch.
 
-    The operator's data is JSON ``{run, script, job, secrets, inside}``; ``inside``: the number of a job that is there
-    already, in which the script is to run; else null.
+    The operator's data is JSON ``{run, script, job, secrets, inside, runs}``; ``inside``: the number of a job that is
+    there already, in which the script is to run; else null. ``runs``: the ids of an array's runs by index, or none.
     """
     message = json.loads(request.read_all())
-    folder = JobFolder.of(request.args["state"], message["run"])
-    private_folder(os.path.dirname(folder.path))
-    private_folder(folder.path)
-    script = folder.file("script")
-    write_private(script, message["script"].encode(), 0o700)
-    write_private(folder.file("job.json"), json.dumps(message["job"]).encode())
-    if message["secrets"]:
-        write_private(folder.file("secrets.json"), json.dumps(message["secrets"]).encode())
+    state, run, runs = request.args["state"], message["run"], message["runs"] or {"": message["run"]}
+    folders = {index: _prepared(JobFolder.of(state, one), index, message) for index, one in runs.items()}
+    script = next(iter(folders.values())).file("script")
     if message["inside"]:
-        return _begin_inside(folder, script, str(message["inside"]))
+        return _begin_inside(folders[""], script, str(message["inside"]))
     answer = run_command(["sbatch", "--parsable", script])
     job = answer["out"].strip().partition(";")[0]
-    if answer["status"] == 0 and JOB_ID.fullmatch(job):
-        folder.write_submitted(job)
-    elif answer["status"] is None or "timed out" in answer["err"]:  # Slurm may have taken it all the same
-        _forbid(folder)
-    else:
-        shutil.rmtree(folder.path)
+    cut = answer["status"] is None or "timed out" in answer["err"]
+    for index, folder in folders.items():
+        if answer["status"] == 0 and JOB_ID.fullmatch(job):
+            folder.write_submitted("%s_%s" % (job, index) if index else job)
+        elif cut:  # Slurm may have taken it all the same
+            folder.order_stop(NOT_SUBMITTED, 0.0)
+            folder.write_end(made(1, "failed", NOT_THE_SCRIPT, NOT_SUBMITTED))
+        else:
+            shutil.rmtree(folder.path)
+    if cut:
+        _take_out(run)
     return answer
+
+
+def _prepared(folder: JobFolder, index: str, message: Dict[str, Any]) -> JobFolder:
+    """A run's folder with what its job is to find there."""
+    private_folder(os.path.dirname(folder.path))
+    private_folder(folder.path)
+    write_private(folder.file("script"), message["script"].encode(), 0o700)
+    job = in_array(json.dumps(message["job"]), message["run"], index, folder.run)
+    write_private(folder.file("job.json"), job.encode())
+    if message["secrets"]:
+        write_private(folder.file("secrets.json"), json.dumps(message["secrets"]).encode())
+    return folder
 
 
 def _begin_inside(folder: JobFolder, script: str, job: str) -> Dict[str, Any]:
@@ -98,17 +110,12 @@ def _begin_inside(folder: JobFolder, script: str, job: str) -> Dict[str, Any]:
     return {"status": 0, "out": job, "err": ""}
 
 
-def _forbid(folder: JobFolder) -> None:
-    """Let nothing come of a run whose job may be in the queue, under a number that nobody knows.
-
-    It is taken out if it is there; a start of it that comes later finds the order to stop.
-    """
-    folder.order_stop(NOT_SUBMITTED, 0.0)
-    folder.write_end(made(1, "failed", NOT_THE_SCRIPT, NOT_SUBMITTED))
+def _take_out(run: str) -> None:
+    """Cancel a job that may be in the queue under a number that nobody knows; its runs were ordered to stop."""
     answer = run_command(["squeue", "--me", "--noheader", "--format=%i|%k"])
     for line in answer["out"].splitlines() if answer["status"] == 0 else ():
         job, _, said = line.strip().partition("|")
-        if said == COMMENT + folder.run and JOB_ID.fullmatch(job):
+        if said == COMMENT + run and JOB_ID.fullmatch(job):
             run_command(["scancel", job])
 
 

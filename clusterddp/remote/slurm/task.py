@@ -51,6 +51,8 @@ class Task:
             self.names = list(expand_nodelist(environment["SLURM_STEP_NODELIST"]))
             self.place = int(environment["SLURM_NODEID"])
             self.job = environment["SLURM_JOB_ID"]
+            if "SLURM_ARRAY_JOB_ID" in environment:
+                self.job = "%s_%s" % (environment["SLURM_ARRAY_JOB_ID"], environment["SLURM_ARRAY_TASK_ID"])
             self.start = start_name(environment)
         except (KeyError, ValueError) as error:
             raise Refused("this is no task of a step of Slurm's: %s" % error, "start it by srun") from None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Heeded: in the plan that the nodes get (launch/prepare.py launch_options), in what Slurm is asked for, or by the sync.
 HEEDED = {
-    "script", "args", "module", "name", "nnodes", "nproc_per_node", "env", "secret", "time_limit", "relaunch",
+    "script", "args", "module", "name", "array", "nnodes", "nproc_per_node", "env", "secret", "time_limit", "relaunch",
     "on_disconnect", "max_restarts", "rdzv_backend", "torchrun_arg", "pass_local_rank", "debug_comm", "grace",
     "no_fork_server", "no_sync", "spread", "sync_limit", "log_limit", "launcher", "limit", "workdir", "again",
 }  # fmt: skip

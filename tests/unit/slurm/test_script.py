@@ -11,7 +11,7 @@ import pytest
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.records import parsed
 from clusterddp.remote.shared.run_record import RunRecord
-from clusterddp.remote.shared.slurm_job import SlurmJob, read_slurm_job
+from clusterddp.remote.shared.slurm_job import SlurmJob, in_array, index_of, read_slurm_job
 from clusterddp.slurm.script import END, Request, extra_line, nodelist, script, slurm_time
 from tests.unit.plan_made import PLAN
 
@@ -96,3 +96,32 @@ def test_a_job_too_short_for_a_notice_before_its_end_asks_for_none() -> None:
         return "--signal=" in text(Request(nodes=(1, 1), options={"time": time} if time else {}))
 
     assert [told(time) for time in ("", "90", "1:30:00", "5", "4", "1")] == [True, True, True, True, False, False]
+
+
+def test_an_arrays_script_gives_each_run_its_own_id_and_folder() -> None:
+    base = job()
+    array = job(plan=base.plan._replace(record=base.plan.record._replace(name=f"night run.{index_of('k3xa8w2mnp')}")))
+    request = Request(nodes=(2, 2), options={}, array="0-1%1", runs={0: "aaaaaaaaaa", 1: "bbbbbbbbbb"})
+    said = script(array, request, code="/c.pyz", python="python3")
+    assert "#SBATCH --job-name='night run'\n" in said
+    assert "#SBATCH --array=0-1%1\n" in said
+    assert "--output=/home/u/.clusterddp/slurm/%A_%a.out\n" in said
+    shown = said.partition("umask 077")[0].partition("\n\nstate=")[2]
+    chosen = subprocess.run(
+        ["bash"],
+        input=f"SLURM_ARRAY_TASK_ID=1\nstate={shown}\necho $folder",
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    assert chosen.stdout == "/home/u/.clusterddp/slurm/bbbbbbbbbb\n"
+    _, _, after = said.partition(f"<<'{END}'\n")
+    one = in_array(after.partition(f"\n{END}\n")[0], "k3xa8w2mnp", "1", "bbbbbbbbbb")
+    record = parsed(one.encode(), read_slurm_job).plan.record
+    assert (record.run, record.name) == ("bbbbbbbbbb", "night run.1")
+
+
+def test_a_script_for_a_job_that_is_there_asks_slurm_for_nothing() -> None:
+    said = text(Request(nodes=(2, 2), options={"partition": "a100"}, inside="77"))
+    assert "#SBATCH" not in said
+    assert "--overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 " in said

@@ -1,0 +1,29 @@
+"""What a name on the line means where all runs of an array are meant too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import RunError
+
+if TYPE_CHECKING:
+    from clusterddp.api import Cluster, Run
+
+
+def runs_meant(cluster: Cluster, reference: str, *, reading: bool) -> list[Run]:
+    """The run that a reference means, or the runs of the array that has its name, the last first.
+
+    Raises:
+        RunError: there is neither.
+    """
+    try:
+        return [cluster.find(reference, reading=reading)]
+    except RunError:
+        from clusterddp.runs.choose import array_runs  # noqa: PLC0415 - rarely
+        from clusterddp.runs.nodes import Wanted  # noqa: PLC0415
+
+        found = array_runs(cluster.list_runs(Wanted(reference=reference, brief=True)), reference)
+        mine = [view for view in found if reading or (cluster.owner.owns(view) and view.live)]
+        if not mine:
+            raise
+        return [cluster.attach(view) for view in reversed(mine)]  # else Slurm would begin one in place of each

@@ -1,0 +1,78 @@
+"""A job array is as many runs, submitted as one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.cli import WAIT, User
+from tests.lab.system import wait_until
+from tests.lean import lean_python
+from tests.slurm.seen import HOME, cancelled_in_the_end, nothing_is_left, thorough
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.slurm import Slurm
+
+pytest.importorskip("torch", reason="torchrun is part of torch")
+pytestmark = [pytest.mark.torch, thorough]
+
+SWEEP = (
+    WAIT
+    + """
+print("index", os.environ["SLURM_ARRAY_TASK_ID"], os.environ["CLUSTERDDP_RUN_ID"], *sys.argv[2:], flush=True)
+wait_for(sys.argv[1])
+"""
+)
+
+
+@pytest.fixture
+def user(slurm: Slurm, tmp_path: Path) -> User:
+    user = User(tmp_path)
+    slurm.write_inventory({"clusterddp_python": lean_python()}, user.folder / "inventory.yaml")
+    user.env.update(CLUSTERDDP_INVENTORY="inventory.yaml")
+    user.write("sweep.py", SWEEP)
+    return user
+
+
+def test_each_index_is_a_run_of_its_own_name(user: User, slurm: Slurm) -> None:
+    words = ("--nnodes", "2", "--name", "sweep", "--array", "1-3%2")
+    done = user.run("run", *words, "--secret", "TOKEN", "sweep.py", "/", "%a", env={"TOKEN": "s3cret"})
+    assert done.code == 0, done.err
+    runs = done.lines
+    assert len(set(runs)) == 3
+    waited = user.run("wait", "sweep")
+    assert waited.code == 0, waited.err
+    for index, run in enumerate(runs, 1):
+        said = sorted((line.rank, line.text) for line in user.run("logs", f"sweep.{index}").workers)
+        assert said == [(rank, f"index {index} {run} %a") for rank in (0, 1)]
+    jobs = [user.status(run)["job"] for run in runs]
+    assert [job.split("_")[1] for job in jobs] == ["1", "2", "3"]
+    assert user.run("logs", "sweep").notes[-1] == "sweep is an array of 3 runs; name one of them: sweep.1"
+    nothing_is_left(slurm)
+    assert not slurm.controller.run(["grep", "-rl", "s3cret", f"{HOME}/.clusterddp"], check=False).stdout
+
+
+def test_stop_ends_one_run_of_an_array_or_all_that_are_left(user: User, slurm: Slurm) -> None:
+    words = ("run", "--nnodes", "1", "--name", "many", "--array", "0-3%2", "sweep.py", f"{HOME}/never")
+    with cancelled_in_the_end(slurm):
+        runs = user.run(*words).lines
+
+        def states() -> list[str]:
+            listed = {one["run"]: one["state"] for one in user.run("runs", "--json").json}
+            return [listed[run] for run in runs]
+
+        wait_until("two of them run", lambda: states() == ["running", "running", "queued", "queued"], timeout=60)
+        assert user.run("stop", "many.1").code == 0
+        wait_until("the next one runs", lambda: states() == ["running", "stopped", "running", "queued"], timeout=60)
+        stopped = user.run("stop", "many")
+        assert stopped.code == 0, stopped.err
+        assert states() == ["stopped"] * 4
+    nothing_is_left(slurm)
+
+
+def test_over_ssh_there_is_none(user: User) -> None:
+    done = user.run("run", "--launcher", "ssh", "--array", "0-3", "sweep.py", "/")
+    assert done.notes[-1] == "--array: only Slurm has arrays of runs; leave it out, or give --launcher slurm"
