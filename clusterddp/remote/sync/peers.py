@@ -105,7 +105,11 @@ class Peers:
             self._drop(connection)
             raise
         with self._lock:
-            self._idle.setdefault(name, []).append(connection)
+            over = self._closed
+            if not over:
+                self._idle.setdefault(name, []).append(connection)
+        if over:
+            self._drop(connection)
         return found
 
     def _connect(self, name: str, place: Tuple[str, int]) -> ssl.SSLSocket:
