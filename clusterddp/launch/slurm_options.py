@@ -31,7 +31,7 @@ OF_THE_NODES = (
     "setup", "python", "nproc", "gpus", "environment", "env", "secrets", "interface", "ports", "fork_server", "slurm",
 )  # fmt: skip
 # ... and of the login host, whose folders the nodes share.
-OF_THE_LOGIN = ("workdir", "links", "carry", "state")
+OF_THE_LOGIN = ("workdir", "links", "state")
 
 
 def refuse_ignored(options: RunOptions, inventory: Inventory, named: Sequence[HostEntry]) -> None:

@@ -23,10 +23,10 @@ HEEDED = {
     "on_disconnect", "max_restarts", "rdzv_backend", "torchrun_arg", "pass_local_rank", "debug_comm", "grace",
     "no_fork_server", "no_sync", "spread", "sync_limit", "log_limit", "launcher", "limit", "workdir", "again",
 }  # fmt: skip
-# How a host is reached, and what Slurm's own part has no say in.
+# How a host is reached, what Slurm's own part has no say in, and what a workdir that nodes share does not need (carry).
 OF_A_HOST = {
     "name", "address", "port", "user", "groups", "vars", "connection", "identity_file", "ssh_args", "ansible_python",
-    "role", "transport", "launcher", "where", "data_address", "warm",
+    "role", "transport", "launcher", "where", "data_address", "carry", "warm",
 }  # fmt: skip
 
 
