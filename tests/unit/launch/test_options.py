@@ -27,6 +27,7 @@ OF_A_TERMINAL = {
     "silence",
     "fold",
     "result",
+    "timeline",
     "dry_run",
     "join",
     "env_file",
