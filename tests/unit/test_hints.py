@@ -64,7 +64,15 @@ SAID_BY = {
 }
 # Options of other programs, in texts that speak of those: a torchrun started by hand, a container, cp, click itself.
 FOREIGN = {
-    *("--mpi", "--cpus-per-task", "--kill-on-bad-exit", "--reservation"),  # of Slurm
+    *(
+        "--mpi",
+        "--cpus-per-task",
+        "--kill-on-bad-exit",
+        "--reservation",
+        "--nodes",
+        "--ntasks",
+        "--ntasks-per-node",
+    ),  # of Slurm
     "--rdzv-conf",
     "--shm-size",
     "--help",
