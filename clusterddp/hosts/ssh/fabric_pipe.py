@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import threading
 from typing import TYPE_CHECKING, Any
 
 import fabric
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else its tracebacks reach the user's terminal
 
 _WRITE_CHUNK = 64 * 1024  # paramiko copies what is left after every packet
+_CLOSE_WAIT = 1.0  # seconds for a channel's last words
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")  # how an ssh-rsa key is asked for
 
 
@@ -99,10 +101,16 @@ class FabricPipe:
 
     def close(self) -> None:
         """See ``BytePipe``."""
-        with contextlib.suppress(OSError, EOFError):
-            self._channel.close()
+        # To a dead host a write may hang that has the transport's lock; what carries it is ended all the same.
+        closing = threading.Thread(target=self._close_channel, name="close channel", daemon=True)
+        closing.start()
+        closing.join(_CLOSE_WAIT)
         self._close_below()
         self._tail.join(2)
+
+    def _close_channel(self) -> None:
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            self._channel.close()
 
     def stderr(self) -> str:
         """See ``BytePipe``."""
