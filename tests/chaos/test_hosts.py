@@ -35,7 +35,7 @@ def test_the_disk_of_the_spool_is_full_for_a_while(play: Play, make_lab: MakeLab
     with play("disk full", lab.hosts, lab) as scene:
         host = scene.chance.choice(scene.hosts)
         state = f"/home/{host.users[0].name}/.clusterddp"
-        host.small_disk(state, size="4m")
+        host.small_disk(state, size="8m")  # two copies of the zipapp, and room for lines
         scene.torn = True
         with scene.user.start("run", *scene.counting(lines, 4)) as live:
             scene.runs.append(live.run)

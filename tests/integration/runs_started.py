@@ -49,18 +49,18 @@ def with_constants(*changes: tuple[str, str, str]) -> Bundle:
     """The zipapp with some lines changed: (module, old, new)."""
     with zipfile.ZipFile(io.BytesIO(bundle().code)) as source:
         members = {name: source.read(name) for name in source.namelist()}
-    byte_code = {name: data for name, data in members.items() if name.endswith(".pyc")}
-    texts = {name: data.decode() for name, data in members.items() if name not in byte_code}
+    texts = {name: data.decode() for name, data in members.items() if name.endswith(".py")}
+    others = {name: data for name, data in members.items() if name not in texts}
     for module, old, new in changes:
         name = f"{PACKAGE}/{module}.py"
         assert texts[name].count(old) == 1, old
-        byte_code.pop(f"{name}c", None)
+        others.pop(f"{name}c", None)
         texts[name] = texts[name].replace(old, new)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as target:
         for name, text in texts.items():
             target.writestr(name, text)
-        for name, data in byte_code.items():
+        for name, data in others.items():
             target.writestr(name, data)
     code = buffer.getvalue()
     return Bundle(code=code, digest=hashlib.sha256(code).hexdigest())

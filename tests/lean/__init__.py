@@ -28,7 +28,7 @@ WHOLE_TORCH = {"clusterddp_python": sys.executable}  # variables of a host with 
 # On the module search path of every process: the lean torch for `python -m torch.distributed.run …`.
 CHOICE = (
     "import sys; agent = '-m torch.distributed.run' in ' '.join(sys.orig_argv); "
-    "sys.path.extend([{lean!r}] if agent else [sys.prefix + '/eager', {all!r}])"
+    "sys.path.extend([{lean!r}] if agent else [sys.prefix + '/eager/site-packages', {all!r}])"
 )
 
 
@@ -97,9 +97,9 @@ def _lean(place: Path, installed: Path) -> None:
 
 
 def _training(place: Path, lean: Path, installed: Path) -> None:
-    """A virtual environment that finds either torch, and this environment's py-spy."""
+    """A virtual environment that finds either torch, as an installed package, and this environment's py-spy."""
     (_empty(place) / "torch.pth").write_text(CHOICE.format(lean=str(lean), all=str(installed.parent)))
-    overlay(installed, EAGER, place / "eager" / "torch")
+    overlay(installed, EAGER, place / "eager" / "site-packages" / "torch")
     (place / "bin" / "py-spy").symlink_to(Path(sys.executable).with_name("py-spy"))
 
 
