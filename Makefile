@@ -22,8 +22,8 @@ system-packages:
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SYSTEM) >/dev/null; }; \
 	else echo "not root or no apt-get: tests that need the lab are skipped by name"; fi
 
-# Tests of the lab wait about half of their time, so twice as many files as CPUs at once; what is measured runs alone.
-JOBS ?= 4
+# Tests of the lab wait most of their time, so more files than twice the CPUs at once; what is measured runs alone.
+JOBS ?= 5
 # Every process compiles all tests anew where the environment forbids to keep what is compiled.
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest

@@ -45,6 +45,7 @@ _log = logging.getLogger("clusterddp")
 QUIET = 10.0  # seconds of silence after which a host we wait for is pinged
 DEAD = 30.0  # seconds of silence after which it is given up
 HANDSHAKE = 30.0  # seconds from the open pipe to the helper's hello
+LAST_WORDS = 1.0  # seconds to read what is left where nothing can be written any more
 THREAD_PATIENCE = 2.0  # seconds for the reading thread of a closed pipe to end
 MOST_RESULT = 256 << 20  # bytes of one operation's result
 _LEFT = Frame({"kind": "left"}, b"")  # stands among an operation's frames where nobody wants more of them
@@ -293,6 +294,8 @@ class Host:
                 self._pipe.write(data)
                 self._sent += len(data)
         except OSError as error:
+            if self._reader:
+                self._reader.join(LAST_WORDS)  # what the helper said before its end tells more
             self._lose(str(error))
             raise self._gone() from error
         return len(data)
