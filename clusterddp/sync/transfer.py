@@ -6,6 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from clusterddp.remote.shared.pace import Pace
 from clusterddp.text.units import human_duration, human_size
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Transfer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.total = self.done = 0
-        self._rate, self._free = rate, clock()
+        self._pace = Pace(rate, clock)
         self._what, self._tell, self._clock = what, tell, clock
         self._began = self._told = clock()
         self._lock = threading.Lock()
@@ -48,22 +49,13 @@ class Transfer:
     def counted(self, pieces: Iterable[tuple[bytes, int]]) -> Iterator[bytes]:
         """The pieces, each counted as so many bytes when the next one is asked for."""
         for piece, size in pieces:
-            if self._rate:
+            if self._pace.rate:
                 for start in range(0, len(piece), _STEP):
-                    self.wait(len(piece[start : start + _STEP]))
+                    self._pace.wait(len(piece[start : start + _STEP]))
                     yield piece[start : start + _STEP]
             else:
                 yield piece
             self.add(size)
-
-    def wait(self, size: int) -> None:
-        """Wait until so many bytes may go, where there is a rate."""
-        if not self._rate:
-            return
-        with self._lock:
-            begin = max(self._clock(), self._free)
-            self._free = begin + size / self._rate
-        time.sleep(max(0.0, begin - self._clock()))
 
     def add(self, size: int) -> None:
         """So many bytes are done."""

@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ..shared.chunks import Chunk
 from ..shared.frames import parse_json
+from ..shared.pace import Pace
 from ..shared.sync_stream import PLAIN, BadStream, Incoming, head
 from ..system.ports import bind_ports
 
@@ -55,7 +56,9 @@ class Peers:
             _context(own, side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
         )
         self._stored = stored
-        self._pace = _Pace(own.get("rate"))
+        rate = own.get("rate")
+        self._pace = Pace(float(rate) if rate else None)
+        self._piece = max(1 << 10, min(_PIECE, int(self._pace.rate / 4))) if rate else _PIECE  # sent at once
         self._lock = threading.Lock()
         self._closed = False
         self._strangers: "OrderedDict[ssl.SSLSocket, None]" = OrderedDict()
@@ -197,10 +200,10 @@ class Peers:
             data = memoryview(read(chunk.digest))
             if len(data) != chunk.size:
                 raise OSError("a chunk is gone")
-            for start in range(0, len(data), self._pace.piece):
+            for start in range(0, len(data), self._piece):
                 if time.monotonic() > until:
                     raise socket.timeout("too slow")
-                piece = data[start : start + self._pace.piece]
+                piece = data[start : start + self._piece]
                 self._pace.wait(len(piece))
                 connection.sendall(piece)
 
@@ -208,29 +211,6 @@ class Peers:
         with self._lock:
             self._open.pop(connection, None)
         connection.close()
-
-
-class _Pace:
-    """Bytes a second of several threads together; None: no limit."""
-
-    def __init__(self, rate: Any) -> None:
-        self._rate = float(rate) if rate else 0.0
-        self.piece = max(1 << 10, min(_PIECE, int(self._rate / 4))) if self._rate else _PIECE
-        self._free = time.monotonic()
-        self._lock = threading.Lock()
-
-    def seconds(self, size: int) -> float:
-        """What so many bytes take at this rate alone."""
-        return size / self._rate if self._rate else 0.0
-
-    def wait(self, size: int) -> None:
-        """Wait until so many bytes may go."""
-        if not self._rate:
-            return
-        with self._lock:
-            begin = max(time.monotonic(), self._free)
-            self._free = begin + size / self._rate
-        time.sleep(max(0.0, begin - time.monotonic()))
 
 
 def _context(own: Dict[str, Any], side: Any) -> ssl.SSLContext:

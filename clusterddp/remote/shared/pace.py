@@ -1,0 +1,32 @@
+"""A rate that several threads keep to together."""
+
+import threading
+import time
+from typing import Callable, Optional
+
+
+class Pace:
+    """So many bytes a second, of all threads together.
+
+    Args:
+        rate: Bytes a second; None or 0: no limit.
+        clock: Seconds.
+    """
+
+    def __init__(self, rate: Optional[float], clock: Callable[[], float] = time.monotonic) -> None:
+        self.rate = rate or 0.0
+        self._clock, self._free = clock, clock()
+        self._lock = threading.Lock()
+
+    def seconds(self, size: int) -> float:
+        """What so many bytes take at this rate alone."""
+        return size / self.rate if self.rate else 0.0
+
+    def wait(self, size: int) -> None:
+        """Wait until so many bytes may go."""
+        if not self.rate:
+            return
+        with self._lock:
+            begin = max(self._clock(), self._free)
+            self._free = begin + self.seconds(size)
+        time.sleep(max(0.0, begin - self._clock()))
