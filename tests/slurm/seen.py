@@ -1,4 +1,4 @@
-"""What tests on real Slurm share: where a user's files are, and that nothing is left of a job."""
+"""What tests on real Slurm share: a user, where his files are, and that nothing is left of a job."""
 
 from __future__ import annotations
 
@@ -8,17 +8,29 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import STATE, wait_until_nothing_is_left
+from tests.integration.cli import STATE, User, wait_until_nothing_is_left
 from tests.lab.system import wait_until
+from tests.lean import lean_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.lab.slurm import Slurm
 
 HOME = "/home/trainer"
 # What is longer than a few seconds, and told apart by other tests too.
 thorough = pytest.mark.skipif(not os.environ.get("CLUSTERDDP_SLURM"), reason="part of `make test-slurm`")
+
+
+def user_of(slurm: Slurm, folder: Path, scripts: dict[str, str], **variables: object) -> User:
+    """Somebody who reaches the login host alone; ``scripts`` by name, ``variables`` of all hosts."""
+    user = User(folder)
+    slurm.write_inventory({"clusterddp_python": lean_python(), **variables}, user.folder / "inventory.yaml")
+    user.env.update(CLUSTERDDP_INVENTORY="inventory.yaml")
+    for name, text in scripts.items():
+        user.write(name, text)
+    return user
 
 
 @contextlib.contextmanager

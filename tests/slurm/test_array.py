@@ -8,8 +8,7 @@ import pytest
 
 from tests.integration.cli import WAIT, User
 from tests.lab.system import wait_until
-from tests.lean import lean_python
-from tests.slurm.seen import HOME, cancelled_in_the_end, nothing_is_left, thorough
+from tests.slurm.seen import HOME, cancelled_in_the_end, nothing_is_left, thorough, user_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,11 +29,7 @@ wait_for(sys.argv[1])
 
 @pytest.fixture
 def user(slurm: Slurm, tmp_path: Path) -> User:
-    user = User(tmp_path)
-    slurm.write_inventory({"clusterddp_python": lean_python()}, user.folder / "inventory.yaml")
-    user.env.update(CLUSTERDDP_INVENTORY="inventory.yaml")
-    user.write("sweep.py", SWEEP)
-    return user
+    return user_of(slurm, tmp_path, {"sweep.py": SWEEP})
 
 
 def test_each_index_is_a_run_of_its_own_name(user: User, slurm: Slurm) -> None:

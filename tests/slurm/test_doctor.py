@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.cli import User
 from tests.lean import training_python
-from tests.slurm.seen import nothing_is_left, thorough
+from tests.slurm.seen import nothing_is_left, thorough, user_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.integration.cli import User
     from tests.lab.slurm import Slurm
 
 pytest.importorskip("torch", reason="torchrun is part of torch")
@@ -21,11 +21,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture
 def user(slurm: Slurm, tmp_path: Path) -> User:
-    """Somebody who reaches the login host alone."""
-    user = User(tmp_path)
-    slurm.write_inventory({"clusterddp_python": training_python()}, user.folder / "inventory.yaml")
-    user.env.update(CLUSTERDDP_INVENTORY="inventory.yaml")
-    return user
+    return user_of(slurm, tmp_path, {}, clusterddp_python=training_python())
 
 
 def found(user: User, *words: str) -> dict[str, Any]:

@@ -8,9 +8,8 @@ import pytest
 
 from tests.integration.cli import WAIT, User
 from tests.lab.slurm import Slurm
-from tests.lean import lean_python
 from tests.own_lab import own_lab
-from tests.slurm.seen import HOME, nothing_is_left, thorough
+from tests.slurm.seen import HOME, nothing_is_left, thorough, user_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,12 +36,7 @@ def uneven() -> Iterator[Slurm]:
 
 def user(slurm: Slurm, folder: Path, **variables: object) -> User:
     folder.mkdir(exist_ok=True)
-    found = User(folder)
-    asked = {"clusterddp_python": lean_python(), "clusterddp_setup": "export LEAN_TORCH_GPUS=1", **variables}
-    slurm.write_inventory(asked, found.folder / "inventory.yaml")
-    found.env.update(CLUSTERDDP_INVENTORY="inventory.yaml")
-    found.write("tell.py", TELL)
-    return found
+    return user_of(slurm, folder, {"tell.py": TELL}, clusterddp_setup="export LEAN_TORCH_GPUS=1", **variables)
 
 
 def test_nodes_of_a_job_that_has_them_whole_have_a_worker_for_each_gpu_of_their_own(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.cli import WAIT, User
 from tests.lean import lean_python
-from tests.slurm.seen import HOME, cancelled_in_the_end, nothing_is_left, thorough
+from tests.slurm.seen import HOME, cancelled_in_the_end, nothing_is_left, thorough, user_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,11 +57,7 @@ wait_for("/never")
 
 
 def saving_user(slurm: Slurm, folder: Path) -> User:
-    user = User(folder)
-    slurm.write_inventory({"clusterddp_python": lean_python()}, user.folder / "inventory.yaml")
-    user.env.update(CLUSTERDDP_INVENTORY="inventory.yaml")
-    user.write("save.py", SAVE)
-    return user
+    return user_of(slurm, folder, {"save.py": SAVE})
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.cli import WAIT, User
 from tests.lab.system import wait_until
 from tests.lean import lean_python
-from tests.slurm.seen import HOME, cancelled_in_the_end, nothing_is_left, thorough
+from tests.slurm.seen import HOME, cancelled_in_the_end, nothing_is_left, thorough, user_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,12 +45,8 @@ print("done", flush=True)
 
 @pytest.fixture
 def user(slurm: Slurm, tmp_path: Path) -> User:
-    """Somebody who reaches the login host alone."""
-    user = User(tmp_path)
-    slurm.write_inventory({"clusterddp_python": lean_python()}, user.folder / "inventory.yaml")
-    user.env.update(CLUSTERDDP_INVENTORY="inventory.yaml", OPERATORS_OWN="1")
-    user.write("speak.py", SPEAK)
-    user.write("stay.py", STAY)
+    user = user_of(slurm, tmp_path, {"speak.py": SPEAK, "stay.py": STAY})
+    user.env.update(OPERATORS_OWN="1")
     return user
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import WAIT, User
-from tests.lean import lean_python
-from tests.slurm.seen import HOME, nothing_is_left, thorough
+from tests.slurm.seen import HOME, nothing_is_left, thorough, user_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,12 +28,7 @@ wait_for(sys.argv[1])
 
 @pytest.fixture
 def user(slurm: Slurm, tmp_path: Path) -> User:
-    """Somebody who reaches the login host alone."""
-    user = User(tmp_path)
-    slurm.write_inventory({"clusterddp_python": lean_python()}, user.folder / "inventory.yaml")
-    user.env.update(CLUSTERDDP_INVENTORY="inventory.yaml")
-    user.write("stay.py", STAY)
-    return user
+    return user_of(slurm, tmp_path, {"stay.py": STAY})
 
 
 def test_a_range_of_nodes_gives_a_run_all_that_are_free(user: User, slurm: Slurm) -> None:
