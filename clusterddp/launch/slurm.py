@@ -142,7 +142,8 @@ class Slurm:
             submitted = [one for one in login.runs(run) if one.run in known]  # its script may have spoken meanwhile
         for one in submitted:
             job = jobs.get(one.job or "")
-            told = _job_told(one, parts[one.run], job, login.host.name)
+            alone = job and job.state == "FAILED" and not parts[one.run] and not one.end and login.no_folder(job)
+            told = _job_told(one, parts[one.run], job, login.host.name, alone=bool(alone))
             nodes.append(told)
             said = told.get("verdict") if job else None
             if (said and said is not one.end) or (told["job"].over and one.secrets):
@@ -219,8 +220,13 @@ def _is_settled(one: SubmittedRun) -> bool:
     return one.end is not None and one.end.attempt >= one.attempt and not _by_manager([one.end])
 
 
-def _job_told(one: SubmittedRun, nodes: Sequence[dict[str, Any]], job: Job | None, login: str) -> dict[str, Any]:
-    """A run's job beside its nodes: its state, and its verdict where the nodes have none."""
+def _job_told(
+    one: SubmittedRun, nodes: Sequence[dict[str, Any]], job: Job | None, login: str, *, alone: bool = False
+) -> dict[str, Any]:
+    """A run's job beside its nodes: its state, and its verdict where the nodes have none.
+
+    ``alone``: its first node has not the login host's folder.
+    """
     seen = max((int(node["attempt"]) for node in nodes), default=0)
     gone = "CANCELLED" if one.stopped and not one.starts else ""  # Slurm has forgotten it, and nothing begins
     means = meaning(job.state if job else gone)
@@ -247,7 +253,8 @@ def _job_told(one: SubmittedRun, nodes: Sequence[dict[str, Any]], job: Job | Non
         for node in nodes:
             node["verdict"] = None
     elif means.over and (not known or (job and means.outside and _by_manager(known))):
-        told["verdict"] = _by_slurm(one, status, means, nodes, job)
+        said = _by_slurm(one, status, means, nodes, job)
+        told["verdict"] = said._replace(line=_not_shared(job, login)) if alone and job else said
     elif end:
         told["verdict"] = end
     return told
@@ -273,6 +280,11 @@ def _by_slurm(
     now = time.time_ns()
     attempt = status.attempt
     return VerdictRecord(attempt, state, code, line, "slurm", PLACE, heard, written=now, ended=now)
+
+
+def _not_shared(job: Job, login: str) -> str:
+    first = job.nodes[0] if job.nodes else "the job's first node"
+    return f"{first} and {login} share no folder: clusterddp_state has to be in one that all nodes see"
 
 
 def _settled(cluster: RunHosts, run: str, deadline: float) -> RunView:

@@ -13,7 +13,7 @@ from clusterddp.errors import HelperError, InventoryError, UsageError
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.inventory import HostEntry
 from clusterddp.remote.shared.records import written
-from clusterddp.remote.shared.slurm_job import JOB_ID, SubmittedRun, read_submitted
+from clusterddp.remote.shared.slurm_job import JOB_ID, NOT_SHARED, SubmittedRun, read_submitted
 from clusterddp.slurm.answers import (
     ACCOUNTING_FORMAT,
     QUEUE_FORMAT,
@@ -21,6 +21,7 @@ from clusterddp.slurm.answers import (
     last_error,
     read_accounting,
     read_queue,
+    read_shown,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 STATE = "~/.clusterddp"  # also on a network file system: all nodes of a job have to see it
 HERE = "localhost"  # the name of this machine where it is the login host
 SUBMIT_TIMEOUT = 210.0  # seconds: three commands, where the first gets no answer
+NO_OUTPUT = "0:53"  # a job's ExitCode where its node could not open the file for its output
 TIMEOUT = 90.0  # seconds for a command of Slurm's; its own are 60
 
 
@@ -128,6 +130,12 @@ class Login:
             _, out, _ = self.command("sacct", *options, f"--jobs={','.join(left)}")  # it fails without accounting
             found |= {job.job: job for job in read_accounting(out) if job.job in left}
         return found
+
+    def no_folder(self, job: Job) -> bool:
+        """Whether a job that failed did so because its first node has not our folder of the login host."""
+        status, out, _ = self.command("scontrol", "show", "job", "-o", job.job)
+        code = read_shown(out).get("ExitCode", "") if not status else ""
+        return code in {NO_OUTPUT, f"{NOT_SHARED}:0"}
 
     def runs(self, prefix: str) -> list[SubmittedRun]:
         """The runs that were submitted there and whose ids begin so."""

@@ -16,7 +16,7 @@ from clusterddp.errors import UsageError
 from clusterddp.remote.shared.plan import NodePlan
 from clusterddp.remote.shared.records import written
 from clusterddp.remote.shared.run_record import RunRecord
-from clusterddp.remote.shared.slurm_job import COMMENT, SlurmJob, index_of
+from clusterddp.remote.shared.slurm_job import COMMENT, NOT_SHARED, SUBMITTED, SlurmJob, index_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,6 +106,8 @@ def script(job: SlurmJob, request: Request, *, code: str, python: str) -> str:
         python=shlex.quote(python),
         job=_readable(compact(job)),
         end=END,
+        submitted=SUBMITTED,
+        not_shared=NOT_SHARED,
         step=_step(plan, request),
         whole=_WHOLE if whole else "",
         gpus="${gpus:+--gpus=$gpus} " if whole else "",
@@ -139,6 +141,9 @@ state={state}
 {folder}  # of this run; every node sees it
 code={code}  # of clusterddp, the same on every node
 python={python}  # what runs it there, 3.8 or newer
+
+# Whoever submits by clusterddp has made the folder: it is missing where this node does not share it.
+[ "$1" != {submitted} ] || [ -e "$folder/job.json" ] || exit {not_shared}
 
 # What the nodes start. They find each other in the folder, and choose addresses and ports for torchrun themselves.
 # A requeue is the run's next attempt, and a start of its own.

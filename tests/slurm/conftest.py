@@ -26,15 +26,21 @@ def own_slurm() -> Iterator[Slurm]:
     yield from _slurm(3)
 
 
+@pytest.fixture(scope="session")
+def apart_slurm() -> Iterator[Slurm]:
+    """Shared by the session; every host has a home of its own."""
+    yield from _slurm(3, shared_home=False)
+
+
 @pytest.fixture
 def own_slurm_with_memory() -> Iterator[Slurm]:
     """The test's own; a job that takes more memory than it asked for is ended."""
     yield from _slurm(3, memory=True)
 
 
-def _slurm(hosts: int, *, memory: bool = False) -> Iterator[Slurm]:
+def _slurm(hosts: int, *, memory: bool = False, shared_home: bool = True) -> Iterator[Slurm]:
     reason = why_not() or why_no_slurm()
     if reason:
         pytest.skip(f"no Slurm here: {reason}")
-    with own_lab(hosts, shared_home=True) as lab:
+    with own_lab(hosts, shared_home=shared_home) as lab:
         yield Slurm(lab, kill_wait=10, memory=memory).start()

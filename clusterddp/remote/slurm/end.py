@@ -19,6 +19,7 @@ PLACE = 1 << 20  # behind all nodes
 OUT_OF_MEMORY = 137
 SAID = 1 << 16  # bytes of the job's own output in which Slurm says why it has killed a step
 _MEMORY = re.compile(rb"(?im)^(?:slurmstepd|srun)\S*: .*(?:exceeded memory limit|oom.kill|Out Of Memory)")
+_MISSING = re.compile(rb"(?m)^(?:clusterddp: \S+: no folder (/.*) here$|.*: can't open file '(/[^']*\.pyz)')")
 REQUEUED = 120.0  # seconds for Slurm to end this script, once the job is in the queue again
 
 
@@ -85,8 +86,15 @@ def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
         return made(attempt, "stopped", code, "stopped: %s" % order.reason)
     if failures:
         return made(attempt, "failed", NOT_THE_SCRIPT, failures[0])
-    if status and _MEMORY.search(_output()):
+    output = _output() if status else b""
+    if _MEMORY.search(output):
         return made(attempt, "failed", OUT_OF_MEMORY, "out of memory: Slurm has ended the job's step")
+    missing = _MISSING.search(output)
+    if missing:
+        path = (missing[1] or missing[2]).decode(errors="replace")
+        return made(
+            attempt, "failed", NOT_THE_SCRIPT, "not all of the job's nodes have %s: they share no folder" % path
+        )
     return made(attempt, "failed", NOT_THE_SCRIPT, "the job's step ended with %d before any node told why" % status)
 
 

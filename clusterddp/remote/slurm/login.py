@@ -14,7 +14,7 @@ from ..helper.request import Request
 from ..shared.failures import ended_by_manager
 from ..shared.fields import DamagedError
 from ..shared.records import written
-from ..shared.slurm_job import COMMENT, JOB_ID, SubmittedRun, in_array
+from ..shared.slurm_job import COMMENT, JOB_ID, SUBMITTED, SubmittedRun, in_array
 from ..shared.verdict import NOT_THE_SCRIPT
 from ..shared.verdict_record import read_verdict
 from ..system.bootstrap import Refused, private_folder, write_private
@@ -64,7 +64,7 @@ def submit(request: Request) -> Dict[str, Any]:
     script = next(iter(folders.values())).file("script")
     if message["inside"]:
         return _begin_inside(folders[""], script, str(message["inside"]))
-    answer = run_command(["sbatch", "--parsable", script])
+    answer = run_command(["sbatch", "--parsable", script, SUBMITTED])
     job = answer["out"].strip().partition(";")[0]
     cut = answer["status"] is None or "timed out" in answer["err"]
     for index, folder in folders.items():

@@ -65,6 +65,8 @@ class Task:
         prctl.set_subreaper()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):  # for the supervisor alone
             signal.signal(number, lambda *_: None)
+        if not os.path.isdir(self.folder.path):
+            raise Refused("%s: no folder %s here" % (self.host, self.folder.path))
         meeting = Meeting(self.folder.file(self.start), self.names, self.place)
         spool = None
         try:

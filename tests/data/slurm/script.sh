@@ -23,6 +23,9 @@ folder=/home/u/.clusterddp/slurm/k3xa8w2mnp  # of this run; every node sees it
 code=/home/u/.clusterddp/helper/0123.pyz  # of clusterddp, the same on every node
 python=/usr/bin/python3  # what runs it there, 3.8 or newer
 
+# Whoever submits by clusterddp has made the folder: it is missing where this node does not share it.
+[ "$1" != submitted ] || [ -e "$folder/job.json" ] || exit 93
+
 # What the nodes start. They find each other in the folder, and choose addresses and ports for torchrun themselves.
 # A requeue is the run's next attempt, and a start of its own.
 umask 077

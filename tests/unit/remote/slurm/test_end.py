@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -61,6 +62,23 @@ def test_a_lost_node_is_worth_another_attempt_while_one_is_left_and_nobody_wants
     assert not follows(folder, lost._replace(state="succeeded"))
     folder.order_stop("by another command", 1.0)
     assert not follows(folder, lost)
+
+
+@pytest.mark.parametrize(
+    ("said", "path"),
+    [
+        ("clusterddp: gpu02: no folder /h/.clusterddp/slurm/r1 here", "/h/.clusterddp/slurm/r1"),
+        ("/usr/bin/python3: can't open file '/h/0123.pyz': [Errno 2] No such file or directory", "/h/0123.pyz"),
+    ],
+)
+@pytest.mark.usefixtures("capfd")
+def test_a_node_that_does_not_share_the_folder_of_the_others_is_why_none_began(
+    tmp_path: Path, said: str, path: str
+) -> None:
+    folder = begun(tmp_path)
+    os.write(1, f"slurmstepd: begins\n{said}\n".encode())  # the job's output
+    found = verdict_of(folder, START, 2)
+    assert found.line == f"not all of the job's nodes have {path}: they share no folder"
 
 
 def test_where_no_node_told_why_the_order_does_else_the_step(tmp_path: Path) -> None:
