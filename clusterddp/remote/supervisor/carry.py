@@ -19,6 +19,8 @@ import json
 import os
 import socket
 import threading
+import time
+from collections import OrderedDict
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..control.connection import Address, Secret
@@ -30,7 +32,9 @@ from ..system.bootstrap import Refused
 
 PATIENCE = 30.0  # seconds for the other side's next bytes
 HASHING = 600.0  # seconds in which it reads what it has
+PROOF = 10.0  # seconds from a connection's begin to its question
 MOST_AT_ONCE = 4
+STRANGERS = 64  # connections that have not proved the key yet; the oldest gives way
 _LINE = 4096
 _MOST = 256 << 20  # bytes of a manifest
 _BLOCK = 1 << 18
@@ -67,57 +71,75 @@ class Serving:
         self.port = int(listener.getsockname()[1])
         self._secret, self._listener, self._workdir, self._paths = secret, listener, workdir, paths
         self._known: Dict[str, Optional[Carried]] = {}
+        self._reading = threading.Lock()
         self._lock = threading.Lock()
+        self._strangers: "OrderedDict[socket.socket, None]" = OrderedDict()
         self._at_once = threading.Semaphore(MOST_AT_ONCE)
+        self._closed = False
         threading.Thread(target=self._accept, name="carry", daemon=True).start()
 
     def close(self) -> None:
         """Take no more questions."""
-        try:
-            self._listener.shutdown(socket.SHUT_RDWR)  # it wakes who waits in accept
-        except OSError:
-            pass
+        self._closed = True
+        _end(self._listener)
         self._listener.close()
 
     def _accept(self) -> None:
-        while True:
-            self._at_once.acquire()
+        while not self._closed:
             try:
                 connection = self._listener.accept()[0]
-            except OSError:  # closed
-                return
+            except OSError:  # the caller has left, no descriptor is free, or we are closed
+                time.sleep(0.01)
+                continue
+            with self._lock:
+                self._strangers[connection] = None
+                if len(self._strangers) > STRANGERS:
+                    _end(self._strangers.popitem(last=False)[0])
             threading.Thread(target=self._serve, args=(connection,), name="carry to one", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         try:
             with connection:
+                try:
+                    asked, words = self._asked(connection)
+                finally:
+                    with self._lock:
+                        self._strangers.pop(connection, None)
                 connection.settimeout(PATIENCE)
-                self._answer(connection)
+                with self._at_once:
+                    self._answer(connection, asked, words)
         except (OSError, ValueError):  # a stranger, or one that went; who asks sees that it got less
             pass
-        finally:
-            self._at_once.release()
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _asked(self, connection: socket.socket) -> Tuple[Fields, Tuple[object, ...]]:
+        """The question of one who knows the run's key, and the words that bind an answer to it.
+
+        Raises:
+            OSError: it did not come in time; ValueError: it is none, or comes from somebody else.
+        """
         ours = os.urandom(16).hex()
+        connection.settimeout(PROOF)
         connection.sendall(json.dumps({"nonce": ours}).encode() + b"\n")
-        read = _reader(connection)
-        asked = Fields(parse_json(_line(read)[0]))
+        asked = Fields(parse_json(_line(_reader(connection, time.monotonic() + PROOF))[0]))
         place, theirs, path, get = asked.number("place"), asked.text("nonce"), asked.text("path"), asked.flag("get")
         words = (ours, theirs, place, self._secret.place, path, get)
         if not hmac.compare_digest(_proof(self._secret, "asks", *words), asked.text("proof")):
             raise ValueError("it does not know the run's key")
+        return asked, words
+
+    def _answer(self, connection: socket.socket, asked: Fields, words: Tuple[object, ...]) -> None:
+        path = asked.text("path")
         carried = self._at(path) if path in self._paths else None
         entries, lists = encoded(carried)
         proof = _proof(self._secret, "tells", *words, hashlib.sha256(entries + lists).hexdigest())
         head = {"manifest": len(entries), "lists": len(lists), "proof": proof}
         connection.sendall(json.dumps(head).encode() + b"\n" + entries + lists)
-        for piece in bundles(self._workdir, path, carried) if carried and get else ():
+        for piece in bundles(self._workdir, path, carried) if carried and asked.flag("get") else ():
             connection.sendall(piece)
 
     def _at(self, path: str) -> Optional[Carried]:
         """What is there, read once an attempt: the others are told the same."""
-        with self._lock:
+        with self._reading:
             if path not in self._known:
                 self._known[path] = carried_at(self._workdir, path)
             return self._known[path]
@@ -233,8 +255,24 @@ class Taking:
         return decoded(path, body[:size], body[size:]), Incoming(lambda: next(pieces, b""))
 
 
-def _reader(connection: socket.socket) -> Callable[[], bytes]:
-    return lambda: connection.recv(_BLOCK)
+def _reader(connection: socket.socket, until: Optional[float] = None) -> Callable[[], bytes]:
+    """What reads on, until a time of ``time.monotonic`` where one is given."""
+
+    def read() -> bytes:
+        if until is not None:
+            left = until - time.monotonic()
+            if left <= 0:  # with bytes always there, a short timeout would never end
+                raise socket.timeout("too slow")
+            connection.settimeout(left)
+        return connection.recv(_BLOCK)
+
+    return read
+
+
+def _end(connection: socket.socket) -> None:
+    """Wake whoever waits for a socket: closing it would not."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _some(read: Callable[[], bytes]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import pytest
 
 from clusterddp.remote.control.connection import Secret
 from clusterddp.remote.shared.chunks import CHUNK
+from clusterddp.remote.supervisor import carry
 from clusterddp.remote.supervisor.carry import Serving, Source, Taking
 from clusterddp.remote.sync.carried import Carried, carried_at, decoded, encoded
 
@@ -127,6 +129,32 @@ def test_who_lacks_the_key_or_asks_for_another_path_gets_nothing(nodes: Nodes) -
     assert nodes.take(gone) == ["ckpt/last: no host of the run has it; gpu00 cannot be asked"]
     assert nodes.take(nodes.serve(0), stopped=True) == []
     assert list(nodes.workdir(9).iterdir()) == []
+
+
+def test_who_connects_and_asks_nothing_keeps_nobody_waiting(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carry, "STRANGERS", 6)
+    nodes.write(0, b"x")
+    source = nodes.serve(0)
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(source.address, 30)) for _ in range(8)]
+        for connection in silent[-5:]:
+            assert connection.recv(1) == b"{"
+            connection.sendall(b"{")
+        assert silent[0].makefile("rb").read().count(b"\n") == 1  # the oldest gave way: its nonce, and the end
+        assert nodes.take(source) == ["ckpt/last: from gpu00 (0.0 MB)"]
+
+
+def test_a_question_that_comes_a_byte_at_a_time_has_an_end(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carry, "PROOF", 0.3)
+    source = nodes.serve(0)
+    with socket.create_connection(source.address, 30) as connection:
+        connection.settimeout(0.02)
+        assert connection.recv(1 << 10).endswith(b"\n")
+        while True:
+            connection.sendall(b" ")
+            with contextlib.suppress(TimeoutError):
+                assert connection.recv(1) == b""
+                return
 
 
 def test_what_changes_while_it_goes_is_not_taken(nodes: Nodes) -> None:
