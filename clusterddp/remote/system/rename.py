@@ -32,19 +32,23 @@ def set_environment(items: Iterable[Tuple[str, str]]) -> None:
 def rename(argv: Sequence[str], env: Iterable[Tuple[str, str]]) -> bool:
     """Have the kernel show this command line and environment in /proc; whether it does.
 
-    By PR_SET_MM_MAP: it needs no capability, but a kernel with CONFIG_CHECKPOINT_RESTORE.
+    By PR_SET_MM_MAP: it needs no capability, but a kernel with CONFIG_CHECKPOINT_RESTORE. The C library has its
+    environment right behind the command line then, as in a started program: setproctitle looks for one by the other.
     """
     import ctypes
 
     line = b"".join(os.fsencode(word) + b"\0" for word in argv)
-    variables = b"".join(os.fsencode("%s=%s" % item) + b"\0" for item in env)
+    texts = [os.fsencode("%s=%s" % item) + b"\0" for item in env]
+    variables = b"".join(texts)
+    pointers = (len(texts) + 1) * ctypes.sizeof(ctypes.c_void_p)
     libc = _libc()
     libc.mmap.restype = libc.sbrk.restype = ctypes.c_void_p
     libc.sbrk.argtypes = [ctypes.c_long]
     size = len(line) + len(variables)
-    start = libc.mmap(None, ctypes.c_size_t(size), READ_WRITE, PRIVATE_ANONYMOUS, -1, ctypes.c_long(0))
-    if start in (None, ctypes.c_void_p(-1).value):
+    place = libc.mmap(None, ctypes.c_size_t(pointers + size), READ_WRITE, PRIVATE_ANONYMOUS, -1, ctypes.c_long(0))
+    if place in (None, ctypes.c_void_p(-1).value):
         return False
+    start = place + pointers
     ctypes.memmove(start, line + variables, size)
     with open("/proc/self/stat", "rb") as file:
         fields = [b"0", b"0", b"0", *file.read().rpartition(b")")[2].split()]  # so that they have proc(5)'s numbers
@@ -59,6 +63,11 @@ def rename(argv: Sequence[str], env: Iterable[Tuple[str, str]]) -> bool:
             break
     if libc.prctl(PR_SET_MM, ctypes.c_ulong(PR_SET_MM_MAP), ctypes.byref(table), length, zero):
         return False
+    listed = (ctypes.c_void_p * len(texts)).from_address(place)  # the last is zero
+    for index, text in enumerate(texts):
+        listed[index] = middle
+        middle += len(text)
+    ctypes.c_void_p.in_dll(libc, "environ").value = place
     with open("/proc/self/environ", "rb") as shown_env, open("/proc/self/cmdline", "rb") as shown_line:
         return shown_env.read() == variables and shown_line.read() == line
 
