@@ -65,6 +65,7 @@ fuzz: $(VENV)/.stamp  ## COUNT changed inputs for every decoder of what comes fr
 chaos: $(VENV)/.stamp system-packages  ## every fault ROUNDS times, and a table of what was seen
 	CLUSTERDDP_CHAOS=$(ROUNDS) $(BIN)/python -m pytest tests/chaos
 
+test-slurm: SYSTEM += slurmdbd mariadb-server-core mariadb-client-core
 test-slurm: $(VENV)/.stamp system-packages  ## all that is tried on real Slurm; `make test` has a part of it
 	CLUSTERDDP_SLURM=1 $(PYTEST) tests/slurm
 

@@ -106,7 +106,7 @@ class SlurmSeen:
         partition: The one that is asked for, or the default one; empty where it is not there.
         nodes: The partition's nodes.
         associations: The user's accounts; None where Slurm keeps none, or does not tell.
-        asked: What a job would ask for: ``partition``, ``account``, ``qos``, and ``nodes``, how many.
+        asked: What a job would ask for: ``partition``, ``account``, ``qos``, ``gpus-per-node``, how many ``nodes``.
         refused: Why it was given no job to look at nodes in, and what helps.
         apart: Each node of that job, with those of a run's folders that are not the login host's there.
     """

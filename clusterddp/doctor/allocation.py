@@ -25,9 +25,10 @@ from clusterddp.probe.network import shared_folders
 from clusterddp.project import WORKDIRS
 from clusterddp.runs.nodes import ALL, BRIEF, Wanted, nodes_of
 from clusterddp.slurm.answers import last_error
+from clusterddp.slurm.hopeless import why_never
 from clusterddp.slurm.login import Login, login_entry, refusal, step_words
 from clusterddp.slurm.script import OWNED
-from clusterddp.slurm.states import HOPELESS, meaning
+from clusterddp.slurm.states import meaning
 from clusterddp.slurm.survey import survey
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def _of_nodes(
     if opened.value is None:
         raise opened.error or UsageError("no login host")
     login = Login(opened.value)
-    asked = {name: request.options.get(name, "") for name in ("partition", "account", "qos")}
+    asked = {name: request.options.get(name, "") for name in ("partition", "account", "qos", "gpus-per-node")}
     cluster.progress("asking Slurm")
     seen = survey(login, {**asked, "nodes": str(request.nodes[0])})
     nodes: Diagnosis | None = None
@@ -231,17 +232,19 @@ def _job(login: Login, request: Request, cluster: Patient) -> Iterator[_Given]:
 
 def _begun(login: Login, number: str, progress: Callable[[str], None]) -> _Given:
     """The job as soon as it has its nodes."""
-    deadline = time.monotonic() + PATIENCE
+    deadline, reason = time.monotonic() + PATIENCE, ""
     while True:
         job = login.jobs([number]).get(number)
         if job is None or meaning(job.state).over:
             return "", (), (f"its job {number} is {job.state if job else 'gone'}", "")
         if job.state == "RUNNING" and job.nodes:
             return number, job.nodes, None
-        if job.reason in HOPELESS:
-            return "", (), (f"Slurm would never start such a job: {job.reason}", "")
+        why = why_never(login, job) if job.reason != reason else ""
+        if why:
+            return "", (), (f"Slurm would never start such a job: {why}", "")
+        reason = job.reason
         expected = f", expected to start {job.start}" if job.start else ""
-        waits = f"a job waits ({job.reason or job.state}{expected})"
+        waits = f"a job waits ({reason or job.state}{expected})"
         if time.monotonic() > deadline:
             return "", (), (f"{waits} for more than {PATIENCE:.0f} s", "look again when there is room")
         progress(waits)

@@ -25,8 +25,9 @@ from clusterddp.runs.proof import Proof, Survivor
 from clusterddp.runs.run import Run, RunHosts
 from clusterddp.runs.view import RunView, run_views
 from clusterddp.slurm.answers import last_error, read_partitions
+from clusterddp.slurm.hopeless import told_reason, why_never
 from clusterddp.slurm.login import Login, login_entry, step_words
-from clusterddp.slurm.states import HOPELESS, MANAGER, Meaning, meaning
+from clusterddp.slurm.states import MANAGER, Meaning, meaning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -92,12 +93,12 @@ class Slurm:
             job = login.jobs([shown]).get(shown)
             if job is None or meaning(job.state).state != "queued":
                 return
-            if job.reason in HOPELESS:
+            if why := why_never(login, job):
                 for run in ready.runs.values() or [ready.job.plan.run]:
-                    login.order_stop(run, job.reason, 0.0)
+                    login.order_stop(run, why, 0.0)
                 login.command("scancel", number)
                 raise PlanError(
-                    f"Slurm would never start job {number}: {job.reason}",
+                    f"Slurm would never start job {number}: {why}",
                     remedy="ask for what the partition and your account allow (`sinfo`, `sacctmgr show associations`)",
                 )
             if job.reason:
@@ -240,7 +241,7 @@ def _job_told(
         state=end.state if end else means.state,
         over=over,
         attempt=attempt,
-        reason=job.reason if job else "",
+        reason=told_reason(job.reason) if job else "",
         start=job.start if job and waits else "",
         own=not one.inside,
     )

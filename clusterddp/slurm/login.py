@@ -166,6 +166,7 @@ _REFUSALS = (  # a part of what Slurm says → the remedy
     ("not permitted to use this partition", "set clusterddp_slurm_partition to one that is open to you"),
     ("Invalid account", "set clusterddp_slurm_account to one of yours (`sacctmgr show associations user=$USER`)"),
     ("Invalid qos", "set clusterddp_slurm_qos to one of yours"),
+    ("accounting/QOS policy", "a limit of your account or QOS: `sacctmgr show associations user=$USER` lists them"),
     ("node configuration is not available", "no node of the partition has that; `sinfo -o '%N %c %m %G'` lists them"),
     ("Invalid feature", "`sinfo -o '%N %f'` lists the features that clusterddp_slurm_constraint may name"),
     ("Requested time limit", "ask for less time: --time-limit, or clusterddp_slurm_time"),

@@ -62,14 +62,6 @@ STATES = {
     "PREEMPTED": Meaning(state="stopped", exit_code=EXIT_STOPPED, outside=True),
     "REVOKED": UNKNOWN,
 }
-# Why a job stands in the queue for ever, as it was submitted: what it asks for is not there, or not for this user.
-HOPELESS = frozenset((
-    "AccountNotAllowed", "AssocMaxCpuPerJobLimit", "AssocMaxGRESPerJob", "AssocMaxMemPerJob", "AssocMaxNodePerJobLimit",
-    "AssocMaxWallDurationPerJobLimit", "BadConstraints", "InvalidAccount", "InvalidQOS", "MaxMemPerLimit",
-    "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "QOSMaxCpuPerJobLimit", "QOSMaxGRESPerJob",
-    "QOSMaxMemoryPerJob", "QOSMaxNodePerJobLimit", "QOSMaxWallDurationPerJobLimit", "QOSMinCpuNotSatisfied",
-    "QOSMinGRES", "QOSMinMemory", "QOSNotAllowed", "QOSTimeLimit",
-))  # fmt: skip
 
 
 def meaning(state: str) -> Meaning:

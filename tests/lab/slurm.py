@@ -4,7 +4,7 @@
         slurm = Slurm(lab).start()
         slurm.run("sbatch", "job.sh")
 
-Not covered: accounting (slurmdbd needs a database).
+Not here: accounting (slurm_accounts.py).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import shutil
 from functools import cache
 from typing import TYPE_CHECKING
 
+from tests.lab import slurm_accounts
 from tests.lab.options import SYSTEM_PATH
 from tests.lab.system import wait_until
 
@@ -96,6 +97,7 @@ class Slurm:
         kill_wait: Seconds between SIGTERM and SIGKILL for a job that is ended.
         min_job_age: Seconds for which the controller remembers a job that has ended.
         memory: Whether memory is given out, and a job that takes more is ended.
+        accounts: Whether there are accounts, with limits that hold.
     """
 
     def __init__(
@@ -106,17 +108,21 @@ class Slurm:
         kill_wait: int = 30,
         min_job_age: int = 60,
         memory: bool = False,
+        accounts: bool = False,
     ) -> None:
         self.lab = lab
         self.controller, *self.compute = lab.hosts
         self._gpus = gpus or {}
         self._memory = memory
+        self._accounts = accounts
         self._times = {"kill_wait": kill_wait, "min_job_age": min_job_age}
 
     def start(self) -> Slurm:
         """Bring it up on all hosts; returns when every compute host is idle."""
         for host in self.lab.hosts:
             self._configure(host)
+        if self._accounts:
+            slurm_accounts.start_accounting(self.controller)
         self.controller.run(["slurmctld", "-i"], user="root")
         for host in self.compute:
             host.run(["slurmd", "-N", host.name], user="root")
@@ -130,8 +136,10 @@ class Slurm:
             for one in self.compute
         ]
         consumed = "CR_Core_Memory" if self._memory else "CR_Core"
-        nodes = MEMORY * self._memory + "\n".join(lines)
-        config = CONFIG.format(controller=self.controller.name, nodes=nodes, consumed=consumed, **self._times)
+        nodes = "\n".join(lines)
+        more = MEMORY * self._memory + slurm_accounts.CONFIG * self._accounts
+        text = more + CONFIG
+        config = text.format(controller=self.controller.name, nodes=nodes, consumed=consumed, **self._times)
         devices = "".join(f"Name=gpu File=/dev/{name}\n" for name in DEVICES[: self._gpus.get(host.name, 1)])
         files = {"slurm.conf": config, "gres.conf": devices, "cgroup.conf": "CgroupPlugin=cgroup/v1\n"}
         for name, text in files.items():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.lab import why_not
 from tests.lab.slurm import Slurm, why_no_slurm
+from tests.lab.slurm_accounts import why_no_accounts
 from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
@@ -38,9 +39,15 @@ def own_slurm_with_memory() -> Iterator[Slurm]:
     yield from _slurm(3, memory=True)
 
 
-def _slurm(hosts: int, *, memory: bool = False, shared_home: bool = True) -> Iterator[Slurm]:
-    reason = why_not() or why_no_slurm()
+@pytest.fixture(scope="session")
+def slurm_with_accounts() -> Iterator[Slurm]:
+    """Slurm with accounting, which forgets a job soon; limits that a test sets it takes back."""
+    yield from _slurm(3, accounts=True, min_job_age=2)
+
+
+def _slurm(hosts: int, *, shared_home: bool = True, **variants: Any) -> Iterator[Slurm]:
+    reason = why_not() or why_no_slurm() or (why_no_accounts() if "accounts" in variants else None)
     if reason:
         pytest.skip(f"no Slurm here: {reason}")
     with own_lab(hosts, shared_home=shared_home) as lab:
-        yield Slurm(lab, kill_wait=10, memory=memory).start()
+        yield Slurm(lab, kill_wait=10, **variants).start()

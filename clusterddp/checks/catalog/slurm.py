@@ -99,11 +99,23 @@ def _account(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
     known = {name for one in mine for name in one.get("QOS", "").split(",") if name}
     if qos and known and qos not in known:
         yield "fail", f"QOS {qos} is none of the account's", f"it has {few(sorted(known), 6)}"
-    wanted = _number(seen.asked.get("nodes")) or 1
-    limits = [_number(one.get("MaxTRES", "").partition("node=")[2].partition(",")[0]) for one in mine]
-    if limits and all(limit is not None and limit < wanted for limit in limits):
-        most = max(limit or 0 for limit in limits)
-        yield "fail", f"the account may have {most} nodes a job, and {wanted} are asked for", ""
+    refused = [list(_beyond(one, seen.asked)) for one in mine]
+    if all(refused):
+        yield "fail", refused[0][0], ""
+
+
+def _beyond(association: Mapping[str, str], asked: Mapping[str, str]) -> Iterable[str]:
+    """What one association of the user keeps from every job that asks for so much."""
+    for field in ("MaxJobs", "GrpJobs"):
+        if association.get(field) == "0":
+            yield f"the account may have no job ({field}=0)"
+    nodes = _number(asked.get("nodes")) or 1
+    gpus = nodes * (_number(asked.get("gpus-per-node")) or 0)
+    for field, of in (("MaxTRES", "a job"), ("GrpTRES", "at once")):
+        for name, words, wanted in (("node", "nodes", nodes), ("gres/gpu", "GPUs", gpus)):
+            found = re.search(rf"(?:^|,){name}=([0-9]{{1,9}})(?:,|$)", association.get(field, ""))
+            if found and int(found[1]) < wanted:
+                yield f"the account may have {found[1]} {words} {of}, and {wanted} are asked for"
 
 
 def _devices(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:

@@ -22,7 +22,7 @@ WELL = SlurmSeen(
     config={"GresTypes": "gpu", "TaskPlugin": "task/affinity,task/cgroup", "ConstrainDevices": "yes", "TmpFS": "/tmp"},
     partition=PARTITION,
     nodes=NODES,
-    associations=({"Account": "vision", "Partition": "", "QOS": "normal,long", "MaxTRES": "node=4"},),
+    associations=({"Account": "vision", "Partition": "", "QOS": "normal,long", "MaxTRES": "cpu=9,node=4"},),
     asked={"nodes": "2"},
 )
 
@@ -96,6 +96,24 @@ def test_nodes_that_are_out_are_told_with_their_reason_and_fail_where_too_few_ar
 def test_an_account_that_would_keep_a_job_waiting_is_told(asked: dict[str, str], told: tuple[str, str]) -> None:
     enforced = {**WELL.config, "AccountingStorageEnforce": "associations,limits,qos"}
     assert said("slurm-account", config=enforced, asked=asked) == [told]
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"MaxJobs": "0"}, "the account may have no job (MaxJobs=0)"),
+        ({"GrpTRES": "node=1,gres/gpu=64"}, "the account may have 1 nodes at once, and 2 are asked for"),
+        ({"GrpTRES": "gres/gpu=4"}, "the account may have 4 GPUs at once, and 16 are asked for"),
+        ({"MaxTRES": "gres/gpu=8"}, "the account may have 8 GPUs a job, and 16 are asked for"),
+    ],
+)
+def test_a_limit_of_the_account_is_told_unless_another_account_has_none(limits: dict[str, str], told: str) -> None:
+    asked = {"nodes": "2", "gpus-per-node": "8"}
+    limited = {"Account": "vision", **limits}
+    assert said("slurm-account", associations=(limited,), asked=asked) == [("fail", told)]
+    both = (limited, {"Account": "speech"})
+    assert said("slurm-account", associations=both, asked=asked)[0][0] == "pass"
+    assert said("slurm-account", associations=both, asked={**asked, "account": "vision"}) == [("fail", told)]
 
 
 def test_a_user_without_an_account_fails_only_where_slurm_insists_on_one() -> None:
