@@ -44,7 +44,7 @@ IMPATIENT = (
         "LIMITS_RELAUNCH = Limits(lost=4.0, fence=2.0",
     ),
     ("control/leader", "SILENCE = 2.5", "SILENCE = 1.5"),
-    ("control/leader", "SILENCE_TCP = 6.0", "SILENCE_TCP = 1.5"),
+    ("control/leader", "SILENCE_TCP = 5.0", "SILENCE_TCP = 1.5"),
     ("control/beats", "BEAT = 0.5", "BEAT = 0.2"),
     ("control/leader", "DIAL_LIMIT = 2.0", "DIAL_LIMIT = 0.5"),
     ("control/membership", "TELL = 5.0", "TELL = 0.5"),

@@ -9,12 +9,13 @@ from typing import Callable, List, Optional
 
 from ..system.clock import boot_clock
 from .connection import Address, Connection
-from .contact import Contact, age
+from .contact import NEVER, Contact, age
 from .datagrams import Datagrams
 from .messages import Beat
 
 BEAT = 0.5  # seconds between beats
 HURRY = 0.2  # and between datagrams while none comes back
+AT_ONCE = 3  # beats of a new connection that wait for nothing: by then both sides know that they are in contact
 COUNT = 0.05  # seconds between two looks at who is in contact
 
 
@@ -59,9 +60,7 @@ class Beats:
         if lead:
             self._beat(lead, now, settled=settled)
         elif now - self.counted >= COUNT:
-            proved = [link.echoes.proved for link in self.links if link.place is not None]
-            self.contact.lead(proved, len(self.addresses), now)
-            self.counted = now
+            self._count(now)
         self.majority = settled
 
     def hear(self, link: Connection, beat: Beat) -> None:
@@ -87,15 +86,25 @@ class Beats:
             lead.beat_tcp = now
             self.send(lead, beat)
 
+    def _count(self, now: float) -> None:
+        """Whoever is in contact with us, who lead."""
+        proved = [link.echoes.proved for link in self.links if link.place is not None]
+        self.contact.lead(proved, len(self.addresses), now)
+        self.counted = now
+
     def _take(self, link: Connection, beat: Beat) -> Optional[Beat]:
         """A beat of who follows us, whose answer is returned, or an answer of our lead."""
         now = boot_clock()
         new = link.echoes.take(beat.number, beat.echo)
         if link.target is None:
             self.contact.told(now, beat.age)
+            if now - self.contact.proved > 2 * BEAT:  # it may be proved again by this very beat
+                self._count(now)
             return Beat(self.majority, link.echoes.send(now), link.echoes.theirs, age(now, self.contact.proved))
         if new and beat.majority:
             self.contact.follow(link.echoes.proved, beat.age)
+        if new and link.echoes.number < AT_ONCE:
+            link.beat = link.beat_tcp = NEVER
         return None
 
     def _send_datagram(self, link: Connection, beat: Beat) -> None:

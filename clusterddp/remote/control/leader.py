@@ -41,7 +41,7 @@ from .messages import (
 
 FROM_LEAD, TO_LEAD = (Table, VerdictPart), (WordSaid, EndSaid)
 SILENCE = 2.5  # seconds without a word after which a connection is given up
-SILENCE_TCP = 6.0  # the same where no datagram gets through: a lost segment holds up what follows
+SILENCE_TCP = 5.0  # the same where no datagram gets through: a lost segment holds up what follows
 HOLD = 3.0  # seconds since the last contact with a majority in which a lead decides anything
 ASK = 1.0  # seconds between questions to those a lead misses
 RETRY = 0.5  # seconds between attempts to reach somebody
@@ -76,7 +76,6 @@ class Control:
         self.addresses: List[Address] = []
         self.lead = 0
         self.links: List[Connection] = []
-        self.call: Optional[Connection] = None  # our own, being proved
         self.called = 0.0  # when we last tried to reach somebody
         self.asked = secret.place  # the place that was tried last when looking for others
         self.since = self.began = boot_clock()  # since when this way to find a lead is tried; when all were known
@@ -142,6 +141,8 @@ class Control:
         for link in list(self.links):
             silence = SILENCE if link.datagrams else SILENCE_TCP
             if (now - link.began > DIAL_LIMIT) if link.place is None else (now - link.heard > silence):
+                if link is self._upstream():  # it was silent for long: half the patience is over
+                    self.since = now - PATIENCE / 2
                 self._drop(link)
         self.beats.turn(now, self._upstream(), settled=self.settled)
         if not self.listening and now >= self.listen_at:
@@ -174,43 +175,53 @@ class Control:
         """Ask one of the missed whose address is known."""
         missed = self.missed - {self.place, *self.connected} if self.lead == self.place else set()
         missing = sorted(place for place in missed if place < len(self.addresses))
-        if not missing or self.call or now - self.called < ASK:
-            return
-        self.asked = next((place for place in missing if place > self.asked), missing[0])
-        self._call(self.asked, now)
-        if self.call:
-            self.call.asks = True
+        if missing and not self._calls() and now - self.called >= ASK:
+            self._call_next(missing, now, asks=True)
 
     def _upstream(self) -> Optional[Connection]:
         """The connection to our lead."""
         return next((link for link in self.links if link.target is not None and link.place is not None), None)
 
     def _look_around(self, now: float) -> None:
-        """Call the lead; after a while without one be it; without a majority for a while call the missing in turn."""
+        """Call the lead; after a while without one be it; without a majority for a while call the missing in turn.
+
+        Who leads waits for no answer before it calls the next: a host without power gives none.
+        """
         patient = now - self.since < PATIENCE
         if self.lead != self.place and not patient:
             self._follow((self.lead + 1) % len(self.addresses))
-            if self.call:
-                self._drop(self.call)  # it took our call, or its host did, and says nothing
-        if self.call or now - self.called < RETRY:
+        if now - self.called < RETRY:
             return
         if self.lead != self.place:
-            self._call(self.lead, now)
+            if not self._calls():
+                self._call(self.lead, now)
         elif not patient:
-            missing = [place for place in range(len(self.addresses)) if place not in {self.place, *self.connected}]
-            self.asked = next((place for place in missing if place > self.asked), min(missing, default=self.place))
-            self._call(self.asked, now)
+            there = {self.place, *self.connected, *(link.target for link in self._calls())}
+            self._call_next([place for place in range(len(self.addresses)) if place not in there], now)
+
+    def _calls(self) -> List[Connection]:
+        """Our own that are not proved yet."""
+        return [link for link in self.links if link.target is not None and link.place is None]
 
     def _follow(self, place: int) -> None:
-        """Take another one for the lead."""
+        """Take another one for the lead; who was called before and says nothing is waited for no longer."""
         self.lead, self.since = place, boot_clock()
+        for link in self._calls():
+            self._drop(link)
 
-    def _call(self, place: int, now: float) -> None:
+    def _call_next(self, places: Sequence[int], now: float, *, asks: bool = False) -> None:
+        """Call the next of these places, in turn."""
+        if places:
+            self.asked = next((place for place in places if place > self.asked), places[0])
+            self._call(self.asked, now, asks=asks)
+
+    def _call(self, place: int, now: float, *, asks: bool = False) -> None:
         self.called = now
         try:
-            self.call = self._add(Connection.to(self.addresses[place], self.secret, place))
+            link = self._add(Connection.to(self.addresses[place], self.secret, place))
         except OSError:
             return  # tried again by a later turn
+        link.asks = asks
 
     def _answered(self, link: Connection, message: Message) -> None:
         """The answer of whom we called; too late if we lead a majority by now."""
@@ -247,12 +258,11 @@ class Control:
         self.contact.leave(self.contact.proved)  # of our own, if we led
         for follower in [other for other in self.links if other is not link]:
             self._drop(follower)  # they call again, and are sent on
-        self.call = None
         self.lead = link.target or 0
         self.lead_has_majority = True
         self.handle(Joined(self.lead))
 
-    def _calls(self, link: Connection, message: Message) -> None:
+    def _is_called(self, link: Connection, message: Message) -> None:
         """Somebody calls us: take him in, send him on, or let him lead."""
         if not isinstance(message, Call):  # who asks may know by this that our part goes on
             raise Broken("a stranger")
@@ -262,8 +272,9 @@ class Control:
         for old in [old for old in self.links if old.place == place]:
             self._drop(old)  # it has noticed the end of its connection before we did
         if self._upstream() or (place < self.place and not self.majority):
-            if not self._upstream():
-                self.lead = place
+            if not self._upstream() and place != self.lead:
+                self._follow(place)
+                self.called = 0.0  # at once
             link.send_elsewhere(place, self.lead)
             self._drop(link)
             return
@@ -336,7 +347,7 @@ class Control:
     def _take(self, link: Connection, message: Message) -> None:
         led = link.target is not None
         if link.place is None:
-            (self._answered if led else self._calls)(link, message)
+            (self._answered if led else self._is_called)(link, message)
         elif isinstance(message, Beat):
             self.beats.hear(link, message)
             if led:
@@ -367,10 +378,8 @@ class Control:
         self.links.remove(link)
         self.selector.unregister(link.socket)
         link.socket.close()
-        if link is self.call:
-            self.call = None
-            if link.refused and link.target == self.lead:  # its supervisor is gone: on to the next at once
-                self.called = 0.0
-                self._follow((self.lead + 1) % len(self.addresses))
+        if link.refused and link.place is None and link.target == self.lead:  # its supervisor is gone: on to the next
+            self.called = 0.0  # at once
+            self._follow((self.lead + 1) % len(self.addresses))
         if link.place is not None and not quiet:
             self.handle(Lost(link.place, link.heard))
