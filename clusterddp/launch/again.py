@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import ClusterddpError, RunError, SyncError, UsageError
 from clusterddp.inventory.variable_names import LAUNCHERS
 from clusterddp.launch.options import RunOptions
+from clusterddp.remote.shared.manifest import encode
 from clusterddp.runs.difference import CODE, differences
 from clusterddp.sync import objects
 from clusterddp.sync.files import Tree, scan
@@ -176,6 +177,7 @@ def _repeating(project: Project, record: RunRecord, limit: int | None) -> Iterat
         tree = Tree(
             root=Path(place),
             entries=tuple(entries),
+            manifest=encode(entries),
             digest=record.code,
             size=sum(entry.size for entry in entries),
             skipped=(),

@@ -69,7 +69,7 @@ def deliver(
         SyncError: a file changed while it was sent.
     """
     digest = manifest.digest(entries)
-    args = {"digest": digest, "overwrite": overwrite, **uploads.sizes}
+    args = {"digest": digest, "overwrite": overwrite, **uploads.sizes()}
     jobs = [
         _Job(
             host,
@@ -106,6 +106,7 @@ class _Job:
     """The push to one host."""
 
     operation = "push_apply"
+    told: bytes | None = None
 
     def __init__(self, host: Host, uploads: Uploads, entries: Sequence[Entry], args: dict[str, Any]) -> None:
         self.name, self.folder = host.name, ""

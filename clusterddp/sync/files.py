@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError, UsageError
 from clusterddp.remote.shared import manifest
-from clusterddp.remote.shared.chunks import content_of
+from clusterddp.remote.shared.chunks import content_of, digest_of
 from clusterddp.remote.shared.manifest import Entry, as_text, on_disk
 from clusterddp.sync import git
+from clusterddp.sync.earlier import FOLDER, Earlier
 from clusterddp.sync.gitignore import unreadable, walk
 from clusterddp.sync.hash_cache import FILE_NAME, HashCache
 from clusterddp.sync.ignored import IgnoredData, ignored_data
@@ -72,16 +73,20 @@ class Tree:
         git: ``{commit, dirty}``, None outside git.
         ignored: Data that git ignores.
         chunks: The digests of the chunks of each content that has several.
+        manifest: The manifest's bytes.
+        earlier: The manifests of earlier syncs.
     """
 
     root: Path
     entries: tuple[Entry, ...]
+    manifest: bytes
     digest: str
     size: int
     skipped: tuple[Skipped, ...]
     git: dict[str, str | bool | None] | None
     ignored: tuple[IgnoredData, ...] = ()
     chunks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    earlier: Earlier = field(default_factory=Earlier)
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -112,15 +117,18 @@ def scan(project: Project, limit: int | None = None) -> Tree:
     skipped: list[Skipped] = []
     chunks: dict[str, tuple[str, ...]] = {}
     entries = manifest.ordered(_entries(project, root, found, skipped, chunks))
+    encoded = manifest.encode(entries)
     return Tree(
         root=project.root,
         entries=tuple(entries),
-        digest=manifest.digest(entries),
+        manifest=encoded,
+        digest=digest_of(encoded),
         size=sum(entry.size for entry in entries),
         skipped=tuple(skipped),
         git=None if listed is None else git.commit_and_dirty(root),
         ignored=() if listed is None else ignored_data(root),
         chunks=chunks,
+        earlier=Earlier(folder=project.folder / FOLDER),
     )
 
 

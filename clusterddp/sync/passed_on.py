@@ -69,6 +69,7 @@ class Job(Protocol):
     host: Host
     operation: str
     args: dict[str, Any]
+    told: bytes | None  # what is sent of the manifest; None: all
 
     def lacking(self, uploads: Uploads) -> Sequence[Chunk]:
         """The chunks that lie nowhere on the host."""
@@ -147,7 +148,7 @@ class PassedOn:
     def _follow(self, member: _Member) -> None:
         """One host's operation, from its request to its answer."""
         job = member.job
-        args = {**job.args, **self._uploads.sizes, "spread": True}
+        args = {**job.args, **self._uploads.sizes(job.told), "spread": True}
         writing = threading.Thread(target=self._write, args=(member,), name=f"spread {member.name}", daemon=True)
         writing.start()
         try:
@@ -265,7 +266,7 @@ class PassedOn:
         """Send one host what it is to have, in order; a thread of its own."""
         compress = member.job.host.entry.connection != "local"
         try:
-            for piece, _ in self._uploads.pieces((), compress=compress):
+            for piece, _ in self._uploads.pieces((), compress=compress, told=member.job.told):
                 member.outgoing.send(piece)
             while (todo := member.todo.get()) is not None:
                 if isinstance(todo, dict):

@@ -16,6 +16,7 @@ from clusterddp.hosts import fanout
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.manifest import Entry
+from clusterddp.sync.base import Bases, compared
 from clusterddp.sync.passed_on import AUTO
 from clusterddp.sync.result import Changes, HostSync, KeptFile, SyncResult
 from clusterddp.sync.spread import send
@@ -23,7 +24,7 @@ from clusterddp.sync.transfer import Transfer
 from clusterddp.sync.upload import Files, Uploads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from clusterddp.hosts.client import Host
     from clusterddp.remote.shared.chunks import Chunk
@@ -62,10 +63,12 @@ def sync(
         SyncError: a file changed while it was sent, or a host's digest is not the tree's.
     """
     began = time.monotonic()
+    bases = Bases(tree)
     jobs = [
         _Job(
             host,
             tree,
+            bases,
             host.entry.workdir or workdir,
             folders=[subfolder] * bool(subfolder),
             name=name,
@@ -81,7 +84,9 @@ def sync(
         waiting = [job for job in waiting if job.result is None]
         if not waiting:
             break
-        uploads = Uploads(tree.entries, tree.chunks, Files.below(tree.root, tree.entries, tree.chunks))
+        tree.earlier.keep(tree.digest, tree.manifest)
+        files = Files.below(tree.root, tree.entries, tree.chunks)
+        uploads = Uploads(tree.entries, tree.chunks, files, tree.manifest)
         for turn in turns(waiting):
             send(turn, uploads, Transfer("syncing", progress, rate=spread.rate), spread)
         waiting = [job for job in waiting if job.result is None]
@@ -97,7 +102,8 @@ def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str) -> tuple[HostSyn
     Raises:
         HostError: one host failed; HostsError: several did.
     """
-    jobs = [_Job(host, tree, host.entry.workdir or workdir, alone=True) for host in hosts]
+    bases = Bases(tree)
+    jobs = [_Job(host, tree, bases, host.entry.workdir or workdir, alone=True, prove=True) for host in hosts]
     return tuple(fanout.values(fanout.each(jobs, _Job.preview)))
 
 
@@ -137,20 +143,22 @@ class _Job:
 
     operation = "sync_apply"
 
-    def __init__(self, host: Host, tree: Tree, workdir: str, **wanted: Any) -> None:
+    def __init__(self, host: Host, tree: Tree, bases: Bases, workdir: str, **wanted: Any) -> None:
         self.name = host.name
         self.result: HostSync | None = None
         self.live: tuple[str, ...] = ()
         self.shared: str | None = None
         self.needs: tuple[Entry, ...] = ()
         self.changes = Changes()
+        self.told: bytes | None = None
         self._have: set[str] = set()  # contents and chunks
         self._home: list[str] = []
-        self.host, self._tree = host, tree
+        self.host, self._tree, self._bases = host, tree, bases
         self.args: dict[str, Any] = {
             "workdir": workdir,
             "digest": tree.digest,
             "links": dict(host.entry.links),
+            "known": bases.known,
             **wanted,
         }
 
@@ -169,14 +177,20 @@ class _Job:
             self.result = HostSync(name=self.name, workdir=workdir, digest=self._tree.digest, told=told)
             return
         self.workdir = str(answer["workdir"])
-        have = {
-            str(path): Entry(str(path), str(kind), executable, size, str(content))
-            for path, kind, executable, size, content in answer["have"]
-        }
-        self.changes = _changes(have, self._tree)
-        self.needs = tuple(entry for entry in self._tree.entries if _lacks(have.get(entry.path), entry))
-        self._have = {entry.content for entry in have.values() if entry.kind == manifest.FILE}
+        base = self._bases.of(str(answer["base"]))
+        self.told, there, changes, self.needs = base.told, base.entries, base.changes, base.needs
+        edited = bool(base.digest and (answer["have"] or answer["gone"]))
+        if answer["have"] or answer["gone"]:
+            gone = set(map(str, answer["gone"]))
+            there = {path: entry for path, entry in there.items() if path not in gone}
+            for path, kind, executable, size, content in answer["have"]:
+                there[str(path)] = Entry(str(path), str(kind), executable, size, str(content))
+            changes, self.needs = compared(there, self._tree.entries)
+        self.changes = self.changes or changes
+        self._have = {entry.content for entry in there.values() if entry.kind == manifest.FILE}
         self._have.update(map(str, answer["chunks"]))
+        # A host that is asked once more has changed meanwhile.
+        self.args.update(base=base.digest, edited=edited, prove=True)
 
     def preview(self) -> HostSync:
         """Ask, and say what sending would do."""
@@ -196,7 +210,9 @@ class _Job:
         """The chunks that lie nowhere on the host, each once, in the tree's order."""
         contents = [entry for entry in self.needs if entry.content not in self._have]
         chunks = dict.fromkeys(chunk for entry in contents for chunk in uploads.chunks(entry))
-        return tuple(chunk for chunk in chunks if chunk.digest not in self._have)
+        found = tuple(chunk for chunk in chunks if chunk.digest not in self._have)
+        self.args["reuse"] = len(contents) < len(self.needs) or len(found) < len(chunks)
+        return found
 
     def take(self, answer: Any) -> None:
         """Take the answer to what was sent."""
@@ -223,19 +239,6 @@ class _Job:
 def _told(notice: Any, home: Sequence[Any]) -> tuple[str, ...]:
     """A host's lines on its folder."""
     return tuple(str(line) for line in (notice, *home) if line)
-
-
-def _lacks(there: Entry | None, entry: Entry) -> bool:
-    return entry.kind == manifest.FILE and (there is None or (there.kind, there.content) != (entry.kind, entry.content))
-
-
-def _changes(have: Mapping[str, Entry], tree: Tree) -> Changes:
-    paths = {entry.path for entry in tree.entries}
-    return Changes(
-        new=tuple(entry.path for entry in tree.entries if entry.path not in have),
-        changed=tuple(one.path for one in tree.entries if one.path in have and have[one.path] != one),
-        gone=tuple(sorted(path for path in have if path not in paths)),
-    )
 
 
 def _at_odds(jobs: Sequence[_Job]) -> list[_Job]:

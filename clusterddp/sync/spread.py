@@ -41,5 +41,5 @@ def send(jobs: Sequence[Job], uploads: Uploads, transfer: Transfer, spread: Spre
 
 
 def _send_plainly(job: Job, uploads: Uploads, transfer: Transfer, lacking: Sequence[Chunk]) -> None:
-    pieces = uploads.pieces(lacking, compress=job.host.entry.connection != "local")
-    job.take(job.host.upload(job.operation, {**job.args, **uploads.sizes}, transfer.counted(pieces)))
+    pieces = uploads.pieces(lacking, compress=job.host.entry.connection != "local", told=job.told)
+    job.take(job.host.upload(job.operation, {**job.args, **uploads.sizes(job.told)}, transfer.counted(pieces)))

@@ -94,19 +94,25 @@ class Uploads:
         entries: Its manifest.
         lists: The digests of the chunks of each content that has several.
         source: Where they are read.
+        encoded: The manifest's bytes, where they are known.
     """
 
-    def __init__(self, entries: Sequence[Entry], lists: Mapping[str, Sequence[str]], source: Source) -> None:
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        lists: Mapping[str, Sequence[str]],
+        source: Source,
+        encoded: bytes | None = None,
+    ) -> None:
         self._lists, self._source, self._entries = lists, source, entries
-        self._manifest = manifest.encode(entries)
+        self._manifest = manifest.encode(entries) if encoded is None else encoded
         self._encoded = json.dumps({content: list(digests) for content, digests in lists.items()}).encode()
         self._made: OrderedDict[object, Future[bytes]] = OrderedDict()
         self._lock = threading.Lock()
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The arguments of ``sync_apply`` that tell the length of what comes first."""
-        return {"manifest": len(self._manifest), "lists": len(self._encoded)}
+    def sizes(self, told: bytes | None = None) -> dict[str, int]:
+        """The arguments that tell the length of what comes first; ``told`` as of ``pieces``."""
+        return {"manifest": len(self._manifest if told is None else told), "lists": len(self._encoded)}
 
     @property
     def every(self) -> list[Chunk]:
@@ -119,9 +125,15 @@ class Uploads:
         digests = self._lists.get(entry.content)
         return chunks_of(entry.content, entry.size, list(digests)) if digests else (Chunk(entry.content, entry.size),)
 
-    def pieces(self, needs: Iterable[Chunk], *, compress: bool) -> Iterator[tuple[bytes, int]]:
-        """What a host that lacks ``needs`` is sent, and how many bytes of files each piece carries."""
-        yield self._once(("head", compress), lambda: self._head(compress=compress)), 0
+    def pieces(
+        self, needs: Iterable[Chunk], *, compress: bool, told: bytes | None = None
+    ) -> Iterator[tuple[bytes, int]]:
+        """What a host that lacks ``needs`` is sent, and how many bytes of files each piece carries.
+
+        ``told``: what it is sent of the manifest; None: all.
+        """
+        head = self._manifest if told is None else told
+        yield self._once((head, compress), lambda: self._head(head, compress=compress)), 0
         for group in grouped(needs):
             yield self.bundle(group, compress=compress), sum(chunk.size for chunk in group)
 
@@ -129,8 +141,8 @@ class Uploads:
         """One bundle of these chunks."""
         return self._once((group, compress), functools.partial(self._bundle, group, compress=compress))
 
-    def _head(self, *, compress: bool) -> bytes:
-        return b"".join(bundles_of(self._manifest + self._encoded, compress=compress))
+    def _head(self, told: bytes, *, compress: bool) -> bytes:
+        return b"".join(bundles_of(told + self._encoded, compress=compress))
 
     def _bundle(self, group: Sequence[Chunk], *, compress: bool) -> bytes:
         return bundle(self._source.read(group), compress=compress)

@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from clusterddp.remote.sync import apply as workdir
 from clusterddp.remote.sync.lock import PLACE
 from clusterddp.remote.sync.protect import mark
 from clusterddp.remote.system.bootstrap import Refused
+from clusterddp.sync.earlier import Earlier
 from clusterddp.sync.files import Tree, scan
 from clusterddp.sync.push import sync
 
@@ -126,7 +128,8 @@ def push(root: Path, *hosts: FakeHost, subfolder: str = "") -> SyncResult:
 
 
 def tree_of(root: Path) -> Tree:
-    return scan(project_at(root))
+    """A folder as it is; manifests of earlier syncs are kept beside it."""
+    return replace(scan(project_at(root)), earlier=Earlier(folder=root.with_name(root.name + ".synced")))
 
 
 def write(root: Path, **files: str) -> None:

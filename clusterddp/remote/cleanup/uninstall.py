@@ -14,8 +14,8 @@ from typing import Any, Dict, List, Set
 from ..helper.request import Request
 from ..shared.manifest import as_text, on_disk
 from ..spool.layout import Spool, all_spools
+from ..sync.memory import folder_of
 from ..system import procfs
-from ..system.bootstrap import read_json
 from ..worker import warm_folder
 from . import retention
 
@@ -114,8 +114,7 @@ def unclaimed_workdirs(state: str) -> List[List[Any]]:
     found: List[List[Any]] = []
     folder = os.path.join(state, "workdirs")
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-        record = read_json(os.path.join(folder, name)) if name.endswith(".json") else None
-        root = on_disk(record["workdir"]) if record else b""
+        root = on_disk(folder_of(os.path.join(folder, name)) or "")
         # A sibling (sync/sibling.py) links into its workdir, and so claims it.
         used = any(other == root or other.startswith(root + b"~") for other in claimed)
         if root and os.path.isdir(root) and not used:
@@ -131,8 +130,8 @@ def remove_leftovers(state: str) -> bool:
     workdirs = os.path.join(state, "workdirs")
     for name in os.listdir(workdirs) if os.path.isdir(workdirs) else ():
         path = os.path.join(workdirs, re.sub(r"\.lock$", "", name))  # earlier versions had their locks here
-        record = read_json(path)
-        if not record or not os.path.isdir(on_disk(record["workdir"])):  # there is nothing more to know
+        root = folder_of(path)
+        if root is None or not os.path.isdir(on_disk(root)):  # there is nothing more to know
             os.unlink(os.path.join(workdirs, name))
     for name in ("pruned", "host-id"):
         if os.path.exists(os.path.join(state, name)):

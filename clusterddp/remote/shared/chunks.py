@@ -41,6 +41,11 @@ def is_content(text: str) -> bool:
     return bool(_CONTENT.fullmatch(text))
 
 
+def is_digest(text: str) -> bool:
+    """Whether a text is a sha256 in hex."""
+    return bool(_DIGEST.fullmatch(text))
+
+
 def spans(size: int) -> Iterator[Tuple[int, int]]:
     """Offset and size of each chunk of a file; an empty file has one, which is empty."""
     for offset in range(0, max(size, 1), CHUNK):

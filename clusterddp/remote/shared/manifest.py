@@ -15,7 +15,7 @@ import os
 import posixpath
 import re
 import stat
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 from .chunks import content_of, hash_file
 
@@ -76,11 +76,20 @@ def decode(data: bytes) -> List[Entry]:
     Raises:
         BadManifest: it is malformed, or a path or link would lead out of the folder.
     """
+    return checked_together([checked_entry(values) for values in values_of(data)])
+
+
+def values_of(data: bytes) -> List[Any]:
+    """What stands in each line, unchecked.
+
+    Raises:
+        BadManifest: it is malformed.
+    """
     try:
-        entries = [checked_entry(values) for values in json.loads(b"[%s]" % b",".join(data.splitlines()))]
-    except (ValueError, TypeError) as error:
+        values = json.loads(b"[%s]" % b",".join(data.splitlines()))
+    except (ValueError, RecursionError) as error:
         raise BadManifest("not a manifest: %s" % error) from error
-    return checked_together(entries)
+    return list(values)
 
 
 def checked_together(entries: List[Entry]) -> List[Entry]:
@@ -89,14 +98,17 @@ def checked_together(entries: List[Entry]) -> List[Entry]:
     Raises:
         BadManifest: they cannot lie in one folder.
     """
-    paths = {entry.path for entry in entries}
-    if len(paths) != len(entries):
-        raise BadManifest("a path stands twice in the manifest")
-    for path in paths:
-        for folder in parents(path):
-            if folder in paths:
-                raise BadManifest("%r is a file and a folder" % folder)
+    check_together([on_disk(entry.path) for entry in entries])
     return entries
+
+
+def check_together(paths: List[bytes]) -> None:
+    """``checked_together`` by paths alone, as on disk."""
+    once = set(paths)
+    if len(once) != len(paths):
+        raise BadManifest("a path stands twice in the manifest")
+    for folder in folders_above(paths) & once:
+        raise BadManifest("%r is a file and a folder" % as_text(folder))
 
 
 def checked_entry(values: Any) -> Entry:
@@ -154,6 +166,16 @@ def parents(path: str) -> List[str]:
     """The folders above a path, outermost first, without the root."""
     parts = path.split("/")
     return ["/".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def folders_above(paths: Iterable[bytes]) -> Set[bytes]:
+    """All folders above these paths, without the root."""
+    found: Set[bytes] = set()
+    new = {path.rpartition(b"/")[0] for path in paths}
+    while new:
+        found |= new
+        new = {path.rpartition(b"/")[0] for path in new} - found
+    return found - {b""}
 
 
 def stats_of(info: os.stat_result) -> Stats:

@@ -14,7 +14,7 @@ from ..shared.manifest import as_text
 from ..system.bootstrap import Refused
 from .live import live_runs
 from .lock import PLACE, FolderLock, folder_id
-from .record import memory_path
+from .memory import forget
 from .workdir import folders_beside, workdir_path
 
 SUPERVISOR_EXIT_LIMIT = 10.0  # seconds that a supervisor has to go after its record
@@ -91,8 +91,7 @@ def _remove(state: str, path: bytes) -> int:
         aside = os.path.join(os.path.dirname(path), _REMOVED + os.urandom(8).hex().encode())
         os.rename(path, aside)
     shutil.rmtree(aside)
-    if os.path.exists(memory_path(state, path)):
-        os.unlink(memory_path(state, path))
+    forget(state, path)
     return taken
 
 

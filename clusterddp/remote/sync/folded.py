@@ -1,25 +1,25 @@
 """Names that differ in case alone, on a file system that takes them for one."""
 
 import os
-from typing import Dict, List
+from typing import Dict, Iterable
 
-from ..shared.manifest import Entry, as_text, parents
+from ..shared.manifest import as_text, folders_above
 from ..system.bootstrap import Refused
 
 
-def refuse_folded(root: bytes, plan: List[Entry]) -> None:
-    """Refuse, before any change, a manifest of which two names would be one file or folder there.
+def refuse_folded(root: bytes, paths: Iterable[bytes]) -> None:
+    """Refuse, before any change, paths of files of which two names would be one file or folder there.
 
     Raises:
         Refused: names them.
     """
     names: Dict[str, str] = {}
-    for entry in plan:
-        for path in (*parents(entry.path), entry.path):
-            other = names.setdefault(path.casefold(), path)
-            if other != path and folds_case(root):
-                message = "%s and %s are one name in %s, whose file system does not tell their case"
-                raise Refused(message % (other, path, as_text(root)), "rename one of them")
+    files = set(paths)
+    for path in map(as_text, sorted(files | folders_above(files))):
+        other = names.setdefault(path.casefold(), path)
+        if other != path and folds_case(root):
+            message = "%s and %s are one name in %s, whose file system does not tell their case"
+            raise Refused(message % (other, path, as_text(root)), "rename one of them")
 
 
 def folds_case(folder: bytes) -> bool:

@@ -21,7 +21,8 @@ from ..shared.manifest import as_text, on_disk, parents
 from ..shared.workdirs import is_sibling
 from .live import live_runs
 from .lock import PLACE, FolderLock
-from .record import SyncRecord, memory_path
+from .memory import forget
+from .record import SyncRecord
 from .sibling import file_stats, sibling_path
 from .workdir import folders_beside
 
@@ -192,8 +193,7 @@ class _Mover:
         elif os.listdir(self._record.root) == [PLACE]:
             shutil.rmtree(os.path.join(self._record.root, PLACE))
             os.rmdir(self._record.root)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(memory_path(state, self._record.root))
+            forget(state, self._record.root)
 
 
 def _keep(target: bytes) -> bytes:

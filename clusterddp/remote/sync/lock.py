@@ -2,7 +2,7 @@
 
     <workdir>/.clusterddp-live/
         lock.free, or lock.held.<owner>.<nonce>    one file: the lock. Whoever renames it has it
-        record.json                                what syncs have put (record.py)
+        synced.json, manifest.<digest>             what syncs have put (record.py)
         run.<owner>.<run>.<host>                   one for each live run (live.py)
         start.<run>                                when a run began here (started.py)
         parts/                                     contents of a sync that is under way, or was cut (assembly.py)

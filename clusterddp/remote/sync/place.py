@@ -9,7 +9,7 @@ Not here: which folder it is, its lock and its record (sync/apply.py).
 
 import os
 import stat
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Protocol, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Protocol, Set, Tuple
 
 from ..shared.manifest import FILE, LINK, Disk, Entry, as_text, on_disk, parents
 from ..system.bootstrap import Refused
@@ -24,8 +24,11 @@ class Record(Protocol):
     """What was put into a folder before."""
 
     root: bytes
-    entries: List[Entry]
     links: List[str]
+
+    @property
+    def entries(self) -> List[Entry]:
+        """The files and links."""
 
     def disk(self) -> Disk:
         """The folder as it is."""
@@ -36,20 +39,29 @@ class WorkdirUpdate:
 
     Args:
         record: The folder's; what stands in it there and is not in the plan is removed.
-        plan: The manifest.
+        plan: The manifest; with ``put`` only what is new in it.
         hold: Called before each change and while contents come; raises where the folder's lock was lost.
+        put: What of the record's entries is to be looked at, where the others stay as they are; None: all.
+        disk: The folder as it is; else as the record tells.
     """
 
-    def __init__(self, record: Record, plan: List[Entry], hold: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        record: Record,
+        plan: List[Entry],
+        hold: Callable[[], None] = lambda: None,
+        put: Optional[List[Entry]] = None,
+        disk: Optional[Disk] = None,
+    ) -> None:
         self.sent = 0
         self.removed = 0
         self.kept: List[List[str]] = []
         self._hold = hold
         self._record = record
         self._plan = {entry.path: entry for entry in plan}
-        self.disk = record.disk()
+        self.disk = disk or record.disk()
         self._put: Dict[str, List[Entry]] = {}
-        for entry in record.entries:
+        for entry in record.entries if put is None else put:
             self._put.setdefault(entry.path, []).append(entry)
         self._now = {path: self.disk.entry(path) for path in (*self._plan, *self._put)}
         self._todo = [entry for entry in plan if self._now[entry.path] != entry]
@@ -58,6 +70,11 @@ class WorkdirUpdate:
         self._made: Set[str] = set()  # folders that are new: nothing of anybody's is in them
         self._stands = ""  # a folder that is there, with all above it
         self._parts: "Assembly"
+
+    @property
+    def planned(self) -> Set[str]:
+        """The paths of the plan."""
+        return set(self._plan)
 
     @property
     def changes(self) -> bool:
@@ -77,10 +94,6 @@ class WorkdirUpdate:
             if now and not self._is_ours(path) and (now.kind, now.content) != (entry.kind, entry.content)
         ]
 
-    def old_and_new_entries(self) -> List[Entry]:
-        """The entries put by earlier syncs and those of this one: all that is ours while the sync is under way."""
-        return list(dict.fromkeys([*self._record.entries, *self._plan.values()]))
-
     def check(self) -> None:
         """Refuse, before any change, a manifest that would write through a link of the host.
 
@@ -95,13 +108,16 @@ class WorkdirUpdate:
                     "remove the link, or keep that folder out of the sync (.gitignore)",
                 )
 
-    def stage(self, parts: "Assembly", incoming: "ChunkStream") -> List[str]:
-        """Have the contents that are needed put together; returns the paths whose content was not sent."""
+    def stage(self, parts: "Assembly", incoming: "ChunkStream", every: Optional[Iterable[Entry]] = None) -> List[str]:
+        """Have the contents that are needed put together; returns the paths whose content was not sent.
+
+        ``every``: all entries of the transfer, where ``plan`` is a part.
+        """
         needed = self.lacking()
         self._parts = parts
         parts.want(needed)
         parts.take_from(self.disk)
-        parts.receive(incoming, self._hold, self._plan.values())
+        parts.receive(incoming, self._hold, self._plan.values() if every is None else every)
         missing = sorted(entry.path for entry in needed if not parts.whole(entry.content))
         self._staged = {entry.path for entry in needed} - set(missing)
         return missing

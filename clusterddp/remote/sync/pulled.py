@@ -20,9 +20,10 @@ from ..shared.frames import MAX_BODY
 from ..shared.manifest import LINK, Disk, Entry, Hashes, as_text, checked_path, leads_down, on_disk, ordered, stats_of
 from ..shared.sync_stream import bundle, grouped
 from ..system.bootstrap import Refused, private_folder, read_json, write_private
+from .memory import boot_id
 from .push_record import pushed_in
 from .pushed import dest_path
-from .record import SyncRecord, boot_id
+from .record import SyncRecord
 from .started import Start, start_of
 from .workdir import shared_as, workdir_path
 

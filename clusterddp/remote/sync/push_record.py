@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterable, List
 from ..shared.chunks import content_of
 from ..shared.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, link_entry, on_disk, stats_of
 from ..system.bootstrap import private_folder, read_json, write_private
-from .record import boot_id
+from .memory import boot_id
 
 _TICK = 0.03  # seconds after which a file's times tell any further change
 

@@ -19,10 +19,10 @@ from ..shared.manifest import FOLDER, Disk, Entry, as_text, on_disk, parents
 from ..shared.parts import parts_in
 from ..shared.sync_stream import ChunkStream, Incoming
 from ..system.bootstrap import Refused, home_folder
-from .apply import read_head
 from .assembly import Assembly
 from .chunk_source import chunk_stream
 from .folded import refuse_folded
+from .head import read_plan
 from .links import make_links
 from .place import WorkdirUpdate
 from .push_record import PushRecord
@@ -48,7 +48,7 @@ def push_check(request: Request) -> Dict[str, Any]:
         Refused: a file is in the way, or there is no room.
     """
     args = request.args
-    plan, lists = read_head(Incoming(request.read), args)
+    plan, lists = read_plan(Incoming(request.read), args)
     if args["links"] and not args["dest"].startswith(("/", "~/")):
         workdir = workdir_path(args["workdir"], args["state"])
         os.makedirs(workdir, exist_ok=True)
@@ -83,7 +83,7 @@ def push_apply(request: Request) -> Dict[str, Any]:
     """
     args = request.args
     incoming = chunk_stream(request)
-    plan, lists = read_head(incoming, args)
+    plan, lists = read_plan(incoming, args)
     root = dest_path(args["workdir"], args["dest"], args["state"])
     try:
         os.makedirs(root, exist_ok=True)
@@ -141,7 +141,7 @@ def _refuse(args: Dict[str, Any], root: bytes, plan: List[Entry], update: Workdi
         Refused: names the first paths.
     """
     update.check()
-    refuse_folded(root, plan)
+    refuse_folded(root, [on_disk(entry.path) for entry in plan])
     managed = _managed(args, root)
     taken = [entry.path for entry in plan if managed.intersection((entry.path, *parents(entry.path)))]
     if taken:

@@ -5,7 +5,7 @@ Not here: what is done in it (sync/apply.py), who is live (sync/live.py).
 
 import contextlib
 import os
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from ..shared.manifest import Entry, as_text, on_disk
 from ..shared.workdirs import NAME, is_beside, named
@@ -35,8 +35,11 @@ class Folder(NamedTuple):
         return sibling.live_notice(self.primary, self.path, sorted({one.run for one in self.live}))
 
 
-def choose_folder(args: Dict[str, Any], primary: bytes, plan: Optional[List[Entry]] = None) -> Folder:
-    """The folder for the code of ``digest``, with its entries where they are known (``plan``).
+Plan = Optional[Callable[[], List[Entry]]]
+
+
+def choose_folder(args: Dict[str, Any], primary: bytes, plan: Plan = None) -> Folder:
+    """The folder for the code of ``digest``, whose entries ``plan`` gives where they are known.
 
     Raises:
         Refused: it is ``alone`` in args that the workdir itself is wanted, and a live run has other code there.
@@ -52,10 +55,11 @@ def choose_folder(args: Dict[str, Any], primary: bytes, plan: Optional[List[Entr
     return Folder(record, primary, live)
 
 
-def _in_place(args: Dict[str, Any], record: SyncRecord, plan: Optional[List[Entry]]) -> bool:
+def _in_place(args: Dict[str, Any], record: SyncRecord, plan: Plan) -> bool:
     if plan is not None:
-        return not WorkdirUpdate(record, plan).changes
-    return record.digest == args["digest"] and record.present_entries(record.disk()) == record.entries
+        return not WorkdirUpdate(record, plan()).changes
+    proof = record.look() if record.whole and record.digest == args["digest"] else None
+    return proof is not None and not proof.differs
 
 
 @contextlib.contextmanager

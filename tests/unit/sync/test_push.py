@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,40 @@ def test_only_changed_files_are_sent(root: Path, host: FakeHost) -> None:
     result = push(root, host).hosts[0]
     assert (result.sent, result.sent_bytes, result.kept) == (1, len("print(2)"), ())
     assert os.access(host.workdir / "pkg/model.py", os.X_OK)
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_a_change_among_many_files_is_told_by_what_differs_where_the_old_manifest_is_known(
+    root: Path,
+    host: FakeHost,
+    another: bool,  # noqa: FBT001
+) -> None:
+    write(root, **{f"many/m{number:03}.py": str(number) for number in range(300)})
+    push(root, host)
+    if another:  # operator, who has sent nothing before
+        shutil.rmtree(root.with_name("project.synced"))
+    write(root, **{"many/m100.py": "changed"})
+    (root / "pkg/model.py").rename(root / "pkg/moved.py")
+    (root / "many/m200.py").unlink()
+    host.sent_bytes = 0
+    result = push(root, host).hosts[0]
+    assert content(host.workdir) == content(root)
+    changes = result.changes
+    assert (changes.new, changes.changed) == (("pkg/moved.py",), ("many/m100.py",))
+    assert changes.gone == ("many/m200.py", "pkg/model.py")
+    assert (host.sent_bytes > 10_000) == another
+
+
+def test_one_operator_after_another_each_finds_what_the_other_has_put(root: Path, host: FakeHost) -> None:
+    kept = root.with_name("project.synced")
+    for number in range(3):
+        for name in ("one", "two"):
+            if (root.parent / name).exists():
+                (root.parent / name).rename(kept)
+            write(root, **{"train.py": f"print({number}, {name!r})"})
+            assert push(root, host).notices == ()
+            assert content(host.workdir) == content(root)
+            kept.rename(root.parent / name)
 
 
 def test_what_a_run_wrote_is_found_again_after_an_edit(root: Path, host: FakeHost) -> None:

@@ -42,15 +42,17 @@ def in_the_way(path: str, project: dict[str, str]) -> bool:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(TREES, RUN_WRITES), min_size=1, max_size=4))
+@given(st.lists(st.tuples(TREES, RUN_WRITES, st.booleans()), min_size=1, max_size=4))
 def test_after_every_sync_the_project_is_there_and_nothing_a_run_wrote_is_lost(
-    steps: list[tuple[dict[str, str], set[str]]],
+    steps: list[tuple[dict[str, str], set[str], bool]],
 ) -> None:
     place = Path(tempfile.mkdtemp())
     try:
         host, root = FakeHost(place), place / "project"
-        for number, (files, run_writes) in enumerate(steps):
+        for number, (files, run_writes, another) in enumerate(steps):
             shutil.rmtree(root, ignore_errors=True)
+            if another:  # operator, who knows none of the manifests that were sent before
+                shutil.rmtree(place / "project.synced", ignore_errors=True)
             root.mkdir()
             project = put(root, files, over=False)
             own = {name: text for name, text in content(host.workdir).items() if text.startswith("run")}

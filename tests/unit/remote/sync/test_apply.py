@@ -12,6 +12,7 @@ import pytest
 
 from clusterddp.errors import HelperError
 from clusterddp.remote.shared import manifest
+from clusterddp.remote.shared.chunks import digest_of
 from clusterddp.remote.shared.sync_stream import bundles_of
 from clusterddp.remote.sync import protect, record
 from clusterddp.remote.sync.live import live_runs
@@ -157,6 +158,10 @@ def test_hostile_paths_are_refused(root: Path, host: FakeHost, path: str) -> Non
     with pytest.raises((HelperError, UnicodeEncodeError)):
         hostile(host, entries)
     assert content(host.workdir) == {}
+    push(root, host)
+    with pytest.raises((HelperError, UnicodeEncodeError), match=r"may not be synced|surrogates|cannot be on a disk"):
+        hostile_change(host, replace_path(tree.entries[0], path))
+    assert content(host.workdir) == content(root)
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../x", "", ".."])
@@ -167,6 +172,29 @@ def test_hostile_links_are_refused(root: Path, host: FakeHost, target: str) -> N
     )
     with pytest.raises(HelperError, match="leads out of the folder"):
         hostile(host, entries)
+    push(root, host)
+    with pytest.raises(HelperError, match="leads out of the folder"):
+        hostile_change(host, manifest.link_entry("another", target))
+    assert content(host.workdir) == content(root)
+
+
+@pytest.mark.parametrize("path", ["train.py", "train.py/x", "pkg"])
+def test_what_cannot_lie_beside_the_code_that_is_there_is_refused(root: Path, host: FakeHost, path: str) -> None:
+    push(root, host)
+    with pytest.raises(HelperError, match=r"stands twice|is a file and a folder"):
+        hostile_change(host, replace_path(tree_of(root).entries[0], path))
+    assert content(host.workdir) == content(root)
+
+
+@pytest.mark.parametrize(
+    "told", [b"=0,9\n", b"=1,0\n", b"=x\n", b"=2,3\n=0,1\n", b"=0,1\n=0,1\n", b"\xff\n", b"[\n", b"7\n"]
+)
+def test_a_difference_from_no_manifest_of_the_host_is_refused(root: Path, host: FakeHost, told: bytes) -> None:
+    push(root, host)
+    (base,) = json.loads((host.workdir / ".clusterddp-live/synced.json").read_bytes())["manifests"]
+    with pytest.raises(HelperError, match=r"not a difference|came damaged|not an entry|not a manifest"):
+        send(host, told, digest_of(told), base=base)
+    assert content(host.workdir) == content(root)
 
 
 def replace_path(entry: Any, path: str) -> Any:
@@ -174,9 +202,22 @@ def replace_path(entry: Any, path: str) -> Any:
 
 
 def hostile(host: FakeHost, entries: tuple[Any, ...]) -> None:
+    """Send entries to a host that nothing was sent to."""
     lines = b"".join(manifest.encode([entry]) for entry in entries)
-    args = {"workdir": str(host.workdir), "digest": "x", "manifest": len(lines), "lists": 2}
-    host.upload("sync_apply", args, bundles_of(lines + b"{}", compress=False))
+    send(host, lines, digest_of(lines))
+
+
+def hostile_change(host: FakeHost, entry: Any) -> None:
+    """Send an entry as what is new since the code that the host has."""
+    (base,) = json.loads((host.workdir / ".clusterddp-live/synced.json").read_bytes())["manifests"]
+    lines = (host.workdir / f".clusterddp-live/manifest.{base}").read_bytes()
+    new = manifest.encode([entry])
+    send(host, b"=0,%d\n" % lines.count(b"\n") + new, digest_of(lines + new), base=base)
+
+
+def send(host: FakeHost, told: bytes, digest: str, base: str = "") -> None:
+    args = {"workdir": str(host.workdir), "digest": digest, "manifest": len(told), "lists": 2, "base": base}
+    host.upload("sync_apply", args, bundles_of(told + b"{}", compress=False))
 
 
 @pytest.mark.parametrize("place", ["/", "~/", "relative/path", "~bob/x"])
@@ -225,17 +266,25 @@ def test_what_somebody_changed_since_a_sync_is_told_until_the_next(root: Path, h
     assert changed() == []
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        b"", b"[", b"[]", b"7", b"\xff", b"[" * 100_000, b'{"entries": 7}', b'{"entries": [[1]]}', b'{"links": [7]}',
-        b'{"entries": [["../../x", "file", false, 1, "a"]]}', b'{"entries": [["x", "link", false, 1, "/etc"]]}',
-        b'{"digest": 7}', b'{"token": "../x"}', b'{"entries": {"a": 1}}', b'{"entries": null, "links": null}',
-    ],
-)  # fmt: skip
-def test_a_damaged_record_says_nothing_so_nothing_is_removed(root: Path, host: FakeHost, damage: bytes) -> None:
+DAMAGES = [
+    b"", b"[", b"[]", b"7", b"\xff", b"[" * 100_000, b'{"entries": 7}', b'{"entries": [[1]]}', b'{"links": [7]}',
+    b'{"entries": [["../../x", "file", false, 1, "a"]]}', b'{"entries": [["x", "link", false, 1, "/etc"]]}',
+    b'{"digest": 7}', b'{"token": "../x"}', b'{"entries": {"a": 1}}', b'{"entries": null, "links": null}',
+    b'{"format": 2, "manifests": ["../../x"]}', b'{"format": 2, "manifests": [7], "digest": ""}',
+    b'{"format": 2, "manifests": 7}', b'{"format": 3, "manifests": []}',
+    b'{"format": 2, "manifests": [], "digest": "a"}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["synced.json", "record.json"])
+def test_a_damaged_record_says_nothing_so_nothing_is_removed(
+    root: Path, host: FakeHost, name: str, damage: bytes
+) -> None:
     push(root, host)
-    (host.workdir / ".clusterddp-live/record.json").write_bytes(damage)
+    own = host.workdir / ".clusterddp-live"
+    (own / "synced.json").unlink()
+    (own / name).write_bytes(damage)
     (root / "conf/a.yaml").unlink()
     write(root, **{"train.py": "print(2)"})
     push(root, host)
@@ -246,11 +295,70 @@ def test_a_damaged_record_says_nothing_so_nothing_is_removed(root: Path, host: F
     }
 
 
+@pytest.mark.parametrize("damage", [b"", b"\xff", b"[]\n", b'["../x","file",false,1,"a"]\n', b"7\n", None])
+def test_a_damaged_manifest_says_nothing_so_nothing_is_removed(
+    root: Path, host: FakeHost, damage: bytes | None
+) -> None:
+    push(root, host)
+    (place,) = (host.workdir / ".clusterddp-live").glob("manifest.*")
+    place.unlink()
+    if damage is not None:
+        place.write_bytes(damage)
+    for path in host.state.glob("workdirs/*"):
+        path.unlink()
+    (root / "conf/a.yaml").unlink()
+    write(root, **{"train.py": "print(2)"})
+    push(root, host)
+    assert content(host.workdir) == {
+        **content(root),
+        "conf/a.yaml": "lr: 1",
+        "train.py.clusterddp-kept-1": "print(1)",
+    }
+
+
+def former(host: FakeHost, digest: str, entries: Any) -> Path:
+    """Make the record that of an earlier version: one file with all entries."""
+    own = host.workdir / ".clusterddp-live"
+    for path in (own / "synced.json", *own.glob("manifest.*"), *host.state.glob("workdirs/*")):
+        path.unlink()
+    (own / "record.json").write_text(json.dumps({"digest": digest, "entries": entries, "links": [], "linked": {}}))
+    return own / "record.json"
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_record_of_an_earlier_version_counts_and_gives_way_to_ours(root: Path, host: FakeHost, cut: bool) -> None:  # noqa: FBT001
+    push(root, host)
+    tree = tree_of(root)
+    old = former(host, "" if cut else tree.digest, tree.entries)
+    host.calls.clear()
+    push(root, host)
+    assert host.calls == (["workdir_state", "sync_apply"] if cut else ["workdir_state"])
+    write(root, **{"train.py": "print(2)"})
+    (root / "conf/a.yaml").unlink()
+    assert push(root, host).notices == ()
+    assert content(host.workdir) == content(root)
+    assert not old.exists()
+
+
+def test_what_an_earlier_version_synced_after_us_counts(root: Path, host: FakeHost) -> None:
+    push(root, host)
+    write(root, **{"train.py": "print(2)", "more.py": "m"})
+    write(host.workdir, **{"train.py": "print(2)", "more.py": "m"})
+    own = host.workdir / ".clusterddp-live"
+    tree = tree_of(root)
+    (own / "record.json").write_text(json.dumps({"digest": tree.digest, "entries": tree.entries}))
+    (root / "more.py").unlink()
+    assert push(root, host).notices == ()
+    assert content(host.workdir) == content(root)
+
+
 def test_a_record_of_an_earlier_version_in_the_state_folder_counts(root: Path, host: FakeHost) -> None:
     push(root, host)
-    (told,) = (host.state / "workdirs").glob("*.json")
-    new = host.workdir / ".clusterddp-live/record.json"
-    told.write_text(json.dumps({**json.loads(new.read_text()), "workdir": str(host.workdir), "stats": {}, "at": 0}))
+    tree = tree_of(root)
+    (memory,) = (host.state / "workdirs").iterdir()
+    new = former(host, tree.digest, tree.entries)
+    told = {**json.loads(new.read_text()), "workdir": str(host.workdir), "stats": {}, "at": 0}
+    memory.with_suffix(".json").write_text(json.dumps(told))
     new.unlink()
     write(root, **{"train.py": "print(2)"})
     (root / "conf/a.yaml").unlink()

@@ -1,0 +1,59 @@
+"""The manifests of a project's latest syncs, kept in it: a host that has one of them is sent how the new one differs.
+
+``.clusterddp/synced/DIGEST`` is a manifest as it was sent. Without them each host says what it has, and gets all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.remote.shared.chunks import digest_of, is_digest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOLDER = "synced"
+_MOST = 4  # manifests: of the branches that somebody goes between
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Earlier:
+    """Those in ``folder``; None keeps none."""
+
+    folder: Path | None = None
+
+    def digests(self) -> list[str]:
+        """Of those that are kept, the latest first."""
+        try:
+            found = [path for path in self.folder.iterdir() if is_digest(path.name)] if self.folder else []
+            return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)]
+        except OSError:
+            return []
+
+    def read(self, digest: str) -> bytes | None:
+        """The bytes of one; None where it is not kept, or damaged."""
+        if self.folder is None or not is_digest(digest):  # a host has said it
+            return None
+        try:
+            data = (self.folder / digest).read_bytes()
+        except OSError:
+            return None
+        return data if digest_of(data) == digest else None
+
+    def keep(self, digest: str, data: bytes) -> None:
+        """Keep one more, and forget the oldest; a project that cannot be written keeps nothing."""
+        if self.folder is None or not self.folder.parent.is_dir():
+            return
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            target = self.folder / digest
+            if not target.exists():
+                temporary = self.folder / f".{digest}.{os.getpid()}.tmp"
+                temporary.write_bytes(data)
+                temporary.replace(target)
+            os.utime(target)
+            for old in self.digests()[_MOST:]:
+                (self.folder / old).unlink(missing_ok=True)
