@@ -11,7 +11,8 @@ What makes that true:
 - The global batch is constant: fewer workers take more micro-batches each, and gradients are those of the whole batch.
 - A checkpoint is written beside the old one and then renamed: a crash leaves the old or the new, never half of one.
   Each node keeps its own copy; the newest anywhere is broadcast, so local disks suffice and any one may be lost.
-- SIGTERM is agreed upon: all workers save after the same step and exit with 0.
+- SIGTERM is agreed upon: all workers save after the same step and exit with 0. So is SIGUSR1, Slurm's notice before a
+  time limit: with ``--relaunch`` the job is requeued then, and goes on.
 """
 
 import argparse
@@ -32,7 +33,7 @@ stopping = False
 
 
 def stop(*_: object) -> None:
-    """SIGTERM: end after this step, when all know it."""
+    """SIGTERM or SIGUSR1: end after this step, when all know it."""
     global stopping  # noqa: PLW0603 - a signal handler has no other way to tell
     stopping = True
 
@@ -169,7 +170,8 @@ class Trainer:
 @record  # an exception goes to the file from which clusterddp tells who failed first
 def main() -> None:
     """Train from where the last run ended."""
-    signal.signal(signal.SIGTERM, stop)
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, stop)
     parser = argparse.ArgumentParser()
     numbers = {"epochs": 2, "samples": 1000, "global-batch": 64, "micro-batch": 16, "save-every": 10, "seed": 0}
     for name, value in numbers.items():

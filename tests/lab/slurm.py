@@ -9,6 +9,7 @@ Not here: accounting (slurm_accounts.py).
 
 from __future__ import annotations
 
+import os
 import shutil
 from functools import cache
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tests.lab.host import LabHost
     from tests.lab.lab import Lab
 
+PLUGINS = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel")
 CPUS = 8  # of each host, whatever it has
 DEVICES = ("null", "zero", "full", "random", "urandom")  # what stands for GPUs
@@ -64,6 +66,13 @@ DefMemPerCPU=1000
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=1
 JobAcctGatherParams=OverMemoryKill
+"""
+# The folder of Slurm of another version, made by `tests/lab/other_slurm.sh`; empty: this machine's.
+OTHER = os.environ.get("CLUSTERDDP_SLURM_ROOT", "")
+TAKE_OTHER = """\
+for program in {other}/lab/*; do
+    ln -sf $program /usr/bin/ && ln -sf $program /usr/sbin/
+done
 """
 # Each host is to have cgroups of its own: 22.05 wants to mount and to change them.
 PREPARE = """\
@@ -138,13 +147,14 @@ class Slurm:
         consumed = "CR_Core_Memory" if self._memory else "CR_Core"
         nodes = "\n".join(lines)
         more = MEMORY * self._memory + slurm_accounts.CONFIG * self._accounts
-        text = more + CONFIG
+        text = (f"PluginDir={OTHER}{PLUGINS}\n" if OTHER else "") + more + CONFIG
         config = text.format(controller=self.controller.name, nodes=nodes, consumed=consumed, **self._times)
         devices = "".join(f"Name=gpu File=/dev/{name}\n" for name in DEVICES[: self._gpus.get(host.name, 1)])
         files = {"slurm.conf": config, "gres.conf": devices, "cgroup.conf": "CgroupPlugin=cgroup/v1\n"}
         for name, text in files.items():
             host.write(f"/etc/slurm/{name}", text, user="root")
-        host.run(["bash", "-c", PREPARE], user="root")
+        prepare = PREPARE + (TAKE_OTHER.format(other=OTHER) if OTHER else "")
+        host.run(["bash", "-c", prepare], user="root")
 
     def wait_idle(self) -> None:
         """Return when every compute host is idle."""

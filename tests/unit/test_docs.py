@@ -27,7 +27,7 @@ EVERYWHERE = {"-h", "--help"}
 FOREIGN = {
     "--version", "--list", "--yaml", "--output", "--steps", "--check", "--diff", "--strict", "--role", "--shm-size",
     "--require-hashes",
-    "--exclusive", "--gpus-per-node", "--nodelist", "--nodes", "--ntasks-per-node", "--overlap",
+    "--exclusive", "--gpus-per-node", "--nodelist", "--nodes", "--ntasks-per-node", "--overlap", "--label",
     "--pty", "--requeue", "--reservation", "--time",
 }  # fmt: skip
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
