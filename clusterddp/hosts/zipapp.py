@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib.util
 import json
+import logging
 import os
 import struct
 import sys
@@ -33,6 +34,8 @@ _PLUGIN = {
     "entry_points.txt": f"[torchrun.handlers]\n{BACKEND} = {PACKAGE}.rendezvous:creator\n",
 }
 _ENTRY = f"import sys\nfrom {PACKAGE}.__main__ import main\nsys.exit(main())\n"
+
+_log = logging.getLogger("clusterddp")
 
 _SPOT = struct.Struct(">QQ32s")  # an Index where the archive is kept
 
@@ -118,8 +121,8 @@ def bundle() -> Bundle:
     members = _members()
     try:
         return _with_byte_code(members)
-    except (OSError, NotImplementedError):  # a folder of somebody else's; a Python that keeps no byte code
-        return _with_sources(members)
+    except (OSError, NotImplementedError) as error:  # a folder of somebody else's; a Python that keeps no byte code
+        return _with_sources(members, f"it cannot be kept here: {error}")
 
 
 def _members() -> dict[str, bytes]:
@@ -150,7 +153,7 @@ def _with_byte_code(members: Mapping[str, bytes]) -> Bundle:
         if found.startswith(sources.digest()):
             return _unpacked(found[sources.digest_size :])
     if sys.dont_write_bytecode:
-        return _with_sources(members)
+        return _with_sources(members, "PYTHONDONTWRITEBYTECODE or `python -B` forbids to keep it")
     from clusterddp.hosts.archive import indexed  # noqa: PLC0415 - once a version
 
     code, index = indexed(members, PACKAGE)
@@ -175,7 +178,8 @@ def _unpacked(data: bytes) -> Bundle:
     )
 
 
-def _with_sources(members: Mapping[str, bytes]) -> Bundle:
+def _with_sources(members: Mapping[str, bytes], reason: str) -> Bundle:
+    _log.debug("helpers run from sources, at about twice the CPU, for want of byte code: %s", reason)
     from clusterddp.hosts.archive import archive  # noqa: PLC0415 - not where byte code can be kept
 
     code = archive(members)

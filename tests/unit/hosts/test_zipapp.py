@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import shutil
 import subprocess
 import sys
@@ -61,11 +62,16 @@ def test_it_is_compiled_once_and_anew_when_a_source_changes(remote: Path) -> Non
 
 @pytest.mark.parametrize("forbidden", ["by its owner", "by the environment"])
 def test_where_byte_code_cannot_be_kept_the_sources_go_alone(
-    remote: Path, monkeypatch: pytest.MonkeyPatch, forbidden: str
+    remote: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, forbidden: str
 ) -> None:
+    caplog.set_level(logging.DEBUG, "clusterddp")
     if forbidden == "by its owner":
         (remote / "__pycache__").write_text("in the way of the folder")
     else:
         monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert not [name for name in members() if name.endswith(".pyc")]
+    reason = "cannot be kept here" if forbidden == "by its owner" else "PYTHONDONTWRITEBYTECODE"
+    assert len(caplog.messages) == 1
+    assert "helpers run from sources" in caplog.text
+    assert reason in caplog.text
     assert f"{zipapp.PACKAGE}/helper/loop.py" in members()
