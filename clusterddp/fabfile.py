@@ -117,7 +117,7 @@ def exec_(hosts: Hosts, command: str) -> int:
         for line in end.output.decode(errors="replace").splitlines():
             _put(f"[{end.host}] {line}")
         if end.error:
-            _put(f"[{end.host}] {end.error}")
+            _put(f"[{end.host}] {end.error.removeprefix(f'{end.host}: ')}")
     return max(end.code for end in ends)
 
 

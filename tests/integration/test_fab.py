@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -17,6 +18,8 @@ from tests.integration.cli import EXAMPLES, nothing_left
 from tests.lean import lean_python
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.lab import Lab
 
 TRAIN = "import sys, time\nprint(*sys.argv[1:], flush=True)\ntime.sleep(float(sys.argv[2]))\n"
@@ -49,6 +52,17 @@ def fab(*words: str, code: int = 0) -> list[str]:
     return done.stdout.splitlines()
 
 
+@contextlib.contextmanager
+def keys_known_elsewhere() -> Iterator[str]:
+    """An ssh_config of the project's own; the home's knows no host while it is used."""
+    ssh, keys = Path.home() / ".ssh", Path("own_keys").resolve()
+    own = Path("ssh_config")
+    own.write_text(f"{(ssh / 'config').read_text()}Host *\n UserKnownHostsFile {keys}\n")
+    (ssh / "known_hosts").rename(keys)
+    yield str(own)
+    keys.rename(ssh / "known_hosts")
+
+
 @pytest.mark.usefixtures("folder")
 def test_fab_does_the_days_work_once_for_all_hosts(lab: Lab) -> None:
     hosts = ("-H", "gpu00,gpu01")
@@ -56,7 +70,9 @@ def test_fab_does_the_days_work_once_for_all_hosts(lab: Lab) -> None:
         assert [line.split(",")[0] for line in fab(*hosts, "clusterddp.facts")] == ["gpu00: gpu00", "gpu01: gpu01"]
         assert fab(*hosts, "clusterddp.doctor", "--only=connection,shm") == []
         assert fab(*hosts, "clusterddp.sync")[0].endswith(" is on 2 hosts")
-        assert fab(*hosts, "clusterddp.exec", "hostname; exit 3", code=3) == ["[gpu00] gpu00", "[gpu01] gpu01"]
+        with keys_known_elsewhere() as config:
+            said = fab("-S", config, *hosts, "clusterddp.exec", "hostname; exit 3", code=3)
+        assert said == ["[gpu00] gpu00", "[gpu01] gpu01"]
         (run,) = fab(*hosts, "clusterddp.start", "train.py", "--args=for 600")
         status = json.loads("\n".join(fab(*hosts, "clusterddp.status", f"--run={run}")))
         assert (status["run"], [host["name"] for host in status["hosts"]]) == (run, ["gpu00", "gpu01"])

@@ -113,12 +113,14 @@ class Connector:
         from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - fabric costs 0.2 s
         from clusterddp.inventory import HostEntry  # noqa: PLC0415
 
+        keys = connection.ssh_config.get("userknownhostsfile")  # its configuration may be another: `fab -S FILE`
         entry = HostEntry(
             name=connection.original_host,
             address=connection.host,
             port=connection.port,
             user=connection.user,
             transport="fabric",
+            ssh_args=("-o", f"UserKnownHostsFile={keys}") if keys else (),
         )
         target = self._resolver.route(entry).target
         pipe = fabric_pipe.over(connection, command, target, self._known, self._patience[2])
