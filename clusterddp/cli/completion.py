@@ -1,4 +1,4 @@
-"""What a shell completes a word to: hosts, groups, runs, checks; from files of this machine alone.
+"""What a shell completes a word to: hosts, groups, runs, ranks, checks; from files of this machine alone.
 
 click asks while the user waits for the key, so whatever is wrong gives no words and no message.
 """
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _SEPARATOR = re.compile(r"(.*[,:&!]!?)?([^,:&!]*)")
 _MOST_RUNS = 50  # the newest of the project's index
+_MOST_RANKS = 256
 
 
 def _completing(words: Callable[[click.Context], Iterable[str]], *, several: bool) -> Complete:
@@ -57,6 +58,15 @@ def _runs(_context: click.Context) -> Iterable[str]:
     return dict.fromkeys(word for word in words if word)
 
 
+def _ranks(context: click.Context) -> Iterable[str]:
+    """Ranks of the run that is named before them, else of the newest."""
+    from clusterddp.project import find  # noqa: PLC0415 - start-up
+
+    named = context.params.get("run")
+    worlds = [record.world_size for record in find().runs() if named in (None, record.run, record.name)]
+    return map(str, range(min((worlds or [0])[-1] or 0, _MOST_RANKS)))
+
+
 def _checks(_context: click.Context) -> Iterable[str]:
     from clusterddp.checks.catalog import TABLE  # noqa: PLC0415 - start-up
 
@@ -77,6 +87,7 @@ def _playbooks(_context: click.Context) -> Iterable[str]:
 
 hosts = _completing(_hosts, several=True)
 runs = _completing(_runs, several=False)
+ranks = _completing(_ranks, several=True)
 checks = _completing(_checks, several=True)
 signals = _completing(_signals, several=False)
 playbooks = _completing(_playbooks, several=False)

@@ -29,7 +29,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.command("logs")
 @cluster_options
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended; exit with its code.")
-@click.option("--rank", type=RANKS, metavar="0,2-5", help="Only these ranks.")
+@click.option("--rank", type=RANKS, metavar="0,2-5", shell_complete=completion.ranks, help="Only these ranks.")
 @click.option(
     "--host", metavar="PATTERN", shell_complete=completion.hosts, help="Only hosts that match this Ansible pattern."
 )

@@ -1,10 +1,11 @@
-"""A real bash completes our words from local files; nothing wrong there says a word or takes long."""
+"""Real shells complete our words from local files; nothing wrong there says a word or takes long."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,8 @@ def folder(tmp_path: Path) -> Path:
     state.mkdir()
     (state / "project.json").write_text(f'{{"id": "0123456789", "inventory": "{tmp_path}/inventory.yaml"}}')
     names = {"aaaaaaaaaa": "night", "bbbbbbbbbb": None}
-    lines = [json.dumps({"run": run, "name": name, "hosts": ["gpu00"]}) for run, name in names.items()]
+    of_all = {"hosts": ["gpu00"], "world_size": 3}
+    lines = [json.dumps({"run": run, "name": name, **of_all}) for run, name in names.items()]
     (state / "runs.jsonl").write_text("\n".join([*lines, "damaged"]))
     return tmp_path
 
@@ -51,6 +53,8 @@ def completed(folder: Path, line: str) -> list[str]:
         ("clusterddp status --limit g", ["gpu00", "gpu01", "gpu02"]),
         ("clusterddp status --limit gpu00,sp", ["gpu00,spares"]),
         ("clusterddp logs ", ["bbbbbbbbbb", "night", "aaaaaaaaaa"]),
+        ("clusterddp logs --rank ", ["0", "1", "2"]),
+        ("clusterddp pull --run night --rank 0,", ["0,0", "0,1", "0,2"]),
         ("clusterddp stop ni", ["night"]),
         ("clusterddp signal night US", ["USR1", "USR2"]),
         ("clusterddp doctor --only Net", ["Network"]),
@@ -67,8 +71,29 @@ def test_what_is_damaged_gives_no_words_and_no_message(folder: Path, damage: str
     assert [] in found
 
 
-def test_zsh_and_fish_get_their_own_script(folder: Path) -> None:
-    for shell in ("zsh", "fish"):
-        env = {"HOME": str(folder), "PATH": os.environ["PATH"], "_CLUSTERDDP_COMPLETE": f"{shell}_source"}
-        done = subprocess.run([CLUSTERDDP], env=env, capture_output=True, text=True, check=True)
-        assert "_CLUSTERDDP_COMPLETE" in done.stdout
+@pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
+def test_fish_completes_by_the_line_of_the_readme(folder: Path) -> None:
+    script = "_CLUSTERDDP_COMPLETE=fish_source clusterddp | source; complete -C 'clusterddp stop ni'"
+    assert shell(folder, "fish", "--no-config", "-c", script).split() == ["night"]
+
+
+# An interactive zsh at a terminal of its own, where the key is pressed.
+ZSH = r"""
+zmodload zsh/zpty
+zpty terminal zsh -f -i
+zpty -w terminal 'autoload -Uz compinit && compinit -u -D; eval "$(_CLUSTERDDP_COMPLETE=zsh_source clusterddp)"'
+zpty -w -n terminal $'clusterddp stop ni\t'
+zpty -r terminal seen '*stop night *' && print completed
+"""
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+def test_zsh_completes_by_the_line_of_the_readme(folder: Path) -> None:
+    assert shell(folder, "zsh", "-f", "-c", ZSH) == "completed\n"
+
+
+def shell(folder: Path, *argv: str) -> str:
+    env = {"HOME": str(folder), "PATH": f"{CLUSTERDDP.parent}:{os.environ['PATH']}", "TERM": "dumb"}
+    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == ""
+    return done.stdout
