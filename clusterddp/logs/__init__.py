@@ -15,7 +15,7 @@ from clusterddp.logs.fold import Fold
 from clusterddp.logs.incoming import checked
 from clusterddp.logs.lines import LogLine
 from clusterddp.logs.merge import Event, FrameArrived, Merge, StreamBroken, StreamEnded, backoff, brief_backoff
-from clusterddp.logs.render import JsonRenderer, LineReader, Renderer, TextRenderer
+from clusterddp.logs.render import BOLD, RESET, JsonRenderer, LineReader, Renderer, TextRenderer
 from clusterddp.logs.resume import Offsets, places_after, read_lines
 from clusterddp.logs.save import Saver
 from clusterddp.logs.screen import TerminalRenderer
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from typing import IO
 
 __all__ = [
+    "BOLD",
+    "RESET",
     "Event",
     "Fold",
     "FrameArrived",
@@ -45,6 +47,7 @@ __all__ = [
     "backoff",
     "brief_backoff",
     "checked",
+    "coloured",
     "lines",
     "places_after",
     "read_lines",
@@ -62,13 +65,20 @@ def renderer_for(
     """The renderer for an output: JSON, a terminal's, or plain text."""
     if as_json:
         return JsonRenderer()
-    if not output.isatty() or environment.get("TERM") == "dumb":
-        return TextRenderer(timestamps=timestamps)
-    return TerminalRenderer(
-        width=lambda: shutil.get_terminal_size().columns,
-        colour=not environment.get("NO_COLOR"),
-        timestamps=timestamps,
-    )
+    colour = coloured(output, environment)
+    if not _at_terminal(output, environment):
+        return TextRenderer(timestamps=timestamps, colour=colour)
+    return TerminalRenderer(width=lambda: shutil.get_terminal_size().columns, colour=colour, timestamps=timestamps)
+
+
+def coloured(output: IO[bytes], environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether an output takes colours: terminals do, all others with ``CLICOLOR_FORCE``, and none with ``NO_COLOR``."""
+    forced = bool(environment.get("CLICOLOR_FORCE", "0").strip("0"))
+    return not environment.get("NO_COLOR") and (forced or _at_terminal(output, environment))
+
+
+def _at_terminal(output: IO[bytes], environment: Mapping[str, str]) -> bool:
+    return output.isatty() and environment.get("TERM") != "dumb"
 
 
 def lines(merge: Merge, reader: LineReader | None = None) -> Iterator[LogLine]:

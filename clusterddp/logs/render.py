@@ -125,18 +125,25 @@ class Renderer(FrameReader[bytes]):
         return b""
 
 
+# Of the sixteen: no red, that is for errors; no dark blue, which black swallows; of the bright ones those that white
+# does not. More ranks than colours share them: who it is stands in the label.
+_COLOURS = (b"\x1b[36m", b"\x1b[33m", b"\x1b[35m", b"\x1b[32m", b"\x1b[94m", b"\x1b[95m")
+BOLD, _DIM, RESET = b"\x1b[1m", b"\x1b[2m", b"\x1b[0m"
+
+
 class TextRenderer(Renderer):
     """Labelled text for files and pipes.
 
     Args:
         timestamps: Every line begins with its time.
+        colour: Labels are in their rank's colour.
     """
 
-    reset = b""  # what ends a line that holds escapes
-
-    def __init__(self, *, timestamps: bool = False) -> None:
+    def __init__(self, *, timestamps: bool = False, colour: bool = False) -> None:
         super().__init__()
         self.timed = timestamps
+        self.reset = RESET if colour else b""  # what ends a line that holds escapes
+        self._colour = colour
         self._fold: Fold | None = None
 
     def fold(self, fold: Fold) -> None:
@@ -155,9 +162,17 @@ class TextRenderer(Renderer):
         """The folded lines."""
         return self.folded(self._fold.all()) if self._fold else b""
 
-    def prefix(self, view: FileView, time: int | None) -> bytes:
-        """What stands before a line."""
+    def plain_prefix(self, view: FileView, time: int | None) -> bytes:
+        """What stands before a line, without colour."""
         return timestamp(time).encode() + b" " + view.label if self.timed else view.label
+
+    def prefix(self, view: FileView, time: int | None) -> bytes:
+        """What stands before a line: the label in its rank's colour."""
+        rank = view.header["rank"]
+        return self._in_colour(_DIM if rank is None else _COLOURS[rank % len(_COLOURS)], self.plain_prefix(view, time))
+
+    def _in_colour(self, colour: bytes, plain: bytes) -> bytes:
+        return colour + plain[:-1] + RESET + b" " if self._colour else plain
 
     def render(self, view: FileView, span: Span) -> bytes:
         """One span, labelled."""
@@ -182,10 +197,11 @@ class TextRenderer(Renderer):
         return b"".join([self.labelled(self.folded_prefix(line), line.text + b"\n") for line in lines])
 
     def folded_prefix(self, line: HeldLine) -> bytes:
-        """What stands before a line that was held: of several ranks, with the time of the first."""
+        """What stands before a line that was held: of several ranks in no rank's colour, with the time of the first."""
         if len(line.ranks) < 2:
             return self.prefix(line.view, line.time)
-        return timestamp(line.time).encode() + b" " + line.label if self.timed else line.label
+        plain = timestamp(line.time).encode() + b" " + line.label if self.timed else line.label
+        return self._in_colour(BOLD, plain)
 
     def lines(self, view: FileView, span: Span) -> list[bytes]:
         """The lines of a span that has redraws."""

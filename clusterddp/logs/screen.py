@@ -1,4 +1,4 @@
-"""Log lines on a terminal: a colour for each rank, and at the bottom the line that is being written.
+"""Log lines on a terminal: at the bottom is the line that is being written.
 
 One unfinished line is shown at a time, the latest, cut to the width; it is cleared before anything else is
 written, so no rank's text is ever glued to another's.
@@ -9,21 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.logs.clean import clean
-from clusterddp.logs.render import TextRenderer
+from clusterddp.logs.render import RESET, TextRenderer
 from clusterddp.text.folding import columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterddp.logs.fold import HeldLine
     from clusterddp.logs.lines import Span
     from clusterddp.logs.view import FileView
     from clusterddp.remote.shared.frames import Frame
 
-# Of the sixteen: no red, that is for errors; no dark blue, which black swallows; of the bright ones those that white
-# does not. More ranks than colours share them: who it is stands in the label.
-_COLOURS = (36, 33, 35, 32, 94, 95)
-_BOLD, _DIM = 1, 2
 _CLEAR = b"\r\x1b[K"
 
 
@@ -37,11 +32,11 @@ class TerminalRenderer(TextRenderer):
     """
 
     partials = True
-    reset = b"\x1b[0m"
 
     def __init__(self, *, width: Callable[[], int], colour: bool = True, timestamps: bool = False) -> None:
-        super().__init__(timestamps=timestamps)
-        self._width, self._colour = width, colour
+        super().__init__(timestamps=timestamps, colour=colour)
+        self._width = width
+        self.reset = RESET
         self._bottom: FileView | None = None  # whose unfinished line stands at the bottom
         self._drawn = b""
 
@@ -66,20 +61,6 @@ class TerminalRenderer(TextRenderer):
         lines = super().late()
         return self._draw(lines) if lines else b""
 
-    def prefix(self, view: FileView, time: int | None) -> bytes:
-        """The label in its rank's colour."""
-        plain = super().prefix(view, time)
-        if not self._colour:
-            return plain
-        rank = view.header["rank"]
-        colour = _DIM if rank is None else _COLOURS[rank % len(_COLOURS)]
-        return b"\x1b[%dm%s\x1b[0m " % (colour, plain[:-1])
-
-    def folded_prefix(self, line: HeldLine) -> bytes:
-        """The label of several ranks in no rank's colour."""
-        plain = super().folded_prefix(line)
-        return b"\x1b[%dm%s\x1b[0m " % (_BOLD, plain[:-1]) if self._colour and len(line.ranks) > 1 else plain
-
     def lines(self, view: FileView, span: Span) -> list[bytes]:
         """The lines only: redraws show at the bottom."""
         return [text for _, _, text in view.splitter.lines_of(span, None)]
@@ -103,7 +84,7 @@ class TerminalRenderer(TextRenderer):
             self._bottom = None
             return b""
         time = view.header.get("time")
-        room = self._width() - 1 - len(TextRenderer.prefix(self, view, time))
+        room = self._width() - 1 - len(self.plain_prefix(view, time))
         return self.prefix(view, time) + fitted(clean(text), room) + self.reset
 
 

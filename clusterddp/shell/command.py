@@ -70,7 +70,7 @@ class Executed:
 
     Attributes:
         code: Its exit code, 128+N for signal N; 124: out of time; 125: the host could not be reached, or was lost.
-        error: Why it could not be started, or what befell the host; else empty.
+        error: Why it could not be started, that its time was over, or what befell the host; else empty.
         stopped: It was ended on our word.
         left: Processes of it that live on, as ``pid command``: left in the background, or not to be ended.
         cwd: Where it ran; empty if unknown.

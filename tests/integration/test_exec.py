@@ -69,7 +69,9 @@ def test_it_runs_in_the_environment_and_folder_of_a_worker(user: User) -> None:
     user.write("sub/train.py", "")
     first = user.run("exec", "--limit", "gpu01", "--shell", text)
     assert "no workdir there yet" in first.notes[-1]
-    assert "[gpu01] sub" in user.run("exec", "--limit", "gpu01", "--sync", "--", "ls").lines
+    synced = user.run("exec", "--limit", "gpu01", "--sync", "--shell", 'ls; echo "${PWD##*/}."').lines
+    assert "[gpu01] sub" in synced
+    assert "[gpu01] ." not in synced  # a path without a slash at its end
     assert user.run("exec", "--limit", "gpu01", "--shell", text, cwd="sub").lines == ["[gpu01] vanilla 10 gpu01 sub"]
     bare = user.run("exec", "--limit", "gpu01", "--bare", "--shell", "echo $FLAVOUR.$SIZE.$PWD")
     assert bare.lines == ["[gpu01] ../home/trainer"]
@@ -82,9 +84,12 @@ def test_arguments_are_never_parsed_by_a_shell(user: User) -> None:
 
 
 def test_equal_outputs_are_folded(user: User) -> None:
-    text = "echo same; test $(hostname) != gpu02 || echo and more"
-    done = user.run("exec", "--limit", "gpu00,gpu01,gpu02", "--gather", "--shell", text)
-    assert done.lines == ["gpu00, gpu01 (2): same", "gpu02 (1):", "same", "and more"]
+    text = "printf 'same\\tas \\033[32mever\\033[0m\\n'; test $(hostname) != gpu02 || echo and more"
+    asked = ("exec", "--limit", "gpu00,gpu01,gpu02", "--gather", "--shell", text)
+    same = "same\tas \033[32mever\033[0m"
+    assert user.run(*asked).lines == [f"gpu00, gpu01 (2): {same}", "gpu02 (1):", same, "and more"]
+    coloured = user.run(*asked, env={"CLICOLOR_FORCE": "1"}).lines
+    assert coloured[0].startswith("\033[1mgpu00, gpu01 (2):\033[0m same")
 
 
 def test_as_json_each_line_and_each_end_is_an_object(user: User) -> None:
@@ -126,7 +131,7 @@ def test_an_operator_that_is_killed_leaves_nothing(user: User, lab: Lab) -> None
 
 def test_out_of_time_is_124_and_ends_all_of_it(user: User, lab: Lab) -> None:
     done = user.run("exec", "--timeout", "0.3s", "--shell", DEEP)
-    assert done.code == 124, done.err
+    assert codes(done) == (124, "gpu00, gpu01: out of time after 0.3 s; nothing of it is left")
     assert not {"7001", "7002"} & set(sleepers(lab))
 
 

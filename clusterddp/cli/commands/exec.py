@@ -11,7 +11,7 @@ import click
 
 from clusterddp.cli import interrupts
 from clusterddp.cli.options import Duration, cluster_options
-from clusterddp.cli.output import put, say, writer
+from clusterddp.cli.output import STANDING, say, writer
 from clusterddp.errors import UsageError
 from clusterddp.text.folding import few, folded_names
 
@@ -69,7 +69,8 @@ def as_json(execution: Execution) -> int:
 
 def gathered(execution: Execution) -> int:
     """Show equal outputs once: the largest group first, then as the inventory has the hosts."""
-    from clusterddp.logs.clean import clean  # noqa: PLC0415 - start-up
+    from clusterddp.logs import BOLD, RESET, coloured  # noqa: PLC0415 - start-up
+    from clusterddp.logs.clean import clean  # noqa: PLC0415
     from clusterddp.shell.execution import Collected  # noqa: PLC0415
 
     output = Collected()
@@ -77,11 +78,14 @@ def gathered(execution: Execution) -> int:
     groups: dict[bytes, list[str]] = {}
     for end in output.of(execution):
         groups.setdefault(end.output, []).append(end.host)
-    for text, hosts in sorted(groups.items(), key=lambda group: -len(group[1])):
-        lines = clean(text).decode(errors="replace").splitlines()
-        head = f"{folded_names(hosts)} ({len(hosts)}):"
-        for line in [f"{head} {lines[0]}"] if len(lines) == 1 else [head, *lines] if lines else []:
-            put(line)
+    stream = sys.stdout.buffer
+    bold, reset = (BOLD, RESET) if coloured(stream) else (b"", b"")
+    STANDING.wipe()
+    for raw, hosts in sorted(groups.items(), key=lambda group: -len(group[1])):
+        text = clean(raw.removesuffix(b"\n"))
+        head = bold + f"{folded_names(hosts)} ({len(hosts)}):".encode() + reset
+        if raw:
+            stream.write(head + (b"\n" if b"\n" in text else b" ") + text + (reset if b"\x1b" in text else b"") + b"\n")
     return _told(execution, code)
 
 

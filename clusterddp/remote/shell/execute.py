@@ -42,14 +42,19 @@ def execute(request: Request) -> Dict[str, Any]:
     cwd = home
     if not args["bare"]:
         environment = worker_like(args, environment)
-        workdir = args["workdir"] and os.path.join(os.path.expanduser(args["workdir"]), args["subfolder"])
-        cwd = workdir if os.path.isdir(workdir) else home
+        cwd = folder_of(args["workdir"], args["subfolder"], home)
     environment["PWD"] = cwd
     shell = shutil.which("bash", path=environment.get("PATH", os.defpath)) or "/bin/sh"
     argv = args["argv"] if args["shell"] is None else [shell, "-c", args["shell"]]
     command = Command(argv, cwd, environment, args["timeout"], args["grace"])
     answer = Exchange(request, command).run()
     return dict(answer, cwd=cwd, home=cwd == home and not args["bare"])
+
+
+def folder_of(workdir: str, subfolder: str, home: str) -> str:
+    """The folder of the workdir that a worker starts in; ``home`` where it is not there."""
+    path = os.path.normpath(os.path.join(os.path.expanduser(workdir), subfolder)) if workdir else home
+    return path if os.path.isdir(path) else home
 
 
 def worker_like(args: Dict[str, Any], session: Dict[str, str]) -> Dict[str, str]:

@@ -21,7 +21,7 @@ from ..supervisor.start import agent_environment
 from ..system.bootstrap import Refused, home_folder
 from ..system.wait_status import exit_code
 from ..worker.environment import PRIVATE, PRIVATE_PREFIX, original_environment
-from .execute import worker_like
+from .execute import folder_of, worker_like
 
 PIECE = 1 << 15
 _DEFAULT = (
@@ -46,8 +46,8 @@ def shell(request: Request) -> Dict[str, Any]:
         environment, cwd = _of_run(args["spool"])
     elif not args["bare"]:
         environment = worker_like(args, environment)
-        cwd = args["workdir"] and os.path.join(os.path.expanduser(args["workdir"]), args["subfolder"])
-    cwd = cwd if cwd and os.path.isdir(cwd) else home
+        cwd = folder_of(args["workdir"], args["subfolder"], home)
+    cwd = cwd if os.path.isdir(cwd) else home
     environment.update(TERM=args["term"], PWD=cwd)
     pid, master = _fork_terminal(args["rows"], args["columns"])
     if not pid:

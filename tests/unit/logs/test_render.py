@@ -226,6 +226,10 @@ def test_the_renderer_fits_the_output() -> None:
     assert type(renderer_for(Terminal(), environment={}, as_json=True)) is JsonRenderer
     plain = renderer_for(Terminal(), environment={"NO_COLOR": "1"})
     assert text(plain, Source(), b"a\n") == b"[3 gpu01:1] a\n"
+    forced = renderer_for(io.BytesIO(), environment={"CLICOLOR_FORCE": "1", "TERM": "dumb"})
+    assert text(forced, Source(), b"a\n") == b"\x1b[32m[3 gpu01:1]\x1b[0m a\n"
+    both = renderer_for(io.BytesIO(), environment={"CLICOLOR_FORCE": "1", "NO_COLOR": "1"})
+    assert text(both, Source(), b"a\n") == b"[3 gpu01:1] a\n"
 
 
 @pytest.mark.parametrize("wrong", [{"stream": "x"}, {"tail": -1}, {"grep": "("}])
