@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench profile lab lab-down test-slurm test-playbooks malformed dist test-installed man system-packages
+.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench profile lab lab-down test-slurm test-playbooks malformed dist test-installed man screens system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -91,6 +91,9 @@ test-installed: dist  ## unit tests against the wheel, installed
 
 man: $(VENV)/.stamp  ## man pages of all commands, in build/man
 	$(BIN)/python -m tests.man_pages build/man
+
+screens: $(VENV)/.stamp system-packages  ## the pictures in docs/screens: commands at a real terminal (tmux), on the lab
+	$(BIN)/python -m tests.screens docs/screens
 
 lint: style types
 

@@ -49,7 +49,7 @@ def fix_by_playbooks(
         say(f"{name} on {folded_names(hosts)}, for {', '.join(checks)}; it would change:")
         argv = playbook_argv(own_playbook(name), inventory, arguments, hosts=hosts)
         commands.append((name, argv))
-        if code := run_at_terminal([*argv, "--check", "--diff"]):
+        if code := run_at_terminal([*argv, "--check", "--diff"], brief=True):
             return _failed(name, code)
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         say("nothing is changed: nobody is here to say yes; --yes does")
@@ -57,7 +57,7 @@ def fix_by_playbooks(
     if not yes:
         click.confirm("clusterddp: run them?", err=True, abort=True)
     for name, argv in commands:
-        if code := run_at_terminal(argv):
+        if code := run_at_terminal(argv, brief=True):
             return _failed(name, code)
     say("done; new limits hold from the next login on; `clusterddp doctor` tells what is left")
     return 0

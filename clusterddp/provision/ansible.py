@@ -6,6 +6,7 @@ Not here: which playbook is ours and what it mends (playbooks.py).
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import Inventory
 
 _log = logging.getLogger("clusterddp")
+_BRIEF = {"ANSIBLE_DISPLAY_OK_HOSTS": "false", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false"}
 _USER = ("-u", "--user")
 # The first line of an inventory that we had converted; the second names the original.
 FROM = "# By ansible-inventory, for `clusterddp up`; what is changed here is lost with the next one. From:"
@@ -82,10 +84,14 @@ def _users(arguments: Sequence[str]) -> Iterator[str]:
             yield word.removeprefix("-u")
 
 
-def run_at_terminal(argv: Sequence[str]) -> int:
-    """Run one of Ansible's programs with this terminal, where it may ask for passwords; its exit code."""
+def run_at_terminal(argv: Sequence[str], *, brief: bool = False) -> int:
+    """Run one of Ansible's programs with this terminal, where it may ask for passwords; its exit code.
+
+    ``brief``: of a playbook's tasks only those are shown that change something or fail, if the user's settings in the
+    environment do not say otherwise.
+    """
     _log.debug("%s", shlex.join(argv))
-    return subprocess.run(argv, check=False).returncode
+    return subprocess.run(argv, check=False, env={**_BRIEF, **os.environ} if brief else None).returncode
 
 
 def source_of(path: Path) -> Path:

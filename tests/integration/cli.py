@@ -105,7 +105,10 @@ def run_id(text: str) -> str:
 class Live:
     """A command that runs; its output is collected as it comes."""
 
-    def __init__(self, argv: list[str], cwd: Path, env: Mapping[str, str], *, terminal: bool = False) -> None:
+    def __init__(
+        self, argv: list[str], cwd: Path, env: Mapping[str, str], *, terminal: bool = False, limit: float = LIMIT
+    ) -> None:
+        self._limit = limit
         self._changed = threading.Condition()
         self._reading = threading.Event()
         self._reading.set()
@@ -141,7 +144,7 @@ class Live:
     def wait_for(self, wanted: str, *, stream: str = "out", times: int = 1) -> None:
         """Until it has said so, or so many times."""
         with self._changed:
-            met = self._changed.wait_for(lambda: self.text(stream).count(wanted) >= times, LIMIT)
+            met = self._changed.wait_for(lambda: self.text(stream).count(wanted) >= times, self._limit)
         assert met, f"{wanted!r} never came: {self.text('out')}{self.text('err')}"
 
     @property
@@ -168,9 +171,9 @@ class Live:
 
     def end(self) -> Done:
         """Until it has ended by itself."""
-        code = self.process.wait(LIMIT)
+        code = self.process.wait(self._limit)
         for reader in self._readers:
-            reader.join(LIMIT)
+            reader.join(self._limit)
         return Done(code=code, out=self.text("out"), err=self.text("err"))
 
     def close(self) -> None:
@@ -198,6 +201,7 @@ class User:
     Attributes:
         folder: The project's folder; commands start there.
         env: The variables of the terminal.
+        limit: Seconds in which a command, or what is waited for, must come to its end.
     """
 
     def __init__(self, base: Path) -> None:
@@ -206,6 +210,7 @@ class User:
         self.folder.mkdir()
         kept = {name: value for name, value in os.environ.items() if name in {"PATH", "LANG", "TMPDIR"}}
         self.env = {**kept, "HOME": str(self.home), "TERM": "xterm"}
+        self.limit = LIMIT
 
     def write(self, name: str, text: str) -> Path:
         """A file of the project."""
@@ -224,7 +229,7 @@ class User:
     ) -> AbstractContextManager[Live]:
         """A command that runs beside the test, started by ``prefix`` if any; it is gone when the context ends."""
         argv, variables = [*prefix, CLUSTERDDP, *words], {**self.env, **(env or {})}
-        return contextlib.closing(Live(argv, self.folder / cwd, variables, terminal=terminal))
+        return contextlib.closing(Live(argv, self.folder / cwd, variables, terminal=terminal, limit=self.limit))
 
     def run(self, *words: str, cwd: str = ".", env: Mapping[str, str] | None = None) -> Done:
         """A command, to its end."""

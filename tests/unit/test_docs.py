@@ -18,7 +18,7 @@ from clusterddp.cli.main import COMMANDS, cli
 from clusterddp.inventory import built_in, load
 from clusterddp.inventory.variable_names import OURS, USED
 from clusterddp.logs import LogLine
-from tests import api_page
+from tests import api_page, screens
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("[!.]*/README.md")])
@@ -116,6 +116,12 @@ def test_links_between_files_lead_somewhere(page: Path) -> None:
             if not file.exists() or (anchor and anchor not in anchors(file)):
                 dead.append(link)
     assert dead == []
+
+
+def test_every_scene_has_its_pictures_and_they_load_nothing_from_elsewhere() -> None:
+    pictures = {path.stem: path.read_text(encoding="utf-8") for path in ROOT.glob("docs/screens/*.svg")}
+    assert set(pictures) == {f"{scene.name}-{width}" for scene in screens.SCENES for width in screens.WIDTHS}
+    assert [name for name, text in pictures.items() if re.search(r"url\((?!#)|href=|@import", text)] == []
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("inventories/*.yaml")), ids=shown)

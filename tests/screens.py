@@ -1,0 +1,146 @@
+"""`python -m tests.screens FOLDER`: commands at a real terminal (tmux) on the lab, as pictures of 80 and 40 columns.
+
+A picture holds what the terminal shows after the command, with its colours; nothing in it is written by hand. Root,
+Linux, tmux and ansible-core are needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from tests.lab import Lab
+from tests.lab.system import command, wait_until
+from tests.lean import WHOLE_TORCH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WIDTHS = (80, 40)
+HEIGHT = 50  # lines of the terminal; what has left it at its top is in the picture too
+BIN = Path(sys.executable).parent
+LIMIT = 300.0  # seconds for one command
+SMALL_SHM = "gpu05"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scene:
+    """One command of a user's.
+
+    Attributes:
+        name: Of its pictures.
+        words: What is typed after ``$ clusterddp``.
+        question: What it asks, and what is answered.
+    """
+
+    name: str
+    words: str
+    question: tuple[str, str] | None = None
+
+
+SCENES = (
+    Scene(name="up", words="up inventory.yaml"),  # the project remembers it; then a host's /dev/shm shrinks
+    Scene(name="exec-gather", words="exec --gather -- df -h --output=target,size /dev/shm"),
+    Scene(name="doctor-fix", words="doctor --only shm --fix -- -u root", question=("run them? [y/N]: ", "y")),
+)
+
+
+class Terminal:
+    """A shell in tmux, in a window of that many columns.
+
+    Args:
+        folder: Where the shell is, and the home folder.
+        columns: How wide it is.
+    """
+
+    def __init__(self, folder: Path, columns: int) -> None:
+        self._tmux = ("tmux", "-S", str(folder / "tmux"), "-f", "/dev/null")
+        tell = f"tmux -S {folder}/tmux wait-for -S prompt"  # no word of it is seen
+        env = {"HOME": str(folder), "PATH": f"{BIN}:{os.environ['PATH']}", "PS1": "$ ", "PROMPT_COMMAND": tell,
+               "TERM": "tmux-256color", "LC_ALL": "C.UTF-8", "ANSIBLE_PIPELINING": "1"}  # fmt: skip
+        shell = ["env", "-i", *(f"{name}={value}" for name, value in env.items()), "bash"]
+        size = ("-x", str(columns), "-y", str(HEIGHT))
+        command(*self._tmux, "new-session", "-d", *size, "-c", str(folder / "train"), *shell, "--norc", "--noprofile")
+        self._wait_for_prompt()
+        wait_until("the prompt", lambda: "$" in self._shown())
+
+    def run(self, scene: Scene) -> str:
+        """Type a command and wait for its end; what is on the terminal then, with its colours."""
+        command(*self._tmux, "send-keys", "-l", f"clusterddp {scene.words}")
+        command(*self._tmux, "send-keys", "Enter")
+        if scene.question:
+            asked, answer = scene.question
+            wait_until(asked, lambda: asked.strip() in self._shown().replace("\n", " "), timeout=LIMIT)
+            command(*self._tmux, "send-keys", answer, "Enter")
+        self._wait_for_prompt()
+        return self._shown("-e").rstrip().removesuffix("$").rstrip()
+
+    def close(self) -> None:
+        """End the shell and tmux."""
+        command(*self._tmux, "kill-server", check=False)
+
+    def _shown(self, *options: str) -> str:
+        return command(*self._tmux, "capture-pane", "-p", *options, "-S", "-")
+
+    def _wait_for_prompt(self) -> None:
+        subprocess.run([*self._tmux, "wait-for", "prompt"], timeout=LIMIT, check=True)
+
+
+def picture(text: str, title: str, name: str, columns: int) -> str:
+    """An SVG of what a terminal shows. It loads nothing, so a page that holds it shows it with its own font."""
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(Text.from_ansi(text), soft_wrap=True)
+    drawn = console.export_svg(title=title, unique_id=name)
+    return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
+
+
+@contextlib.contextmanager
+def home() -> Iterator[Path]:
+    """A home with an empty project."""
+    with tempfile.TemporaryDirectory(prefix="screens-") as made:
+        folder = Path(made)
+        (folder / "train").mkdir()
+        yield folder
+
+
+def shots(columns: int) -> Iterator[tuple[str, str]]:
+    """Every scene in a window of that many columns, on hosts of its own: its name and its picture."""
+    more = {"all": {"ansible_python_interpreter": "/usr/bin/python3"}}
+    with Lab(8, variables=WHOLE_TORCH) as lab, home() as folder:
+        lab.let_root_in()
+        lab.write_inventory(folder / "train" / "inventory.yaml", more=more)
+        for scene in SCENES:
+            terminal = Terminal(folder, columns)
+            with contextlib.closing(terminal):
+                shown = terminal.run(scene)
+            if found := re.search(rf"({re.escape(str(folder))}|{re.escape(str(lab.folder))})\S*", shown):
+                sys.exit(f"{scene.name} shows {found[0]}, a path of this machine:\n{shown}")
+            name = f"{scene.name}-{columns}"
+            yield name, picture(shown, f"{columns} columns", name, columns)
+            if scene.name == "up":
+                command(str(BIN / "clusterddp"), "sync", "-C", str(folder / "train"))
+                lab.host(SMALL_SHM).run(["mount", "-o", "remount,size=64m", "/dev/shm"], user="root")
+
+
+def main() -> None:
+    """Make all pictures."""
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    for columns in WIDTHS:
+        for name, drawn in shots(columns):
+            (target / f"{name}.svg").write_text(drawn, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
