@@ -135,7 +135,6 @@ class Peers:
         return connection
 
     def _accept(self, listener: socket.socket) -> None:
-        _step_back()
         while not self._closed:
             try:
                 plain, _ = listener.accept()
@@ -158,9 +157,9 @@ class Peers:
 
     def _serve(self, connection: ssl.SSLSocket) -> None:
         """One connection from its handshake to its end."""
-        _step_back()
         try:
             connection.do_handshake()
+            _step_back()  # not before: on a busy host the other end would take us for out of reach
             with self._lock:
                 self._strangers.pop(connection, None)
             with self._counted(_name_of(connection)) as uploads:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import ssl
 import threading
@@ -159,11 +160,34 @@ def test_a_host_that_dies_in_the_middle_is_told_of_at_once(transfer: Transfer) -
 
 
 def test_nobody_at_the_port_is_a_host_out_of_reach(transfer: Transfer) -> None:
-    gone = transfer.host("h0")
-    at = place(gone)
-    gone.close()
-    with pytest.raises(ConnectionError):
-        transfer.host("h1", ports=[]).fetch("h0", at, SMALL, CHUNKS[:3])
+    with socket.socket() as held:  # so that nobody else listens there meanwhile
+        held.bind(("127.0.0.1", 0))
+        with pytest.raises(ConnectionError):
+            transfer.host("h1", ports=[]).fetch("h0", held.getsockname(), SMALL, CHUNKS[:3])
+
+
+def test_uploads_wait_behind_all_others_for_the_cpu_but_no_handshake_does(
+    transfer: Transfer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, int]] = []
+    real = ssl.SSLSocket.do_handshake
+
+    def note(what: str) -> None:
+        seen.append((what, os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
+
+    def handshake(connection: ssl.SSLSocket, *more: Any) -> None:
+        if connection.server_side:
+            note("handshake")
+        real(connection, *more)
+
+    def counted(ranges: Any) -> tuple[list[Chunk], Callable[[str], bytes]]:
+        note("upload")
+        return stored(ranges)
+
+    monkeypatch.setattr(ssl.SSLSocket, "do_handshake", handshake)
+    giver = transfer.host("h0", counted)
+    assert transfer.host("h1").fetch("h0", place(giver), SMALL, CHUNKS[:3])
+    assert seen == [("handshake", os.getpriority(os.PRIO_PROCESS, 0)), ("upload", peers._NICE)]
 
 
 def test_who_answers_slowly_is_given_up(transfer: Transfer, monkeypatch: pytest.MonkeyPatch) -> None:
