@@ -41,6 +41,7 @@ STATES = {
     "REQUEUE_HOLD": _QUEUED,
     "RESV_DEL_HOLD": _QUEUED,
     "SPECIAL_EXIT": _QUEUED,
+    "EXPEDITING": _QUEUED,
     "CONFIGURING": Meaning(state="starting"),
     "RUNNING": _RUNNING,
     "SUSPENDED": _RUNNING,

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tests.lab.host import LabHost
     from tests.lab.lab import Lab
 
-PLUGINS = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel")
 CPUS = 8  # of each host, whatever it has
 DEVICES = ("null", "zero", "full", "random", "urandom")  # what stands for GPUs
@@ -69,6 +68,7 @@ JobAcctGatherParams=OverMemoryKill
 """
 # The folder of Slurm of another version, made by `tests/lab/other_slurm.sh`; empty: this machine's.
 OTHER = os.environ.get("CLUSTERDDP_SLURM_ROOT", "")
+PLUGINS = f"PluginDir={OTHER}/usr/lib/x86_64-linux-gnu/slurm-wlm\n" if OTHER else ""
 TAKE_OTHER = """\
 for program in {other}/lab/*; do
     ln -sf $program /usr/bin/ && ln -sf $program /usr/sbin/
@@ -131,7 +131,7 @@ class Slurm:
         for host in self.lab.hosts:
             self._configure(host)
         if self._accounts:
-            slurm_accounts.start_accounting(self.controller)
+            slurm_accounts.start_accounting(self.controller, PLUGINS)
         self.controller.run(["slurmctld", "-i"], user="root")
         for host in self.compute:
             host.run(["slurmd", "-N", host.name], user="root")
@@ -147,7 +147,7 @@ class Slurm:
         consumed = "CR_Core_Memory" if self._memory else "CR_Core"
         nodes = "\n".join(lines)
         more = MEMORY * self._memory + slurm_accounts.CONFIG * self._accounts
-        text = (f"PluginDir={OTHER}{PLUGINS}\n" if OTHER else "") + more + CONFIG
+        text = PLUGINS + more + CONFIG
         config = text.format(controller=self.controller.name, nodes=nodes, consumed=consumed, **self._times)
         devices = "".join(f"Name=gpu File=/dev/{name}\n" for name in DEVICES[: self._gpus.get(host.name, 1)])
         files = {"slurm.conf": config, "gres.conf": devices, "cgroup.conf": "CgroupPlugin=cgroup/v1\n"}

@@ -56,9 +56,9 @@ def why_no_accounts() -> str | None:
     return f"{', '.join(missing)} not installed (slurmdbd, mariadb-server-core)" if missing else None
 
 
-def start_accounting(controller: LabHost) -> None:
-    """Start the database and slurmdbd, with one account for all users; before slurmctld."""
-    controller.write("/etc/slurm/slurmdbd.conf", DAEMON.format(controller=controller.name), user="root")
+def start_accounting(controller: LabHost, more: str = "") -> None:
+    """Start the database and slurmdbd, with one account for all users; before slurmctld. ``more`` of its settings."""
+    controller.write("/etc/slurm/slurmdbd.conf", more + DAEMON.format(controller=controller.name), user="root")
     controller.run(["bash", "-c", START], user="root", timeout=120)
     tell(controller, "add", "account", ACCOUNT, "cluster=lab")
     for user in controller.users:

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 CATEGORY = "Slurm"
 CONTROLLER = "slurm-controller"
-_OUT = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "MAINT", "UNKNOWN", "POWER")  # parts of a node's state
+# Words of a node's state with which it takes no job now; one that is powered down is started when a job wants it.
+_OUT = frozenset((
+    "BLOCKED", "DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVALID_REG", "MAINT",
+    "MAINTENANCE", "NOT_RESPONDING", "UNKNOWN",
+))  # fmt: skip
 # What Slurm's programs say when munge, or a clock, is to blame: a part of it → what that means, and what helps.
 _MUNGE = (
     ("Expired credential", "the clocks of the login host and of Slurm's controller differ", "set them by NTP"),
@@ -72,7 +76,7 @@ def _nodes(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
     out: dict[tuple[str, str], list[str]] = {}
     for node in seen.nodes:
         state = node.get("State", "UNKNOWN")
-        if any(part in state for part in _OUT) or state.endswith("*"):
+        if _OUT & set(re.split(r"[+*]", state)) or state.endswith("*"):
             reason = node.get("Reason", "no reason is given").partition(" [")[0]
             out.setdefault((state, reason), []).append(node.get("NodeName", "?"))
     left = len(seen.nodes) - sum(map(len, out.values()))

@@ -81,6 +81,8 @@ def test_nodes_that_are_out_are_told_with_their_reason_and_fail_where_too_few_ar
     told = "gpu02: IDLE+DRAIN: bad DIMM"
     assert said("slurm-nodes", nodes=(NODES[0], drained), asked={"nodes": "1"}) == [("warn", told)]
     assert said("slurm-nodes", nodes=(NODES[0], drained)) == [("fail", told)]
+    asleep = {"NodeName": "gpu02", "State": "IDLE+CLOUD+POWERED_DOWN"}
+    assert said("slurm-nodes", nodes=(NODES[0], asleep))[0][0] == "pass"
     assert said("slurm-nodes") == [("pass", "no node of the partition is drained or down")]
 
 

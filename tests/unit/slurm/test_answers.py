@@ -32,8 +32,10 @@ SHOWN = (
     " Account=(null) QOS=(null) JobState=COMPLETED Reason=None Dependency=(null) Requeue=1 Restarts=0 BatchFlag=0"
     " ExitCode=0:0 StartTime=2026-11-22T07:14:53 NodeList=gpu[01-02] NumNodes=2 Command=bash -c sleep WorkDir=/a b\n"
 )
-# As its documentation has it: accounting needs a database that the lab has not.
-ACCOUNTING = "16|CANCELLED by 1000|0:15|gpu01|alice\n15|NODE_FAIL|0:0|gpu[01-02]|alice\n15.batch|FAILED|1:0|gpu01|\n"
+ACCOUNTING = (
+    "8|CANCELLED by 20001|0:0|None assigned|trainer\n5|COMPLETED|0:0|gpu[01-02]|trainer\n"
+    "1|FAILED|3:0|gpu01|trainer\n1.batch|FAILED|3:0|gpu01|\n"
+)
 
 
 def test_a_queue_is_read_line_by_line_and_what_is_no_line_of_it_is_left_out() -> None:
@@ -69,8 +71,9 @@ def test_partitions_are_told_apart_by_name_and_whether_they_are_up() -> None:
 
 def test_accounting_tells_who_cancelled_a_job_and_nothing_of_its_steps() -> None:
     assert read_accounting(ACCOUNTING) == [
-        Job(job="16", state="CANCELLED", by="1000", nodes=("gpu01",), user="alice"),
-        Job(job="15", state="NODE_FAIL", nodes=("gpu01", "gpu02"), user="alice"),
+        Job(job="8", state="CANCELLED", by="20001", user="trainer"),
+        Job(job="5", state="COMPLETED", nodes=("gpu01", "gpu02"), user="trainer"),
+        Job(job="1", state="FAILED", nodes=("gpu01",), user="trainer"),
     ]
 
 
