@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench profile lab lab-down test-slurm test-playbooks malformed dist test-installed man screens system-packages
+.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench profile lab lab-down test-slurm test-playbooks test-frameworks malformed dist test-installed man screens system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -71,6 +71,16 @@ test-slurm: $(VENV)/.stamp system-packages  ## all that is tried on real Slurm; 
 
 test-playbooks: $(VENV)/.stamp system-packages  ## all tests of the playbooks; `make test` has the short ones
 	CLUSTERDDP_PLAYBOOKS=1 $(PYTEST) tests/integration/test_playbooks.py tests/integration/test_playbooks_systemd.py
+
+# Of its own, for what is installed beside torch is imported beside it.
+FRAMEWORKS := $(VENV)/frameworks
+$(FRAMEWORKS)/.stamp: $(VENV)/.stamp
+	$(BIN)/python -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/pip install --quiet '.[frameworks]'
+	touch $@
+
+test-frameworks: $(FRAMEWORKS)/.stamp system-packages  ## Lightning, accelerate, Trainer, Inductor: plainly, forked, warm
+	CLUSTERDDP_FRAMEWORKS=$(CURDIR)/$(FRAMEWORKS)/bin/python $(PYTEST) tests/frameworks
 
 malformed: $(VENV)/.stamp  ## what is said of two hundred malformed inventories, as a table
 	$(BIN)/python benchmarks/malformed_inventories.py

@@ -1,16 +1,20 @@
-"""Seconds from the command to the first DDP step on two hosts: `clusterddp run` beside torchrun by hand over ssh.
+"""Seconds from the command to the first DDP step: `clusterddp run` beside torchrun by hand over ssh, and torchrunx.
 
-Ours from a warm server, with a fork server of the run's own ("cold"), and plainly; all in one run, in turn, on the lab
-(root, Linux); medians of ROUNDS with WORKERS a host. Ours includes connecting, preflight and sync.
+Ours from a warm server, once more after an edit of the script, with a fork server of the run's own ("cold"), and
+plainly; all in one run, in turn, on the lab (root, Linux); medians of ROUNDS with WORKERS a host on HOSTS. Ours
+includes connecting, checks and sync; for the others the code is there already. torchrunx takes part where
+`make test-frameworks` has made its environment, which all of them have then. PSS of a worker is read once, at the end.
 
-    python benchmarks/bench_first_step.py [ROUNDS [WORKERS]]
+    python benchmarks/bench_first_step.py [ROUNDS [WORKERS [HOSTS]]] [--import MODULE]
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -24,21 +28,49 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
+from tests.lab.network import OPERATOR  # noqa: E402
 from tests.lab.system import wait_until  # noqa: E402
-from tests.lean import WHOLE_TORCH  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.lab.host import LabHost
 
 SCRIPT = ROOT / "examples" / "toy_ddp.py"
+WORDS = ("toy_ddp.py", "--steps", "2")
 MARK = b"step 0 "
+FRAMEWORKS = Path(sys.prefix) / "frameworks" / "bin" / "python"
+PYTHON = str(FRAMEWORKS if FRAMEWORKS.exists() else sys.executable)
+CLUSTERDDP = [str(Path(sys.executable).with_name("clusterddp")), "run"]
+BY_HAND = "GLOO_SOCKET_IFNAME=eth0 OMP_NUM_THREADS=1"
+TORCHRUNX = """
+import logging, runpy, socket, sys, torchrunx
+address, config, workers, script, *hosts = sys.argv[1:]
+words = script.split()
+def train():
+    sys.argv[:] = words
+    runpy.run_path(words[0], run_name="__main__")
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout)
+    socket.getfqdn = lambda name="": address  # this machine's name, if the hosts could look it up
+    environment = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
+    launcher = torchrunx.Launcher(
+        hostnames=hosts, workers_per_host=int(workers), ssh_config_file=config, backend=None, extra_env_vars=environment
+    )
+    launcher.run(train)
+"""
 
 
-def first_step(commands: list[list[str]], folder: Path) -> float:
+def first_step(commands: list[list[str]], folder: Path, env: dict[str, str] | None = None) -> float:
     """Seconds until any of the commands prints its first step; all are run to their end."""
     start = time.monotonic()
     children = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder) for command in commands
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            env={**os.environ, **(env or {})},
+        )
+        for command in commands
     ]
     stream = children[0].stdout
     assert stream
@@ -50,19 +82,29 @@ def first_step(commands: list[list[str]], folder: Path) -> float:
     return seen
 
 
-def by_hand(lab: Lab, number: int, workers: int) -> list[list[str]]:
+def by_hand(lab: Lab, folder: Path, number: int, workers: int) -> list[list[str]]:
     """One ssh a host, as one would type them: rank 0's host holds the rendezvous."""
     commands = []
     for rank, host in enumerate(lab.hosts):
         words = [
-            sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", str(workers),
-            "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{lab.hosts[0].address}:29777", "--rdzv-id", f"bench{number}",
-            "--rdzv-conf", f"is_host={'true' if rank == 0 else 'false'}", "--local-addr", host.address,
-            "toy_ddp.py", "--steps", "2",
+            PYTHON, "-m", "torch.distributed.run", "--nnodes", str(len(lab.hosts)), "--nproc-per-node", str(workers),
+            "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{lab.hosts[0].address}:{29700 + number}",
+            "--rdzv-id", f"bench{number}", "--rdzv-conf", f"is_host={'true' if rank == 0 else 'false'}",
+            "--local-addr", host.address, *WORDS,
         ]  # fmt: skip
-        environment = "GLOO_SOCKET_IFNAME=eth0 OMP_NUM_THREADS=1"
-        commands.append(lab.ssh(host.name, f"cd bench && {environment} exec {shlex.join(words)}"))
+        commands.append(lab.ssh(host.name, f"cd {folder} && {BY_HAND} exec {shlex.join(words)}"))
     return commands
+
+
+def torchrunx(lab: Lab, folder: Path, workers: int) -> tuple[list[list[str]], dict[str, str]]:
+    """Its launcher on this machine, and the environment that it needs here."""
+    (folder / "launch.py").write_text(TORCHRUNX)
+    address = f"10.77.{lab.number}.{OPERATOR}"
+    shown = subprocess.run(["ip", "-o", "-4", "addr"], capture_output=True, text=True, check=True).stdout
+    card = next(line.split()[1] for line in shown.splitlines() if f" {address}/" in line)
+    hosts = [host.address for host in lab.hosts]
+    words = [PYTHON, "launch.py", address, str(lab.folder / "ssh_config"), str(workers), " ".join(WORDS), *hosts]
+    return [words], {"GLOO_SOCKET_IFNAME": card, "TORCHRUNX_LOG_DIR": ""}
 
 
 def has_warm_server(host: LabHost) -> bool:
@@ -70,42 +112,128 @@ def has_warm_server(host: LabHost) -> bool:
     return host.run(["sh", "-c", "test -S ~/.clusterddp/warm/*/fork.sock"], check=False).returncode == 0
 
 
+def edit(folder: Path, number: int) -> None:
+    """Change the script, as one does between two runs."""
+    with (folder / WORDS[0]).open("a") as script:
+        script.write(f"# edit {number}\n")
+
+
+def round_of(lab: Lab, project: Path, number: int, workers: int) -> dict[str, float]:
+    """Each way once: seconds by name."""
+    cold = str(project / "cold.yaml")
+    ways: dict[str, tuple[list[list[str]], dict[str, str]]] = {
+        "warm": ([[*CLUSTERDDP, *WORDS]], {}),
+        "edited": ([[*CLUSTERDDP, *WORDS]], {}),
+        "cold": ([[*CLUSTERDDP, "-i", cold, *WORDS]], {}),
+        "plain": ([[*CLUSTERDDP, "--no-fork-server", *WORDS]], {}),
+        "by hand": (by_hand(lab, project, number, workers), {}),
+    }
+    if FRAMEWORKS.exists():
+        ways["torchrunx"] = torchrunx(lab, project, workers)
+    seconds = {}
+    for name, (commands, env) in ways.items():
+        if name in {"warm", "edited"} and number:
+            for host in lab.hosts:
+                wait_until("a warm server", partial(has_warm_server, host), 300)
+        if name == "edited":
+            edit(project, number)
+        seconds[name] = first_step(commands, project, env)
+    return seconds
+
+
+def memory(lab: Lab, project: Path, workers: int) -> dict[str, float]:
+    """PSS of a worker that has made its step, in MB, forked and by hand; with it what is shared by a host's workers."""
+    with (project / WORDS[0]).open("a") as script:
+        script.write("    import time\n    print('step 0 waits', flush=True)\n    time.sleep(600)\n")
+    found = {}
+    for name, commands in {
+        "forked": [[*CLUSTERDDP, *WORDS]],
+        "by hand": by_hand(lab, project, 99, workers),
+    }.items():
+        children = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=project)
+            for command in commands
+        ]
+        waiting = 0
+        for line in children[0].stdout or ():
+            waiting += b"waits" in line
+            if waiting == (workers * len(lab.hosts) if len(children) == 1 else workers):
+                break
+        for what, pids in of_one_host(lab.hosts[0]).items():
+            if pids:
+                found[f"{name} {what}"] = sum(map(pss, pids)) / len(pids) / 1024
+        for child in children:
+            child.send_signal(signal.SIGINT)
+            child.terminate() if len(children) > 1 else None
+            child.wait()
+        for host in lab.hosts if len(children) > 1 else ():
+            host.run(["pkill", "-f", WORDS[0]], user="trainer", check=False)
+    return found
+
+
+def of_one_host(host: LabHost) -> dict[str, list[int]]:
+    """Its processes by what they are."""
+    found: dict[str, list[int]] = {"worker": [], "agent": [], "keeper or server": []}
+    for one in host.processes():
+        line = " ".join(one.cmdline)
+        if line.startswith("clusterddp: fork server"):
+            found["keeper or server"].append(one.pid)
+        elif line.startswith(PYTHON) and f"-u {WORDS[0]}" in line:
+            found["worker"].append(one.pid)
+        elif line.startswith(PYTHON) and "torch.distributed.run" in line:
+            found["agent"].append(one.pid)
+    return found
+
+
+def pss(pid: int) -> int:
+    """KiB."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+
+
 def main() -> None:
     """Measure and print."""
-    rounds, workers = (int(word) for word in [*sys.argv[1:], *("5", "1")[len(sys.argv) - 1 :]][:2])
-    variables = {**WHOLE_TORCH, "clusterddp_fork_server": True, "clusterddp_nproc": workers}
-    cold = {"all": {"clusterddp_warm": 0}}
-    with Lab(2, variables=variables) as lab, tempfile.TemporaryDirectory() as folder:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("rounds", type=int, nargs="?", default=5)
+    parser.add_argument("workers", type=int, nargs="?", default=1)
+    parser.add_argument("hosts", type=int, nargs="?", default=2)
+    parser.add_argument("--import", dest="module", help="that the script imports too")
+    wanted = parser.parse_args()
+    variables = {"clusterddp_python": PYTHON, "clusterddp_fork_server": True, "clusterddp_nproc": wanted.workers}
+    # The folder has one name here and on the hosts: torchrunx changes to the launcher's.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         project = Path(folder)
+        project.chmod(0o755)
         shutil.copy(SCRIPT, project)
-        for host in lab.hosts:
-            host.write("/home/trainer/bench/toy_ddp.py", SCRIPT.read_text(), user="trainer")
-        os.environ["CLUSTERDDP_INVENTORY"] = str(lab.inventory)
-        inventory = lab.write_inventory(project / "cold.yaml", more=cold)
-        ours = [str(Path(sys.executable).with_name("clusterddp")), "run"]
-        script = ["toy_ddp.py", "--steps", "2"]
-        taken: dict[str, list[float]] = {"warm": [], "cold": [], "plain": [], "by hand": []}
-        for number in range(rounds + 1):
-            commands = {
-                "warm": [[*ours, *script]],
-                "cold": [[*ours, "-i", str(inventory), *script]],
-                "plain": [[*ours, "--no-fork-server", *script]],
-                "by hand": by_hand(lab, number, workers),
-            }
-            seconds = {}
-            for name, command in commands.items():
-                seconds[name] = first_step(command, project)
-                if name == "warm":  # the next round's
-                    for host in lab.hosts:
-                        wait_until("a warm server", partial(has_warm_server, host))
-            print(f"round {number}: " + ", ".join(f"{name} {took:.2f} s" for name, took in seconds.items()), flush=True)
-            for name, took in seconds.items() if number else ():  # facts and pages are cached from the first one on
-                taken[name].append(took)
+        if wanted.module:
+            text = SCRIPT.read_text().replace("import torch\n", f"import torch\nimport {wanted.module}\n", 1)
+            (project / WORDS[0]).write_text(text)
+        with Lab(wanted.hosts, variables=variables) as lab:
+            os.environ["CLUSTERDDP_INVENTORY"] = str(lab.inventory)
+            for host in lab.hosts:
+                host.write(str(project / WORDS[0]), (project / WORDS[0]).read_text(), user="trainer")
+            lab.write_inventory(project / "cold.yaml", more={"all": {"clusterddp_warm": 0}})
+            taken: dict[str, list[float]] = {}
+            for number in range(wanted.rounds + 1):
+                seconds = round_of(lab, project, number, wanted.workers)
+                shown = ", ".join(f"{name} {took:.2f} s" for name, took in seconds.items())
+                print(f"round {number} (load {os.getloadavg()[0]:.0f}): {shown}", flush=True)
+                for name, took in seconds.items() if number else ():  # the first one fills caches
+                    taken.setdefault(name, []).append(took)
+            report(taken, f"{wanted.hosts} hosts × {wanted.workers}")
+            for name, size in memory(lab, project, wanted.workers).items():
+                print(f"PSS, {name}: {size:.0f} MB")
+
+
+def report(taken: dict[str, list[float]], what: str) -> None:
+    """Medians, and of each round's ratios to its peers."""
     for name, own in taken.items():
-        ratio = statistics.median(a / b for a, b in zip(own, taken["by hand"], strict=True))
-        print(
-            f"2 hosts × {workers}, first step, median of {rounds}: {name} {statistics.median(own):.2f} s, {ratio:.2f}×"
-        )
+        line = f"{what}, first step, median of {len(own)}: {name} {statistics.median(own):.2f} s"
+        for peer in ("by hand", "torchrunx"):
+            if peer in taken:
+                ratio = statistics.median(a / b for a, b in zip(own, taken[peer], strict=True))
+                line += f", {ratio:.2f}× {peer}"
+        print(line)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import User, wait_until_nothing_is_left
-from tests.lean import WHOLE_TORCH
+from tests.lean import training_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,9 @@ def events(host: LabHost, run: str) -> list[dict[str, object]]:
 def test_agent_store_and_workers_of_every_round_and_attempt_are_forked_and_end_with_the_run(
     make_lab: Callable[..., Lab], tmp_path: Path
 ) -> None:
-    lab = make_lab(1, variables={**WHOLE_TORCH, "clusterddp_fork_server": True, "clusterddp_nproc": 2})
+    lab = make_lab(
+        1, variables={"clusterddp_python": training_python(), "clusterddp_fork_server": True, "clusterddp_nproc": 2}
+    )
     host = lab.hosts[0]
     user = User(tmp_path)
     user.write("train.py", DIES_TWICE)

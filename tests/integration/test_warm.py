@@ -9,7 +9,7 @@ import pytest
 from tests.integration.cli import User, wait_until_nothing_is_left
 from tests.integration.test_fork_server import events
 from tests.lab.system import wait_until
-from tests.lean import WHOLE_TORCH
+from tests.lean import training_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,9 @@ def warm(host: LabHost) -> bool:
 def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_that(
     make_lab: Callable[..., Lab], tmp_path: Path
 ) -> None:
-    lab = make_lab(1, variables={**WHOLE_TORCH, "clusterddp_fork_server": True, "clusterddp_nproc": 2})
+    lab = make_lab(
+        1, variables={"clusterddp_python": training_python(), "clusterddp_fork_server": True, "clusterddp_nproc": 2}
+    )
     host = lab.hosts[0]
     user = User(tmp_path)
     user.write("train.py", SUMS)
