@@ -54,14 +54,21 @@ class Parts:
         return sum(sizes[digest] * len(places) for digest, places in self.lacking.items())
 
     def put(self, digest: str, data: bytes) -> int:
-        """Write a chunk, proved by its digest already, wherever it is wanted; how many places that were."""
+        """Write a chunk, proved by its digest already, wherever it is wanted; how many places that were.
+
+        Zeros behind the end of what lies there become a hole: a file that is sparse here may have thousands of them.
+        """
         places = self.lacking.pop(digest, [])
+        zeros = data == bytes(len(data))
         for content, offset in places:
             handle = os.open(
                 content, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=self._folder
             )
             try:
                 view, at = memoryview(data), offset
+                if zeros and os.fstat(handle).st_size <= offset:
+                    os.ftruncate(handle, offset + len(data))
+                    continue
                 while view:
                     written = os.pwrite(handle, view, at)
                     view, at = view[written:], at + written

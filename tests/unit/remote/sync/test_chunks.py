@@ -101,6 +101,17 @@ def test_equal_contents_travel_once_and_a_copy_or_a_new_name_not_at_all(root: Pa
     assert len(inodes) == 3
 
 
+def test_a_sparse_file_is_sparse_on_the_host_too(root: Path, host: FakeHost) -> None:
+    with (root / "memory.map").open("wb") as file:
+        file.write(b"head")
+        file.truncate(5 * CHUNK)
+        file.seek(4 * CHUNK)
+        file.write(b"tail")
+    assert sent(root, host) < 4 * CHUNK  # of the three chunks of zeros one, packed
+    there = (host.workdir / "memory.map").stat()
+    assert (there.st_size, there.st_blocks * 512 <= 2 * CHUNK) == (5 * CHUNK, True)
+
+
 @pytest.mark.parametrize("at", [1, 50_000, CHUNK + 5000, 2 * CHUNK + 5000])
 def test_a_sync_that_was_cut_goes_on_from_there(
     root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch, at: int
