@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from clusterddp.runs.view import RunView
 
 _log = logging.getLogger("clusterddp")
+_ON_RECORD = {  # events of a start that `-v` tells: the field that it shows, and what it says
+    "not_forked": ("reason", "not from the fork server"),
+    "not_warm": ("reason", "not from the warm server"),
+    "imported_ahead": ("packages", "imported before the run began"),
+    "not_imported_ahead": ("reason", "not imported before the run began"),
+}
 GATHER_LIMIT = 15.0  # seconds for all workers of a round to start before it is told as far as it is known
 LOOK = 0.3  # seconds between two looks at a round that is not complete
 LAST_LOOK = 5.0  # seconds for what is to be told when the run has ended
@@ -136,9 +142,9 @@ class RunWatch:
                 break
             self._wake.wait(LOOK)
         for node in view.nodes if view else ():
-            for kind, what in (("not_forked", "fork"), ("not_warm", "warm")):
-                for reason in dict.fromkeys(each["reason"] for each in node["events"] if each["event"] == kind):
-                    _log.debug("%s: not from the %s server: %s", node["host"], what, reason)
+            for kind, (field, what) in _ON_RECORD.items():
+                for text in dict.fromkeys(each[field] for each in node["events"] if each["event"] == kind):
+                    _log.debug("%s: %s: %s", node["host"], what, text)
 
     def _tell_silence(self) -> None:
         """The hosts know of all output; what is shown may be a part of it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sysconfig
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,19 +15,25 @@ from tests.lean import training_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.lab import Lab
     from tests.lab.host import LabHost
 
 pytestmark = pytest.mark.torch
+PACKAGES = {  # installed on the host: a harmless one, and one as Lightning, which asks for its rank
+    "ahead": "NAME = 'ahead'\n",
+    "ranked": "import os\nRANK = os.environ.get('RANK', '0')\n",
+}
 SUMS = """
-import os, sys, torch
+import sys
+before = "ahead" in sys.modules, "ranked" in sys.modules
+import os, torch, ahead, ranked
+assert ranked.RANK == os.environ["RANK"]
 import torch.distributed as dist
 dist.init_process_group("gloo")
 value = torch.ones(1)
 dist.all_reduce(value)
-print("sum", value.item(), sys.argv[1:], os.environ.get("NAME"), flush=True)
+print("sum", value.item(), sys.argv[1:], before, flush=True)
 dist.destroy_process_group()
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and "dies" in sys.argv:
     os.kill(os.getpid(), 9)
@@ -51,16 +59,22 @@ def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_t
     host = lab.hosts[0]
     user = User(tmp_path)
     user.write("train.py", SUMS)
+    site = Path(sysconfig.get_path("purelib"))
+    for name, text in PACKAGES.items():
+        host.write(str(site / name / "__init__.py"), text, user="root")
+        host.write(str(site / f"{name}-1.0.dist-info" / "RECORD"), f"{name}/__init__.py,,\n", user="root")
     lab.write_inventory(user.folder / "inventory.yaml")
     words = ("run", "-i", "inventory.yaml", "-v", "--max-restarts", "1")
     first = user.run(*words, "train.py", "one")
     assert first.code == 0, first.err
-    wait_until("the warm server", lambda: warm(host))
+    wait_until("the warm server", lambda: warm(host), 90)
     (server,) = servers(host)
 
     second = user.run(*words, "train.py", "two", "dies")
     assert second.code == 0, second.err
-    assert sorted(line.text for line in second.workers) == ["sum 2.0 ['two', 'dies'] None"] * 4
+    assert sorted(line.text for line in second.workers) == ["sum 2.0 ['two', 'dies'] (True, False)"] * 4
+    assert "gpu00: imported before the run began: ahead\n" in second.err
+    assert "gpu00: not imported before the run began: ranked: it reads RANK when it is imported" in second.err
     told = events(host, second.run)
     assert len([one for one in told if one["event"] == "from_warm_server"]) == 1, second.err
     assert servers(host) == [server]
@@ -69,15 +83,17 @@ def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_t
     wait_until_nothing_is_left(lab.hosts, second.run)
 
     user.write("train.py", "import os\nos.environ['OMP_NUM_THREADS'] = '1'\nprint('here')\n")
-    third = user.run(*words, "--env", "NAME=value", "train.py")
+    host.write(str(site / "ahead" / "__init__.py"), "NAME = 'another'\n", user="root")
+    third = user.run(*words, "train.py")
     assert third.code == 0, third.err
-    assert "gpu00: not from the warm server: NAME is another" in third.err
+    assert f"gpu00: not from the warm server: {site}/ahead/__init__.py has changed since it was started" in third.err
     assert "gpu00: not from the fork server: " in third.err
     assert "train.py:2 sets OMP_NUM_THREADS, which torch may read when it is imported" in third.err
     assert [line.text for line in third.workers] == ["here"] * 2
     wait_until_nothing_is_left(lab.hosts, third.run)
 
-    wait_until("another warm server", lambda: warm(host))  # of that environment
+    wait_until("another warm server", lambda: warm(host), 90)
+    assert servers(host) != [server]
     told_of = "clusterddp: gpu00: a warm server waits for the next run ("
     assert told_of in user.run("status", "-i", "inventory.yaml").err
     down = user.run("down", "-i", "inventory.yaml", "--yes")

@@ -18,7 +18,8 @@ from clusterddp.remote.supervisor.fork_server import LOG
 from clusterddp.remote.worker.environment import fork_server_environment, script_environment
 from clusterddp.remote.worker.fork_checks import FORK_SOCKET
 from clusterddp.remote.worker.fork_client import Connection, connect, decoded, send
-from clusterddp.remote.worker.warm_server import SCRIPT
+from clusterddp.remote.worker.learned import key_of
+from clusterddp.remote.worker.warm_start import SCRIPT
 from tests.integration.fork_spool import OF_ONE_WORKER, torch_environment
 from tests.integration.shim_spool import ShimSpool, shim_environment, wait_for
 
@@ -72,6 +73,7 @@ def ask(
         "argv": [python, *args],
         "worker_env": script_environment(common(spool, "0", env)),
         "log": str(spool.folder / LOG),
+        "project": key_of(str(spool.cwd)),
     }
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock, Path(os.devnull).open("r+b") as null:
         sock.settimeout(30)

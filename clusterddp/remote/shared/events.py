@@ -58,6 +58,8 @@ EVENTS: Mapping[str, Mapping[str, Reader]] = {
     "carried": {"reason": Fields.text},
     "not_forked": {"reason": Fields.text},
     "not_warm": {"reason": Fields.text},
+    "imported_ahead": {"packages": Fields.text},
+    "not_imported_ahead": {"reason": Fields.text},
     "stopping": {"reason": Fields.text, "agent_bytes": Fields.number},
     "log_dropped": {"bytes": Fields.number, "limit": Fields.number},
     "log_limit_failed": {"limit": Fields.number, "error": Fields.text},

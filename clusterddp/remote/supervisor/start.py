@@ -275,16 +275,17 @@ def _spawn_somehow(
 
     start = warm.Start(state, spool, plan, environment)
     there = [listener.fileno() for listener in listeners if listener]
-    answer = b""
+    answer, stale = b"", False
     try:
         flags = [listener is not None for listener in listeners]
         answer = _hand_over(environment, lambda pipes: warm.wants(plan) and start.begin([*pipes, *there], flags))
     except warm.DiffersError as error:
+        stale = isinstance(error, warm.StaleError)
         spool.event("not_warm", reason=str(error))
     answer = answer or spawn(spool, environment, listeners)
     try:
         if warm.wants(plan):
-            start.leave_one(spool.supervisor() or 0)
+            start.leave_one(spool.supervisor() or 0, stale=stale)
     except OSError as error:
         spool.event("not_warm", reason="none can be started: %s" % error)
     return answer

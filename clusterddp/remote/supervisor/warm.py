@@ -21,18 +21,16 @@ from ..shared.plan import NodePlan
 from ..spool.layout import Spool, all_spools, zip_member
 from ..system import procfs
 from ..system.bootstrap import private_folder, write_json, write_private
+from ..worker import learned
 from ..worker.environment import fork_server_environment, script_environment
+from ..worker.environment_reads import is_free
 from ..worker.fork_client import Connection, NotForkedError, connect, decoded, differences, send
-from ..worker.fork_worker import is_of_a_worker
 from ..worker.warm_folder import RECORD, WarmServer, end, find, folder_of
-from ..worker.warm_server import SCRIPT
+from ..worker.warm_start import SCRIPT
 from .fork_server import LOG, secrets_of
 
 WARM_LOG = "warm.log"
 PATIENCE = 10.0  # seconds for its answer
-# No import of torch reads them, and each login or run has its own.
-FREE = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "XDG_SESSION_ID"}
-FREE_PREFIXES = ("CLUSTERDDP_", "NCCL_", "GLOO_", "WANDB_", "HF_", "TRANSFORMERS_", "MLFLOW_")
 OWN_TO_A_START = ("cwd", "cgroup", "oom_score_adj", "sessionid")  # set anew, or compared otherwise
 CGROUP_LIMITS = ("memory.max", "memory.high", "cpu.max", "pids.max", "cpuset.cpus.effective")
 KEY_TYPES = ("user", "logon", "big_key", "encrypted")
@@ -45,6 +43,10 @@ def wants(plan: NodePlan) -> bool:
 
 class DiffersError(Exception):
     """Why a run is not begun from the warm server."""
+
+
+class StaleError(DiffersError):
+    """The server itself says so: another one would do."""
 
 
 class Start(NamedTuple):
@@ -66,6 +68,11 @@ class Start(NamedTuple):
     def folder(self) -> str:
         """The warm server's."""
         return folder_of(self.state)
+
+    @property
+    def project(self) -> str:
+        """Its project's key."""
+        return learned.key_of(self.plan.workdir)
 
     @property
     def worker_env(self) -> Dict[str, str]:
@@ -97,6 +104,7 @@ class Start(NamedTuple):
             "argv": [self.plan.python, *self.plan.worker_argv],
             "worker_env": self.worker_env,
             "log": self.spool.path(LOG),
+            "project": self.project,
         }
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(PATIENCE)
@@ -105,13 +113,25 @@ class Start(NamedTuple):
                     raise DiffersError("another process has its socket")
                 send(sock, request, handles)
                 answer = decoded(Connection(sock).line())
+                if "refused" in answer:
+                    raise StaleError(str(answer["refused"]))
                 if "ready" not in answer:
-                    raise DiffersError(str(answer.get("refused") or "it did not answer"))
+                    raise DiffersError("it did not answer")
                 sock.sendall(b"g")
             except (OSError, NotForkedError) as error:
                 raise DiffersError("it does not answer: %s" % error) from None
         self.spool.event("from_warm_server", pid=server.pid)
+        self.tell_packages(server)
         return True
+
+    def tell_packages(self, server: WarmServer) -> None:
+        """Put on record which packages were imported before, and which were not, and why."""
+        known = learned.find(self.state, self.project)
+        if server.packages:
+            self.spool.event("imported_ahead", packages=", ".join(server.packages))
+        for package in known.packages if known else ():
+            if package.reason:
+                self.spool.event("not_imported_ahead", reason="%s: %s" % (package.name, package.reason))
 
     def compare(self, server: WarmServer) -> None:
         """Whether a plain start would come out as one from the warm server.
@@ -125,9 +145,11 @@ class Start(NamedTuple):
             raise DiffersError("its interpreter is %s" % server.python)
         if list(self.plan.worker_argv[:1]) != ["-u"] or len(self.plan.worker_argv) < 2:
             raise DiffersError("the workers' command line is another kind")
+        if server.project not in ("", self.project):
+            raise DiffersError("it has imported packages for another project")
         given, wanted = _environment_of(server.pid), self.worker_env
         for name in sorted({*given, *wanted}):
-            if given.get(name) != wanted.get(name) and not _is_free(name):
+            if given.get(name) != wanted.get(name) and not is_free(name, server.reads):
                 raise DiffersError("%s is another" % name)
         for difference in differences(server.pid):
             if difference not in OWN_TO_A_START:
@@ -137,17 +159,18 @@ class Start(NamedTuple):
         if wanted.get("KRB5CCNAME", "").startswith("KEYRING:") or _has_keys():
             raise DiffersError("this login holds keys in the kernel's keyring")
 
-    def leave_one(self, supervisor: int) -> None:
+    def leave_one(self, supervisor: int, *, stale: bool = False) -> None:
         """Start a warm server for the next run, unless there is one that suits it; it waits for this one's end.
 
         Args:
             supervisor: The process whose end it awaits; 0 for none.
+            stale: Whether one that is there has refused.
         """
         private_folder(os.path.dirname(self.folder))
         with open(self.folder + ".lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             server = find(self.state)
-            if server:
+            if server and not stale:
                 with contextlib.suppress(DiffersError):
                     self.compare(server)
                     return
@@ -166,12 +189,17 @@ class Start(NamedTuple):
         write_private(os.path.join(self.folder, "remote.pyz"), code, durable=False)
         hook = zip_member(code, "clusterddp_remote/worker/hook/sitecustomize.py")
         write_private(os.path.join(self.folder, "hook", "sitecustomize.py"), hook, durable=False)
-        told = "warm %g %d %d" % (self.plan.warm, supervisor, procfs.start_ticks(supervisor) or 0)
+        awaited = supervisor, procfs.start_ticks(supervisor) or 0
+        told = "warm %g %d %d %s %s" % (self.plan.warm, *awaited, self.project, self.spool.folder)
         env = fork_server_environment(dict(self.environment), self.folder, told)
         hooked = ("CLUSTERDDP_HOOK", "CLUSTERDDP_USER_PYTHONPATH")
         secret = secrets_of(self.spool)
+        known = learned.find(self.state, self.project)
+        reads = {name for package in known.wanted for name in package.reads} if known else set()
         env = {
-            name: value for name, value in env.items() if name in hooked or (not _is_free(name) and name not in secret)
+            name: value
+            for name, value in env.items()
+            if name in hooked or (not is_free(name, reads) and name not in secret)
         }
         pid = _detached([self.plan.python, "-c", "", "-u", SCRIPT], env, here, os.path.join(self.folder, WARM_LOG))
         record = {"pid": pid, "ticks": procfs.start_ticks(pid) or 0, "boot": procfs.boot_identity()}
@@ -205,10 +233,6 @@ def _detached(argv: List[str], env: Mapping[str, str], folder: str, log: str) ->
     os.waitpid(between, 0)
     with os.fdopen(told, "rb") as stream:
         return int(stream.read() or 0)
-
-
-def _is_free(name: str) -> bool:
-    return name in FREE or name.startswith(FREE_PREFIXES) or is_of_a_worker(name)
 
 
 def _environment_of(pid: int) -> Dict[str, str]:

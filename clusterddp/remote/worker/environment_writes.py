@@ -8,7 +8,7 @@ Not here: what follows from it (worker/fork_server.py).
 
 import ast
 import os
-from typing import Dict, Iterator, List, Optional, Sequence, Set
+from typing import Container, Dict, Iterator, List, Optional, Sequence, Set
 
 MOST_FILES, MOST_BYTES = 2000, 32 << 20
 PASSED_OVER = {"__pycache__", "node_modules", "site-packages"}
@@ -27,11 +27,16 @@ class UnknownError(Exception):
     """A variable is set whose name the text does not say; the line is."""
 
 
-def mattering_write(folders: Sequence[str]) -> Optional[str]:
-    """Where code in the folders sets a variable that may matter, as ``FILE:LINE sets NAME``; None if nowhere."""
+def mattering_write(folders: Sequence[str], reads: Optional[Container[str]] = None) -> Optional[str]:
+    """Where code in the folders sets a variable that may matter, as ``FILE:LINE sets NAME``; None if nowhere.
+
+    Args:
+        folders: The project's.
+        reads: What matters; None: whatever torch may read.
+    """
     try:
         for path in project_files(folders):
-            found = _in_file(path)
+            found = _in_file(path, reads)
             if found:
                 return found
     except (OSError, UnknownError) as error:
@@ -67,7 +72,7 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _in_file(path: str) -> Optional[str]:
+def _in_file(path: str, reads: Optional[Container[str]]) -> Optional[str]:
     with open(path, "rb") as stream:
         source = stream.read()
     if not any(word in source for word in MENTIONS):
@@ -79,9 +84,13 @@ def _in_file(path: str) -> Optional[str]:
     except UnknownError as error:
         return "%s:%s may set any variable" % (path, error)
     for name, line in sorted(lines.items(), key=lambda one: one[1]):
-        if name not in HARMLESS and not name.startswith(HARMLESS_PREFIXES):
+        if _matters(name) if reads is None else name in reads:
             return "%s:%d sets %s" % (path, line, name)
     return None
+
+
+def _matters(name: str) -> bool:
+    return name not in HARMLESS and not name.startswith(HARMLESS_PREFIXES)
 
 
 def writes(source: bytes) -> Dict[str, int]:

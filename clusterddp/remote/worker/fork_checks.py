@@ -7,7 +7,7 @@ Run in the training interpreter while it starts. Not here: forking (worker/fork_
 import os
 import sys
 from importlib.machinery import PathFinder
-from typing import Any, Container, Dict, List, Optional, Sequence
+from typing import Any, Container, Dict, List, Optional, Sequence, Tuple
 
 NO_RENAME = "this kernel lets no process show another command line (CONFIG_CHECKPOINT_RESTORE)"
 FORK_SOCKET = "fork.sock"  # of the fork server, in the spool
@@ -33,18 +33,50 @@ def threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
+def children() -> List[str]:
+    """The pids of this process's children, where the kernel tells them."""
+    found: List[str] = []
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open("/proc/self/task/%s/children" % thread) as stream:
+                found += stream.read().split()
+        except OSError:  # without CONFIG_PROC_CHILDREN, or it has ended
+            continue
+    return found
+
+
+def mapped_devices() -> List[str]:
+    """The devices that are in this process's memory: a driver may keep one without a descriptor."""
+    with open("/proc/self/maps", "rb") as stream:
+        paths = {line.rstrip(b"\n").split(None, 5)[-1] for line in stream}
+    return sorted(os.fsdecode(path) for path in paths if path.startswith(b"/dev/"))
+
+
 def process_state() -> Dict[str, Any]:
     """What importing must not change, by name."""
     signals = __import__("_signal")  # signal itself, with its enums, a script may not have
     return {
         "the number of threads": threads(),
         "the open files": len(os.listdir("/proc/self/fd")),
+        "the mapped devices": mapped_devices(),
+        "the child processes": children(),
         "the output": [os.fstat(handle).st_size for handle in (1, 2)],
         "variables": {name: value for name, value in os.environ.items() if name not in SET_AGAIN},
         "signal handlers": [signals.getsignal(number) for number in range(1, signals.NSIG)],
         "the working folder": os.getcwd(),
+        "the search path": list(sys.path),
+        "sys.excepthook": sys.excepthook,
         "names in __main__": sorted(vars(sys.modules["__main__"])),
     }
+
+
+def file_state(path: str) -> Optional[Tuple[int, int, int, int]]:
+    """What changes when a file or folder does; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def refuse_unknown_python() -> None:

@@ -1,14 +1,16 @@
 """What is imported before the first fork, with the collector off, so that its pages stay shared.
 
-Not here: who forks (worker/fork_server.py, worker/warm_server.py).
+Not here: who forks (worker/fork_server.py, worker/warm_server.py), what a project wants besides (worker/learning.py).
 """
 
 import gc
 import importlib
 import os
 import sys
-from typing import Iterable, Optional, Sequence, Set
+from typing import Callable, Iterable, Optional, Sequence, Set
 
+from .environment_reads import noting
+from .folder_holders import Holders
 from .fork_checks import RefusedError, process_state, threads
 
 AGENT_MODULES = ("torch", "torch.distributed.run")
@@ -23,10 +25,12 @@ class Imports:
 
     Attributes:
         asked: The top-level names of modules that were looked for.
+        reads: The variables that a package besides torch has read.
     """
 
     def __init__(self, loaded: Iterable[str]) -> None:
         self.asked: Set[str] = {name.partition(".")[0] for name in set(sys.modules) - set(loaded)}
+        self.reads: Set[str] = set()
 
     def load(self, modules: Sequence[str]) -> None:
         """Import, with the collector off; nothing but modules may be left of it.
@@ -34,19 +38,49 @@ class Imports:
         Raises:
             RefusedError: something was: a thread, a descriptor, output, a variable.
         """
+
+        def load() -> None:
+            name = ""
+            try:
+                for name in modules:
+                    importlib.import_module(name)
+            except Exception as error:  # noqa: BLE001 - a broken installation
+                raise RefusedError("%s cannot be imported: %r" % (name, error)) from None
+
+        self._load(load, ", ".join(modules))
+
+    def load_package(self, name: str, modules: Sequence[str], here: str = "") -> None:
+        """Import a package and of its modules those that are there, as ``load``.
+
+        Args:
+            name: Its own.
+            modules: Its modules'.
+            here: The working folder's, which is not to be remembered; empty: it may be.
+
+        Raises:
+            RefusedError: it cannot be, or something but modules was left of it.
+        """
+
+        def load() -> None:
+            with noting(self.reads):
+                for module in (name, *modules):
+                    _load_module(module, needed=module == name)
+
+        self._load(load, "it", here)
+
+    def _load(self, load: Callable[[], None], what: str, here: str = "") -> None:
         before = process_state()
         gc.disable()
         finder = Asked(self.asked)
         sys.meta_path.insert(0, finder)  # type: ignore[arg-type,unused-ignore]
         try:
-            for name in modules:
-                importlib.import_module(name)
-        except Exception as error:  # noqa: BLE001 - a broken installation
-            raise RefusedError("%s cannot be imported: %r" % (name, error)) from None
+            load()
         finally:
             sys.meta_path.remove(finder)  # type: ignore[arg-type,unused-ignore]
             gc.enable()
         gc.collect()
+        if here:
+            Holders().find(Holders(), here)
         gc.freeze()
         if threads() > 1:  # OpenBLAS ends its own at a fork
             child = os.fork()
@@ -54,9 +88,19 @@ class Imports:
                 os._exit(0)
             os.waitpid(child, 0)
         after = process_state()
-        for what, value in before.items():
-            if after[what] != value:
-                raise RefusedError("importing %s changed %s" % (", ".join(modules), what))
+        for name, value in before.items():
+            if after[name] != value:
+                raise RefusedError("importing %s changed %s" % (what, name))
+
+
+def _load_module(name: str, *, needed: bool) -> None:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if needed or error.name != name:  # one inside may have been made by its package, under a condition
+            raise RefusedError("it cannot be imported: %r" % error) from None
+    except BaseException as error:  # noqa: BLE001 - whatever it raises, SystemExit too
+        raise RefusedError("it cannot be imported: %r" % error) from None
 
 
 class Asked:

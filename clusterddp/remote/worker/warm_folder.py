@@ -7,13 +7,14 @@ import contextlib
 import os
 import shutil
 import signal
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Tuple
 
 from ..system import procfs
 from ..system.bootstrap import read_json
 from .fork_checks import FORK_SOCKET
 
 RECORD = "server.json"
+BEGUN_WITH = "packages.json"  # what it has imported for a project
 
 
 class WarmServer(NamedTuple):
@@ -24,11 +25,19 @@ class WarmServer(NamedTuple):
     python: str
     code: str
     ready: bool
+    project: str = ""  # the key of the one whose packages it has imported; empty: of none
+    packages: Tuple[str, ...] = ()
+    reads: Tuple[str, ...] = ()  # variables that these read
 
 
 def folder_of(state: str) -> str:
     """This host's; other hosts may see the same state folder."""
     return os.path.join(state, "warm", os.uname().nodename)
+
+
+def state_of(folder: str) -> str:
+    """The state folder that a warm server's lies in."""
+    return os.path.dirname(os.path.dirname(folder))
 
 
 def find(state: str) -> Optional[WarmServer]:
@@ -43,7 +52,12 @@ def find(state: str) -> Optional[WarmServer]:
         ):
             return None
         ready = os.path.exists(os.path.join(folder, FORK_SOCKET))
-        return WarmServer(int(record["pid"]), int(record["ticks"]), str(record["python"]), str(record["code"]), ready)
+        found = WarmServer(int(record["pid"]), int(record["ticks"]), str(record["python"]), str(record["code"]), ready)
+        with_it = read_json(os.path.join(folder, BEGUN_WITH)) if ready else None
+        if not with_it:
+            return found
+        packages, reads = (tuple(map(str, with_it[name])) for name in ("packages", "reads"))
+        return found._replace(project=str(with_it["project"]), packages=packages, reads=reads)
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -11,33 +11,51 @@ What was imported is what it would be now, or the request is refused: every file
 searched, is compared. It ends when nobody has asked for so long as it is to stay, when its folder is gone, and when it
 has become large.
 
-Not here: which runs may be begun from it, and its start (supervisor/warm.py).
+Besides torch it imports the installed packages that the project's last run had at its end, but for those that would not
+be the same then. Where they are to be others it begins anew, by executing itself; without them where they are large.
+
+Not here: which runs may be begun from it, and its start (supervisor/warm.py); which packages (worker/learning.py).
 """
 
+import contextlib
 import gc
 import json
 import os
 import select
-import signal
 import socket
 import sys
 import time
-from types import FrameType
-from typing import Any, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Set, Tuple
 
 from ..system import prctl, procfs
+from ..system.bootstrap import write_json
 from ..system.clock import boot_clock
-from ..system.interpreter_argv import NotFoundError, begin_otherwise
-from ..system.rename import rename, set_environment
-from .fork_checks import FORK_SOCKET, NO_RENAME, RefusedError, refuse_start_up_code, refuse_unknown_python, tell
+from ..system.rename import rename
+from . import learned
+from .environment import fork_server_environment
+from .environment_reads import libraries
+from .folder_holders import Holders
+from .fork_checks import (
+    FORK_SOCKET,
+    NO_RENAME,
+    RefusedError,
+    file_state,
+    first_folders,
+    refuse_start_up_code,
+    refuse_unknown_python,
+)
 from .fork_imports import AGENT_MODULES, WORKER_MODULES, Imports
 from .fork_keeper import receive
-from .fork_server import Server, listen_in
-from .fork_worker import Given
+from .fork_server import listen_in
+from .import_trial import reason_against
+from .learned import Learned, Package
+from .learning import Runs, clash_with
+from .warm_folder import BEGUN_WITH, state_of
+from .warm_start import SCRIPT, Beginning, Request, be_fence
 
-SCRIPT = "clusterddp-warm"  # the word in place of a script that it is begun with
 TITLE = "clusterddp: warm server"  # its command line, for `ps`
-LOOK = 2.0  # seconds between looks at what ends it
+LOOK = 2.0  # seconds between looks at what ends it, and for runs that have ended
+SOON = 0.2  # seconds between looks at what learns from one
 HELD_UP = 127
 PATIENCE = 5.0  # seconds for a request to come whole
 LARGEST = 600 << 10  # KiB of its own share of memory (PSS)
@@ -45,30 +63,12 @@ FIRST_TO_GO = 1000  # its oom_score_adj; forks have the helper's
 DRIVER = "/proc/driver/nvidia/version"
 
 
-class Request(NamedTuple):
-    """What the helper asks for.
+class Begun(NamedTuple):
+    """A run that was begun here: its fence, its project's key, its spool."""
 
-    Attributes:
-        program: The helper's interpreter, with the words up to the zipapp.
-        spool: The node's.
-        env: Of fence and supervisor.
-        listening: Which listening sockets came behind the supervisor's stdin and stdout: store's, run control's.
-        score: The oom_score_adj of all of them.
-        cwd: The workers'.
-        argv: A worker's command line.
-        worker_env: What all workers have in common.
-        log: The fork server's output.
-    """
-
-    program: List[str]
+    fence: procfs.ProcStat
+    project: str
     spool: str
-    env: Dict[str, str]
-    listening: List[bool]
-    score: int
-    cwd: str
-    argv: List[str]
-    worker_env: Dict[str, str]
-    log: str
 
 
 def serve(folder: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
@@ -76,17 +76,18 @@ def serve(folder: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
 
     Args:
         folder: Its own.
-        told: ``warm``, the seconds that it stays, pid and start ticks of a supervisor whose end it awaits (0: none).
+        told: ``warm``, the seconds that it stays, pid and start ticks of a process whose end it awaits (0: none), key
+            and spool of the project whose run that is; these may be missing.
         loaded: The modules that were loaded before any of ours.
     """
     try:
-        _, stays, pid, ticks = told.split()
+        _, stays, pid, ticks, project, spool = [*told.split(" ", 5), "", ""][:6]
         imports = Imports(loaded)
         refuse_unknown_python()
         refuse_start_up_code()
-        server = WarmServer(folder, float(stays), imports)
+        server = WarmServer(folder, float(stays), imports, project)
         server.await_end(int(pid), int(ticks))
-        server.load()
+        server.load(spool)
         return server.run()
     except BaseException as error:  # noqa: BLE001 - whatever it is, runs are started without
         sys.stderr.write("%s\n" % (error if isinstance(error, RefusedError) else repr(error)))
@@ -100,16 +101,21 @@ class WarmServer:
         folder: Its own.
         stays: Seconds.
         imports: What it imports by.
+        project: The key of the one whose packages it imports.
 
     Raises:
         RefusedError: it cannot be one.
     """
 
-    def __init__(self, folder: str, stays: float, imports: Imports) -> None:
-        self.folder, self.stays, self.imports = folder, stays, imports
+    def __init__(self, folder: str, stays: float, imports: Imports, project: str) -> None:
+        self.folder, self.stays, self.imports, self.project = folder, stays, imports, project
         self.here = os.getcwd()  # a name that stands nowhere else: whoever keeps it is found by it
-        self.live: List[procfs.ProcStat] = []  # fences of runs that were begun here
-        if not rename([TITLE], dict(os.environ).items()):
+        self.live: List[Begun] = []
+        self.ended: List[Begun] = []  # of which it has not learned yet
+        self.learning: Optional[Tuple[int, str]] = None  # a process that does, and the project's key
+        self.packages: List[Package] = []  # that it has imported for the project
+        self.env = dict(os.environ)
+        if not rename([TITLE], self.env.items()):
             raise RefusedError(NO_RENAME)
         for path in sys.path:
             if not os.path.isabs(path):
@@ -126,22 +132,65 @@ class WarmServer:
         if not os.path.exists(path):
             os._exit(0)
 
-    def load(self) -> None:
+    def load(self, spool: str) -> None:
         """Import; note what that has read, and who remembers the folder.
+
+        Args:
+            spool: Of a run of the project's that has ended; empty: of none.
 
         Raises:
             RefusedError: something but modules was left of it.
         """
         self.imports.load((*AGENT_MODULES, *WORKER_MODULES))
+        self.runs = Runs(state_of(self.folder), self.project, frozenset(sys.modules), self.here)
+        if self.project:
+            os.waitpid(self.runs.revise(spool, trial=True), 0)
+            self.load_packages()
         self.holders = Holders()
         gc.unfreeze()  # what is frozen is not listed
-        self.holders.find(self)
+        self.holders.find(self, self.here)
         gc.collect()
         gc.freeze()
         os.chdir("/")
-        self.seen = {path: _state(path) for path in _read_paths()}
+        self.seen = {path: file_state(path) for path in _read_paths()}
         self.driver = _driver()
         prctl.set_oom_score_adj(FIRST_TO_GO)
+        told = {"project": self.project if self.packages else "", "reads": sorted(self.imports.reads)}
+        told["packages"] = [one.name for one in self.packages]
+        write_json(os.path.join(self.folder, BEGUN_WITH), told, durable=False)
+
+    def load_packages(self) -> None:
+        """Import what the project's next run is to have; begin anew without one that is not as it was tried."""
+        known = self.runs.wanted()
+        for package in known.wanted if known else ():
+            reason = reason_against(package, self.imports)
+            if procfs.pss(os.getpid()) > LARGEST:
+                reason = reason or "with it the warm server has more than %d MB" % (LARGEST >> 10)
+            if known and reason:
+                self.leave_out(known, {package.name: reason})
+            self.packages.append(package)
+
+    def leave_out(self, known: Learned, reasons: Dict[str, str]) -> NoReturn:
+        """Remember packages as not to be imported, and begin anew."""
+        packages = [one._replace(left_out=reasons.get(one.name, one.left_out)) for one in known.packages]
+        learned.keep(self.runs.state, known._replace(packages=tuple(packages)))
+        self.begin_anew()
+
+    def begin_anew(self, project: str = "") -> NoReturn:
+        """Execute the server again, with the same pid; it awaits the end of a run that was begun here."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.folder, FORK_SOCKET))
+        told = "warm %g 0 0 %s" % (self.stays, project or self.project)
+        if self.live:
+            fence, theirs, spool = self.live[0]
+            told = "warm %g %d %d %s %s" % (self.stays, fence.pid, fence.ticks, theirs, spool)
+        env = dict(self.env)
+        if "PYTHONPATH" in env:
+            env["CLUSTERDDP_USER_PYTHONPATH"] = env["PYTHONPATH"]
+        os.chdir(self.here)
+        os.closerange(3, 1024)
+        argv: List[str] = [getattr(sys, "orig_argv", [sys.executable])[0], "-u", SCRIPT]
+        os.execve(argv[0], argv, fork_server_environment(env, self.folder, told))
 
     def run(self) -> Tuple[str, str]:
         """Serve; returns in a worker."""
@@ -149,14 +198,16 @@ class WarmServer:
         listener = listen_in(self.folder)
         last = boot_clock()
         while True:
-            ready = select.select([listener], [], [], LOOK)[0]
+            ready = select.select([listener], [], [], SOON if self.learning else LOOK)[0]
             self.end_if_gone(path)
-            self.live = [one for one in self.live if procfs.start_ticks(one.pid) == one.ticks]
+            self.look_at_runs()
             now = boot_clock()
             last = now if self.live else last
-            if not ready and (now - last > self.stays or procfs.pss(os.getpid()) > LARGEST):
+            if not ready and now - last > self.stays:
                 os._exit(0)
             if not ready:
+                self.learn()
+                self.keep_small()
                 continue
             last = now
             connection = listener.accept()[0]
@@ -169,9 +220,40 @@ class WarmServer:
             os.close(tells)
             connection.close()
             with os.fdopen(told, "rb") as stream:
-                fence = procfs.read_process(int(stream.read() or 0))
+                pid, project, spool = json.loads(stream.read() or b'[0, "", ""]')
             os.waitpid(between, 0)
-            self.live += [fence] if fence else []
+            fence = procfs.read_process(pid)
+            self.live += [Begun(fence, project, spool)] if fence else []
+
+    def look_at_runs(self) -> None:
+        """Which of them have ended."""
+        over = [one for one in self.live if procfs.start_ticks(one.fence.pid) != one.fence.ticks]
+        self.live = [one for one in self.live if one not in over]
+        self.ended += over
+
+    def learn(self) -> None:
+        """While no run is live: of those that have ended, one after the other; begin anew for what they have shown."""
+        if self.learning:
+            child, project = self.learning
+            if not os.waitpid(child, os.WNOHANG)[0]:
+                return
+            self.learning = None
+            if not self.live and Runs(self.runs.state, project, self.runs.base, self.here).begins_anew(self.packages):
+                self.begin_anew(project)
+        if self.ended and not self.live:
+            begun = self.ended.pop(0)
+            runs = Runs(self.runs.state, begun.project, self.runs.base, self.here)
+            self.learning = runs.revise(begun.spool, trial=False), begun.project
+
+    def keep_small(self) -> None:
+        """Where it has become large: begin anew without the project's packages; without any, end."""
+        if procfs.pss(os.getpid()) <= LARGEST:
+            return
+        known = learned.find(self.runs.state, self.project)
+        if not self.packages or not known:
+            os._exit(0)
+        reason = "with it the warm server had more than %d MB" % (LARGEST >> 10)
+        self.leave_out(known, {one.name: reason for one in self.packages})
 
     def begin(self, connection: socket.socket, tells: int) -> Tuple[str, str]:
         """In the process between: check, fork the fence, end; returns in a worker."""
@@ -180,6 +262,7 @@ class WarmServer:
             data, handles = receive(connection, 4)
             request = Request(**data)
             self.refuse_changes()
+            self.refuse_project(request)
             connection.sendall(b'{"ready": true}\n')
             if connection.recv(1) != b"g":  # it waited too long, and has started the run plainly
                 os._exit(0)
@@ -189,12 +272,12 @@ class WarmServer:
             reason = str(error) if isinstance(error, RefusedError) else repr(error)
             _answer(connection, {"refused": reason})
         if fence:
-            os.write(tells, b"%d" % fence)
+            os.write(tells, json.dumps([fence, request.project, request.spool]).encode())
             os._exit(0)
         os.close(tells)
         connection.close()
         try:
-            return self.be_fence(request, handles)
+            return be_fence(Beginning(self.here, self.holders, self.imports.asked), request, handles)
         except BaseException:  # noqa: BLE001 - the helper hears that there is no supervisor
             os._exit(HELD_UP)
 
@@ -205,120 +288,25 @@ class WarmServer:
             RefusedError: names the file.
         """
         for path, state in self.seen.items():
-            if _state(path) != state:
+            if file_state(path) != state:
                 raise RefusedError("%s has changed since it was started" % path)
         if _driver() != self.driver:
             raise RefusedError("the driver has changed since it was started")
 
-    def be_fence(self, request: Request, handles: List[int]) -> Tuple[str, str]:
-        """Fork the supervisor, execute the fence; returns in a worker."""
-        for handle in handles:
-            os.set_inheritable(handle, False)
-        stdin, stdout, *rest = handles
-        store, control = (rest.pop(0) if there else None for there in request.listening)
-        _reset_score(request.score)
-        prctl.set_subreaper()
-        feed, told = os.pipe(), os.pipe()
-        supervisor = os.fork()
-        if supervisor:
-            null = os.open(os.devnull, os.O_RDWR)
-            _execute(request, ("fence", supervisor), (null, null, null), (feed[0], told[1], control))
-        prctl.set_subreaper()
-        ours, its = (one.detach() for one in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-        server = os.fork()
-        if server:
-            log = os.open(os.path.join(request.spool, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            handed = (store, control, feed[1], told[0], ours)
-            _execute(request, ("supervisor", server), (stdin, stdout, log), handed)
-        return self.be_fork_server(request, its)
-
-    def be_fork_server(self, request: Request, orders: int) -> Tuple[str, str]:
-        """Become what the supervisor would have started as `python -u SCRIPT`; returns in a worker."""
-        try:
-            parent = os.getppid()
-            log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            null = os.open(os.devnull, os.O_RDONLY)
-            for number, handle in enumerate((null, log, log)):
-                os.dup2(handle, number)
-            for name in os.listdir("/proc/self/fd"):
-                if int(name) > 2 and int(name) != orders:
-                    _close(int(name))
-            if not prctl.set_pdeathsig(signal.SIGKILL) or os.getppid() != parent:
-                os._exit(1)
-            os.setpgid(0, 0)
-            os.chdir(request.cwd)
-            set_environment(request.worker_env.items())
-            self.holders.replace(os.getcwd())
-            begin_otherwise(SCRIPT, self.here, request.argv, os.getcwd())
-            given = Given(request.argv, request.worker_env, self.imports.asked)
-            server = Server(request.spool, socket.socket(fileno=orders), given)
-            return server.run(server.listen())
-        except BaseException as error:  # noqa: BLE001 - workers are started plainly then
-            known = isinstance(error, (RefusedError, NotFoundError))
-            tell(orders, "refused %s" % (error if known else repr(error)))
-            os._exit(0)
-
-
-class Holders:
-    """Who keeps a text that was the working folder's name while torch was imported."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.places: List[Tuple[Any, Any]] = []
-
-    def find(self, server: WarmServer) -> None:
-        """Find them all but the server itself.
+    def refuse_project(self, request: Request) -> None:
+        """Refuse where the project's code would have made another thing of a package.
 
         Raises:
-            RefusedError: somebody keeps it in whose place nothing can be put.
+            RefusedError: says what.
         """
-        text, ours = server.here, vars(server)
-        for holder in gc.get_objects():
-            if not _mentions(holder, text):
-                continue
-            if isinstance(holder, (WarmServer, Holders, FrameType)) or holder is ours or holder is vars(self):
-                continue
-            inside = holder if isinstance(holder, (dict, list)) else getattr(holder, "__dict__", None)
-            names = _names(inside, text)
-            if not names:
-                raise RefusedError("a %s remembers the working folder" % type(holder).__name__)
-            self.places += [(inside, name) for name in names]
-        self.text = text
-
-    def replace(self, folder: str) -> None:
-        """Put another folder's name in its place."""
-        for inside, name in self.places:
-            inside[name] = inside[name].replace(self.text, folder)
-
-
-def _mentions(holder: object, text: str) -> bool:
-    found = False
-    for one in gc.get_referents(holder):  # no expression: its cell would be such a holder too
-        found = found or (type(one) is str and text in one)
-    return found
-
-
-def _names(inside: Any, text: str) -> List[Any]:
-    if isinstance(inside, dict):
-        return [name for name, value in inside.items() if type(value) is str and text in value]
-    if isinstance(inside, list):
-        return [at for at, value in enumerate(inside) if type(value) is str and text in value]
-    return []
-
-
-def _execute(
-    request: Request, role: Tuple[str, int], streams: Tuple[int, int, int], handed: Sequence[Optional[int]]
-) -> NoReturn:
-    """Execute a role of the zipapp: with its spool, a pid, and the descriptors it has, or ``-``."""
-    for handle in handed:
-        if handle is not None:
-            os.set_inheritable(handle, True)
-    for number, handle in enumerate(streams):
-        os.dup2(handle, number)
-    os.chdir("/")
-    numbers = ["-" if handle is None else str(handle) for handle in handed]
-    argv = [*request.program, role[0], request.spool, *numbers, str(role[1])]
-    os.execve(argv[0], argv, request.env)
+        if not self.packages:
+            return
+        os.chdir(request.cwd)
+        folders = list(dict.fromkeys([request.cwd, *first_folders(request.argv)]))
+        clash = clash_with(folders, {name for one in self.packages for name in one.asks}, self.imports.reads)
+        os.chdir("/")
+        if clash:
+            raise RefusedError(clash)
 
 
 def _answer(connection: socket.socket, answer: Dict[str, Any]) -> NoReturn:
@@ -329,36 +317,14 @@ def _answer(connection: socket.socket, answer: Dict[str, Any]) -> NoReturn:
         os._exit(0)
 
 
-def _reset_score(score: int) -> None:
-    with open("/proc/self/oom_score_adj", "w") as stream:
-        stream.write(str(score))
-
-
-def _close(handle: int) -> None:
-    try:
-        os.close(handle)
-    except OSError:
-        pass
-
-
 def _read_paths() -> Set[str]:
     """What an import here has read or searched."""
     paths = {sys.executable, os.path.realpath(sys.executable), os.path.join(sys.prefix, "pyvenv.cfg"), *sys.path}
     for module in list(sys.modules.values()):
-        file = vars(module).get("__file__")
+        file = getattr(module, "__dict__", {}).get("__file__")
         paths.update([file] if isinstance(file, str) else [])
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as stream:
-        places = [line.rstrip("\n").split(None, 5) for line in stream]
-    paths.update(place[5] for place in places if len(place) > 5 and place[5].startswith("/"))
+    paths.update(libraries())
     return paths
-
-
-def _state(path: str) -> Optional[Tuple[int, int, int, int]]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _driver() -> bytes:

@@ -1,0 +1,102 @@
+"""Which variables are read while something is imported: through os.environ, or named by a library that came with it.
+
+Not here: those that a project's code sets (worker/environment_writes.py).
+"""
+
+import os
+import re
+from contextlib import contextmanager
+from typing import Any, Container, Iterable, Iterator, Optional, Set
+
+from .fork_worker import is_of_a_worker
+
+# No import of torch reads them, and each login or run has its own.
+FREE = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "XDG_SESSION_ID"}
+FREE_PREFIXES = ("CLUSTERDDP_", "NCCL_", "GLOO_", "WANDB_", "HF_", "TRANSFORMERS_", "MLFLOW_")
+OF_A_RANK = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "JSM_", "NODE_RANK", "CLUSTERDDP_")
+EVERY = "*"  # all of them were asked for at once
+# Of a library those alone that may differ between workers or runs: whatever else it reads has to be equal anyway.
+_IN_LIBRARIES = re.compile(
+    rb"(?:SLURM|PMI|PMIX|OMPI|TORCHELASTIC|CLUSTERDDP|NCCL|GLOO|WANDB|HF|TRANSFORMERS|MLFLOW)_[A-Z0-9_]+"
+    rb"|(?:LOCAL_|GROUP_|ROLE_)?(?:RANK|WORLD_SIZE)(?=\0)|(?<=\0)MASTER_(?:ADDR|PORT)(?=\0)"
+)
+MOST = 1 << 30  # bytes of a library that are looked through
+PART = 1 << 22
+
+
+def is_free(name: str, reads: Container[str] = ()) -> bool:
+    """Whether a variable may differ from what it was when torch was imported, and a package that reads ``reads``."""
+    return (name in FREE or name.startswith(FREE_PREFIXES) or is_of_a_worker(name)) and name not in reads
+
+
+def own_to_one(reads: Iterable[str]) -> str:
+    """The first of the names that each worker, run or login has its own value of; empty if there is none."""
+    for name in sorted(reads):
+        if name == EVERY or name in FREE or name.startswith(OF_A_RANK) or is_of_a_worker(name):
+            return name
+    return ""
+
+
+class Noting(dict):  # type: ignore[type-arg] # the zipapp knows no typing
+    """What os.environ keeps its values in, noting the names that are asked for."""
+
+    asked: Set[str]
+
+    def __getitem__(self, name: Any) -> Any:
+        self.asked.add(os.fsdecode(name))
+        return dict.__getitem__(self, name)
+
+    def __contains__(self, name: object) -> bool:
+        if isinstance(name, (bytes, str)):
+            self.asked.add(os.fsdecode(name))
+        return dict.__contains__(self, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.asked.add(EVERY)
+        return dict.__iter__(self)
+
+
+@contextmanager
+def noting(asked: Set[str]) -> Iterator[None]:
+    """Add to ``asked`` what is read within; ``EVERY`` where that is everything."""
+    environments: Any = [os.environ, os.environb]
+    real = environments[0]._data  # noqa: SLF001
+    before = libraries()
+    note = Noting(real)
+    note.asked = asked
+    for one in environments:
+        one._data = note  # noqa: SLF001
+    try:
+        yield
+    finally:
+        for one in environments:
+            one._data = real  # noqa: SLF001
+        real.clear()
+        real.update(dict.items(note))
+    for path in libraries() - before:
+        asked.update(named_in(path))
+
+
+def libraries() -> Set[str]:
+    """The files that this process has mapped, but for Python's own."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as stream:
+        places = [line.rstrip("\n").split(None, 5) for line in stream]
+    return {place[5] for place in places if len(place) > 5 and place[5].startswith("/")}
+
+
+def named_in(path: str) -> Set[str]:
+    """The variables of ``_IN_LIBRARIES`` that a library names; ``EVERY`` where it cannot be read."""
+    found: Set[str] = set()
+    rest: Optional[bytes] = b"\0"
+    try:
+        with open(path, "rb") as stream:
+            for _ in range(MOST // PART):
+                part = stream.read(PART)
+                if not part:
+                    return found
+                text = (rest or b"") + part
+                found.update(os.fsdecode(name) for name in _IN_LIBRARIES.findall(text))
+                rest = text[-64:]
+    except OSError:
+        pass  # as one that is too large
+    return found | {EVERY}
