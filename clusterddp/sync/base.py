@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ class Base:
     Attributes:
         digest: The manifest's; empty: none.
         told: The tree's manifest as it differs from this one.
-        entries: By path.
+        entries: By path; ``contents``: of its files.
         changes: What a sync would do.
         needs: The files whose content is not at their path.
     """
@@ -32,6 +32,7 @@ class Base:
     digest: str
     told: bytes
     entries: Mapping[str, Entry]
+    contents: frozenset[str]
     changes: Changes
     needs: tuple[Entry, ...]
 
@@ -42,21 +43,34 @@ class Bases:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self.known = tree.earlier.digests()
-        self.of = functools.cache(self._of)
+        self._found: dict[str, Base] = {}
+        self._lock = threading.Lock()
 
-    def _of(self, digest: str) -> Base:
-        """The manifest of ``digest``, which a host has named as one of ``known``.
+    def of(self, digest: str) -> Base:
+        """The manifest of ``digest``, which a host has named as one of ``known``; made by the first thread that asks.
 
         Raises:
             ValueError: it is not here.
         """
+        with self._lock:
+            if digest not in self._found:
+                self._found[digest] = self._made(digest)
+            return self._found[digest]
+
+    def _made(self, digest: str) -> Base:
         data = self._tree.earlier.read(digest) if digest else b""
         if data is None:
             raise ValueError(f"no manifest {digest!r:.80}")
         there = {entry.path: entry for entry in manifest.decode(data)}
         told = difference(data, self._tree.manifest)
         changes, needs = compared(there, self._tree.entries)
-        return Base(digest=digest, told=told, entries=there, changes=changes, needs=needs)
+        contents = contents_of(there)
+        return Base(digest=digest, told=told, entries=there, contents=contents, changes=changes, needs=needs)
+
+
+def contents_of(there: Mapping[str, Entry]) -> frozenset[str]:
+    """The contents of these files."""
+    return frozenset(entry.content for entry in there.values() if entry.kind == manifest.FILE)
 
 
 def compared(there: Mapping[str, Entry], entries: Sequence[Entry]) -> tuple[Changes, tuple[Entry, ...]]:

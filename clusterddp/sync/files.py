@@ -8,7 +8,7 @@ Not here: bringing them to hosts (sync/push.py).
 """
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.
-# ruff: noqa: PTH115, PTH118, PTH119, PTH120, PTH123
+# ruff: noqa: PTH115, PTH118, PTH120, PTH123
 from __future__ import annotations
 
 import contextlib
@@ -111,12 +111,12 @@ def scan(project: Project, limit: int | None = None) -> Tree:
     root = on_disk(as_text(os.fsencode(project.root)))
     _refuse_home(root)
     listed = git.list_files(root)
-    names = walk(root, _NEVER) if listed is None else iter(listed)
-    found = _look(root, _without_environments(names, root))
+    names = _without_environments(walk(root, _NEVER) if listed is None else listed, root)
+    found = _look(root, names) if listed is None else {name: listed[name] for name in names}
     _refuse_large(found, MAX_BYTES if limit is None else limit, MAX_FILES if limit is None else None)
     skipped: list[Skipped] = []
     chunks: dict[str, tuple[str, ...]] = {}
-    entries = manifest.ordered(_entries(project, root, found, skipped, chunks))
+    entries = list(_entries(project, root, dict(sorted(found.items())), skipped, chunks))
     encoded = manifest.encode(entries)
     return Tree(
         root=project.root,
@@ -150,7 +150,7 @@ def _without_environments(names: Iterable[bytes], root: bytes) -> list[bytes]:
             kept.append(name)
         if len(kept) > _GIVE_UP:
             raise SyncError(f"{os.fsdecode(root)} holds more than {_GIVE_UP} files", remedy=_REMEDY)
-    environments = {os.path.dirname(name) for name in kept if os.path.basename(name) == b"pyvenv.cfg"} - {b""}
+    environments = {os.path.dirname(name) for name in kept if name.endswith(b"/pyvenv.cfg")}
     if not environments:
         return kept
     return [name for name in kept if environments.isdisjoint(_above(name))]
@@ -163,7 +163,7 @@ def _above(name: bytes) -> Iterator[bytes]:
 
 
 def _look(root: bytes, names: list[bytes]) -> dict[bytes, os.stat_result]:
-    """The lstat of every file that is there; what git knows and the user deleted is not."""
+    """The lstat of every file that is there."""
     found = {}
     for name in names:
         try:
@@ -257,7 +257,7 @@ def _link_target(root: bytes, real_root: bytes, name: bytes) -> str | None:
 
 
 def _looks_like_key(root: bytes, name: bytes) -> bool:
-    base = os.path.basename(name)
+    base = name[name.rfind(b"/") + 1 :]
     if _KEY_NAME.fullmatch(base):
         return not _EXAMPLE.fullmatch(base)
     if not base.startswith(b"id_") or base.endswith(b".pub"):

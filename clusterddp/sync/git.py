@@ -12,12 +12,13 @@ import stat
 import subprocess
 
 from clusterddp.errors import SyncError
+from clusterddp.sync.gitignore import unreadable
 
 
-def list_files(root: bytes) -> list[bytes] | None:
-    """The files git knows below ``root`` and the untracked ones it does not ignore; None outside git.
+def list_files(root: bytes) -> dict[bytes, os.stat_result] | None:
+    """The lstat of the files git knows below ``root`` and of the untracked ones it does not ignore; None outside git.
 
-    Submodules and repositories inside are looked into. What was deleted may still be in the list.
+    Submodules and repositories inside are looked into. What was deleted is left out.
 
     Raises:
         SyncError: git is missing or fails.
@@ -25,9 +26,9 @@ def list_files(root: bytes) -> list[bytes] | None:
     own = os.path.lexists(os.path.join(root, b".git"))
     if not own and not _within_another(root):
         return None
-    names: dict[bytes, None] = {}
-    _list(root, b"", names)
-    return list(names)
+    found: dict[bytes, os.stat_result] = {}
+    _list(root, b"", found)
+    return found
 
 
 def list_ignored(root: bytes) -> list[bytes]:
@@ -57,27 +58,25 @@ def _within_another(root: bytes) -> bool:
     return inside.stdout.strip() == b"true" and _git(root, "check-ignore", "--quiet", ".").returncode != 0
 
 
-def _list(root: bytes, folder: bytes, names: dict[bytes, None]) -> None:
+def _list(root: bytes, folder: bytes, found: dict[bytes, os.stat_result]) -> None:
     place = os.path.join(root, folder) if folder else root
     result = _git(place, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if result.returncode:
         said = result.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
         raise SyncError(f"{os.fsdecode(place)}: git cannot list the files ({said[0]})")
-    for name in result.stdout.split(b"\0"):
-        path = os.path.join(folder, name.rstrip(b"/"))
-        if not name:
+    above, inside = root + b"/", folder + b"/" if folder else b""
+    for name in result.stdout.split(b"\0")[:-1]:
+        path = inside + name.rstrip(b"/")
+        try:
+            info = os.lstat(above + path)
+        except (FileNotFoundError, NotADirectoryError):
             continue
-        if not _is_folder(os.path.join(root, path)):
-            names[path] = None
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if not stat.S_ISDIR(info.st_mode):
+            found[path] = info
         elif os.path.lexists(os.path.join(root, path, b".git")):
-            _list(root, path, names)
-
-
-def _is_folder(path: bytes) -> bool:
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return False
+            _list(root, path, found)
 
 
 def _git(place: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:

@@ -4,11 +4,9 @@ A hash is good while the file's size, times and inode are the same. Not here: wh
 """
 
 # Names are bytes here, because a file name may be no text; pathlib has none such.
-# ruff: noqa: PTH118
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import TYPE_CHECKING
 
@@ -17,6 +15,7 @@ from clusterddp.remote.shared.frames import parse_json
 from clusterddp.remote.shared.manifest import Hashes, as_text, stats_of
 
 if TYPE_CHECKING:
+    import os
     from pathlib import Path
 
 FILE_NAME = "hashes.json"
@@ -53,7 +52,7 @@ class HashCache:
             self._kept[path] = known
             return info.st_size, known[1]
         self.read += 1
-        size, digests = hash_file(os.path.join(root, name))
+        size, digests = hash_file(root + b"/" + name)
         if max(info.st_mtime_ns, info.st_ctime_ns) < self._started - _FRESH:
             self._kept[path] = (stats, digests)
         return size, digests

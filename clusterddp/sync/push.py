@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from clusterddp.errors import HostError, SyncError
 from clusterddp.hosts import fanout
 from clusterddp.hosts.fanout import reading_answer
-from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.manifest import Entry
-from clusterddp.sync.base import Bases, compared
+from clusterddp.sync.base import Bases, compared, contents_of
 from clusterddp.sync.passed_on import AUTO
 from clusterddp.sync.result import Changes, HostSync, KeptFile, SyncResult
 from clusterddp.sync.spread import send
@@ -151,7 +150,7 @@ class _Job:
         self.needs: tuple[Entry, ...] = ()
         self.changes = Changes()
         self.told: bytes | None = None
-        self._have: set[str] = set()  # contents and chunks
+        self._have: frozenset[str] = frozenset()  # contents and chunks
         self._home: list[str] = []
         self.host, self._tree, self._bases = host, tree, bases
         self.args: dict[str, Any] = {
@@ -178,17 +177,16 @@ class _Job:
             return
         self.workdir = str(answer["workdir"])
         base = self._bases.of(str(answer["base"]))
-        self.told, there, changes, self.needs = base.told, base.entries, base.changes, base.needs
+        self.told, changes, self.needs, contents = base.told, base.changes, base.needs, base.contents
         edited = bool(base.digest and (answer["have"] or answer["gone"]))
         if answer["have"] or answer["gone"]:
             gone = set(map(str, answer["gone"]))
-            there = {path: entry for path, entry in there.items() if path not in gone}
+            there = {path: entry for path, entry in base.entries.items() if path not in gone}
             for path, kind, executable, size, content in answer["have"]:
                 there[str(path)] = Entry(str(path), str(kind), executable, size, str(content))
-            changes, self.needs = compared(there, self._tree.entries)
+            (changes, self.needs), contents = compared(there, self._tree.entries), contents_of(there)
         self.changes = self.changes or changes
-        self._have = {entry.content for entry in there.values() if entry.kind == manifest.FILE}
-        self._have.update(map(str, answer["chunks"]))
+        self._have = contents.union(map(str, answer["chunks"]))
         # A host that is asked once more has changed meanwhile.
         self.args.update(base=base.digest, edited=edited, prove=True)
 

@@ -70,13 +70,14 @@ def chunks_of(content: str, size: int, digests: Any) -> List[Chunk]:
 def read_at(handle: int, offset: int, size: int) -> bytes:
     """At most ``size`` bytes of a file; fewer only at its end."""
     # A buffer of 4 MiB costs more than to read and hash a small file.
-    most = max(_SMALL, os.fstat(handle).st_size - offset)
+    end = os.fstat(handle).st_size
+    most = max(_SMALL, end - offset)
     found = b""
     while len(found) < size:
         data = os.pread(handle, min(most, size - len(found)), offset + len(found))
-        if not data:
-            break
         found = found + data if found else data
+        if not data or 0 < end <= offset + len(found):  # what is none on a disk may say 0, and hold more
+            break
     return found
 
 

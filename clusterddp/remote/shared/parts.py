@@ -19,10 +19,12 @@ class Parts:
 
     Attributes:
         lacking: Digest → where that chunk is wanted: contents and offsets.
+        written: Content → size, mtime in ns and inode of its file when it was written whole, at once.
     """
 
     def __init__(self, folder: int) -> None:
         self.lacking: Dict[str, List[Tuple[str, int]]] = {}
+        self.written: Dict[str, Tuple[int, int, int]] = {}
         self._folder = folder
         self._chunks: Dict[str, List[Chunk]] = {}
         self._places: Dict[str, Tuple[str, int, int]] = {}  # digest → content, offset, size of what lies here
@@ -72,6 +74,9 @@ class Parts:
                 while view:
                     written = os.pwrite(handle, view, at)
                     view, at = view[written:], at + written
+                if len(self._chunks[content]) == 1:
+                    info = os.fstat(handle)
+                    self.written[content] = (info.st_size, info.st_mtime_ns, info.st_ino)
             finally:
                 os.close(handle)
         if places:

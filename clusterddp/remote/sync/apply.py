@@ -200,8 +200,9 @@ def _apply(args: Dict[str, Any], lock: FolderLock, sent: _Sent, incoming: ChunkS
         placing.place()
     finally:
         parts.close()
-    # What was read or known at the beginning, and has not changed since, is not read once more.
-    known, looked = then(began), time.time_ns()
+    # What was read, known or written since the beginning, and has not changed since, is not read once more.
+    looked = time.time_ns()
+    known = then(began, looked)
     proof = prove(target, known.lines, known.paths, known.stats, known.at, lock.check)
     wrong = [as_text(known.paths[number]) for number in proof.differs]
     if wrong and partly and not placing.planned.issuperset(wrong):
@@ -222,7 +223,7 @@ def _apply(args: Dict[str, Any], lock: FolderLock, sent: _Sent, incoming: ChunkS
     }
 
 
-_Placing = Tuple[WorkdirUpdate, Callable[[int], Known]]
+_Placing = Tuple[WorkdirUpdate, Callable[[int, int], Known]]  # from when it began and when all was in place
 
 
 def _all(args: Dict[str, Any], record: SyncRecord, sent: _Sent, lock: FolderLock) -> _Placing:  # noqa: ARG001
@@ -230,7 +231,12 @@ def _all(args: Dict[str, Any], record: SyncRecord, sent: _Sent, lock: FolderLock
     plan = manifest.decode(sent.manifest)
     refuse_folded(record.root, [on_disk(entry.path) for entry in plan])
     placing = WorkdirUpdate(record, plan, lock.check)
-    return placing, lambda began: Known.seen(sent.manifest, plan, placing.disk.seen, began)
+
+    def then(began: int, placed: int) -> Known:
+        seen = {path: one for path, one in placing.disk.seen.items() if one[0][2] < began - manifest.RACY}
+        return Known.seen(sent.manifest, plan, dict(seen, **placing.placed), placed)
+
+    return placing, then
 
 
 def _changed(args: Dict[str, Any], record: SyncRecord, sent: _Sent, lock: FolderLock) -> _Placing:
@@ -240,12 +246,14 @@ def _changed(args: Dict[str, Any], record: SyncRecord, sent: _Sent, lock: Folder
     fresh = [checked_entry(manifest.values_of(one)[0]) for one in pieces if isinstance(one, bytes)]
     numbers = left_out(len(lines), pieces)
     gone = [checked_entry(manifest.values_of(lines[number])[0]) for number in numbers]
-    known = Known.remembered(memory, sent.manifest)
-    manifest.check_together(known.paths)
-    if {entry.path for entry in fresh} - {entry.path for entry in gone}:
+    same = memory is not None and memory.manifest == sent.earlier
+    known = Known.remembered(memory, sent.manifest, pieces if same else ())
+    new = {entry.path for entry in fresh}
+    if len(new) < len(fresh) or new - {entry.path for entry in gone}:
+        manifest.check_together(known.paths)
         refuse_folded(record.root, known.paths)
     hashes: Hashes = {}
-    if memory and memory.manifest == sent.earlier:
+    if memory and same:
         for entry, stats in zip(gone, (memory.stats[number] for number in numbers)):  # noqa: B905 - Python 3.8
             if stats and entry.kind == manifest.FILE:
                 hashes[entry.path] = (unpacked(stats), memory.lists.get(entry.content, [entry.content]))
@@ -253,7 +261,7 @@ def _changed(args: Dict[str, Any], record: SyncRecord, sent: _Sent, lock: Folder
     placing = WorkdirUpdate(record, fresh, lock.check, gone, disk)
     if args.get("reuse") and memory:
         disk.seen.update({path: one for path, one in memory.hashes().items() if path not in disk.seen})
-    return placing, lambda _: known
+    return placing, lambda *_: known
 
 
 def _entries(data: bytes) -> Iterable[Entry]:

@@ -8,10 +8,10 @@ import os
 import shutil
 import stat
 from collections import Counter
-from typing import Callable, Dict, Iterable, List
+from typing import Callable, Dict, Iterable, List, Optional
 
 from ..shared.chunks import CHUNK, Chunk, chunks_of, digest_of, is_content, read_at
-from ..shared.manifest import FILE, Disk, Entry
+from ..shared.manifest import FILE, Disk, Entry, Stats, stats_of
 from ..shared.parts import Parts
 from ..shared.sync_stream import BadStream, ChunkStream
 from ..system.bootstrap import Refused
@@ -88,9 +88,10 @@ class Assembly:
         """Whether a wanted content is complete."""
         return self._parts.whole(content)
 
-    def move(self, entry: Entry, target: bytes) -> None:
-        """Give a file its place, over whatever has that name."""
+    def move(self, entry: Entry, target: bytes) -> Optional[Stats]:
+        """Give a file its place, over whatever has that name; its stats, if nobody wrote to it since we did."""
         name = entry.content
+        written = self._parts.written.get(name)
         self._uses[name] -= 1
         if self._uses[name]:
             self._remove_spare()
@@ -99,6 +100,10 @@ class Assembly:
             mode = stat.S_IMODE(os.stat(name, dir_fd=self._folder).st_mode)
             os.chmod(name, mode | (mode & 0o444) >> 2, dir_fd=self._folder)
         os.rename(name, target, src_dir_fd=self._folder)
+        if written is None or name != entry.content:
+            return None
+        stats = stats_of(os.lstat(target))
+        return stats if (stats[0], stats[1], stats[3]) == written and stats[0] == entry.size else None
 
     def move_link(self, leads: bytes, target: bytes) -> None:
         """Make a link and give it its place, over whatever has that name."""

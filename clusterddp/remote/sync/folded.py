@@ -13,9 +13,10 @@ def refuse_folded(root: bytes, paths: Iterable[bytes]) -> None:
     Raises:
         Refused: names them.
     """
-    names: Dict[str, str] = {}
     files = set(paths)
-    for path in map(as_text, sorted(files | folders_above(files))):
+    every = list(map(as_text, sorted(files | folders_above(files))))
+    names: Dict[str, str] = {}
+    for path in every if len(set(map(str.casefold, every))) < len(every) else ():
         other = names.setdefault(path.casefold(), path)
         if other != path and folds_case(root):
             message = "%s and %s are one name in %s, whose file system does not tell their case"

@@ -17,7 +17,7 @@ from ..shared.chunks import content_of
 from ..shared.fields import Fields
 from ..shared.frames import parse_json
 from ..shared.manifest import FILE, Entry, Hashes, Stats, as_text, checked_entry, on_disk, values_of
-from ..shared.manifest_difference import difference, lines_of, pieces_of, spliced
+from ..shared.manifest_difference import Piece, difference, lines_of, pieces_of, spliced
 from ..system.bootstrap import private_folder, read_json, write_private
 
 _FORMAT = 2
@@ -66,8 +66,8 @@ class Known(NamedTuple):
         return lines_of(self.manifest)
 
     @classmethod
-    def remembered(cls, memory: Optional[Memory], manifest: bytes) -> "Known":
-        """What a memory, of whatever manifest, tells of the files of this one.
+    def remembered(cls, memory: Optional[Memory], manifest: bytes, pieces: Sequence[Piece] = ()) -> "Known":
+        """What a memory, of whatever manifest, tells of the files of this one; ``pieces``: how they differ, if known.
 
         Raises:
             BadManifest: this is none.
@@ -76,7 +76,7 @@ class Known(NamedTuple):
             return cls.seen(manifest, [checked_entry(values) for values in values_of(manifest)], {}, 0)
         if memory.manifest is manifest or memory.manifest == manifest:
             return cls(manifest, memory.paths, memory.stats, memory.at, memory.lists)
-        pieces = pieces_of(difference(memory.manifest, manifest), len(memory.paths))
+        pieces = pieces or pieces_of(difference(memory.manifest, manifest), len(memory.paths))
         paths, stats = spliced(memory.paths, pieces, path_of), spliced(memory.stats, pieces, lambda _: b"")
         return cls(manifest, paths, stats, memory.at, memory.lists)
 

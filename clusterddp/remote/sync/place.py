@@ -9,9 +9,9 @@ Not here: which folder it is, its lock and its record (sync/apply.py).
 
 import os
 import stat
-from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Protocol, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Optional, Protocol, Set, Tuple
 
-from ..shared.manifest import FILE, LINK, Disk, Entry, as_text, on_disk, parents
+from ..shared.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, on_disk, parents
 from ..system.bootstrap import Refused
 from .sibling import KEPT
 
@@ -56,6 +56,7 @@ class WorkdirUpdate:
         self.sent = 0
         self.removed = 0
         self.kept: List[List[str]] = []
+        self.placed: Hashes = {}  # what was put in place just as it was proved when it came
         self._hold = hold
         self._record = record
         self._plan = {entry.path: entry for entry in plan}
@@ -63,7 +64,7 @@ class WorkdirUpdate:
         self._put: Dict[str, List[Entry]] = {}
         for entry in record.entries if put is None else put:
             self._put.setdefault(entry.path, []).append(entry)
-        self._now = {path: self.disk.entry(path) for path in (*self._plan, *self._put)}
+        self._now = dict(self._look_at((*self._plan, *self._put)))
         self._todo = [entry for entry in plan if self._now[entry.path] != entry]
         self._obsolete = [path for path in self._put if path not in self._plan and self._now[path]]
         self._staged: Set[str] = set()
@@ -135,6 +136,15 @@ class WorkdirUpdate:
             else:
                 self._set_executable(entry)
 
+    def _look_at(self, paths: Iterable[str]) -> Iterator[Tuple[str, Optional[Entry]]]:
+        """What stands at each path."""
+        empty: Dict[str, bool] = {}  # folders that are not there
+        for path in paths:
+            folder = path.rpartition("/")[0]
+            if folder not in empty:
+                empty[folder] = self.disk.info(folder) is None
+            yield path, None if empty[folder] else self.disk.entry(path)
+
     def _needs_content(self, entry: Entry) -> bool:
         now = self._now[entry.path]
         return entry.kind == FILE and not (now and now.kind == FILE and now.content == entry.content)
@@ -204,7 +214,9 @@ class WorkdirUpdate:
         if entry.kind == LINK:
             self._parts.move_link(on_disk(entry.content), full)
         else:
-            self._parts.move(entry, full)
+            stats = self._parts.move(entry, full)
+            if stats:
+                self.placed[entry.path] = (stats, [entry.content])
             self.sent += 1
         self._remove_bytecode(entry.path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -134,6 +135,13 @@ def test_no_accepted_path_or_link_leads_out(path: str, target: str) -> None:
     base = Path("/base/folder")
     assert str((base / decoded.path).parent / "x").startswith("/base/folder/")
     assert ".." not in Path(decoded.path).parts
+
+
+@given(st.lists(st.tuples(st.text('a"\\[],\n', min_size=1), st.text('a"\\[],')), max_size=4))
+def test_a_manifest_is_a_line_an_entry_whatever_the_names(pairs: list[tuple[str, str]]) -> None:
+    entries = manifest.ordered(manifest.link_entry(path, target) for path, target in pairs)
+    lines = [json.dumps(entry, separators=(",", ":")).encode() + b"\n" for entry in entries]
+    assert manifest.encode(entries) == b"".join(lines)
 
 
 def test_the_digest_does_not_depend_on_the_order(tmp_path: Path) -> None:
