@@ -41,12 +41,15 @@ def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapp
     with contextlib.suppress(OSError):  # it ended at once (nologin, no shell): what it said is still to be read
         pipe.write(code.opening(interpreter=entry.ansible_python, fallback=entry.python, state=entry.state))
     noise, answer, rest = _answer(entry, pipe, b"")
-    if answer == "unknown":  # nothing there that this host can use as it is
+    compiles = answer == "unknown"
+    if compiles:  # nothing there that this host can use as it is
         with contextlib.suppress(OSError):  # the same
             pipe.write(code.introduction(state=entry.state))
         _, answer, rest = _answer(entry, pipe, rest)
     _heed_refusal(entry, answer)
     needed = f"is sent, {human_size(len(code.packed))}" if answer == "need" else "is there already"
+    if compiles and answer == "have":
+        needed += ", without byte code of its Python: it compiles what it runs"
     _log.debug("%s: the helper's code %s (%s)", entry.name, needed, code.digest[:12])
     with contextlib.suppress(OSError):  # the same
         pipe.write(code.packed if answer == "need" else b"")

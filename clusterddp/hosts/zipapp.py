@@ -25,6 +25,7 @@ from clusterddp.remote.shared.plan import BACKEND
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_log = logging.getLogger("clusterddp")
 REMOTE = Path(__file__).parents[1] / "remote"
 PACKAGE = "clusterddp_remote"  # the name of remote/ inside the zipapp
 MAGIC_WORD = f"{MAGIC.decode()}{PROTOCOL}"
@@ -35,7 +36,6 @@ _PLUGIN = {
 }
 _ENTRY = f"import sys\nfrom {PACKAGE}.__main__ import main\nsys.exit(main())\n"
 
-_log = logging.getLogger("clusterddp")
 
 _SPOT = struct.Struct(">QQ32s")  # an Index where the archive is kept
 
@@ -67,11 +67,16 @@ class Index:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bundle:
-    """The zipapp's bytes, their sha256 in hex, and the index of its byte code if it has one."""
+    """The zipapp's bytes, their sha256 in hex, and the index of its byte code if it has one.
+
+    Attributes:
+        kept: Whether a host whose Python finds no byte code in it keeps its own (``remote/helper/own_code.py``).
+    """
 
     code: bytes = field(repr=False)
     digest: str
     index: Index | None = None
+    kept: bool = False
 
     def opening(self, *, interpreter: str | None, fallback: str | None, state: str | None) -> bytes:
         """The first bytes to send on a new connection: what finds the code there.
@@ -81,7 +86,7 @@ class Bundle:
             fallback: ``clusterddp_python``: used when the host's ``python3`` is missing or older than 3.8.
             state: ``clusterddp_state``.
         """
-        spot = (b"", 0, 0, "")
+        spot = (b"none" if self.kept else b"", 0, 0, "")
         if self.index:
             spot = (importlib.util.MAGIC_NUMBER, self.index.offset, self.index.size, self.index.sha256.hex())
         call = f"find_code(i, {MAGIC_WORD!r}, {self.digest!r}, {spot!r})"
@@ -90,7 +95,8 @@ class Bundle:
 
     def introduction(self, *, state: str | None) -> bytes:
         """What is sent to a host that does not find it: what takes it."""
-        wanted = {"digest": self.digest, "size": len(self.packed), "state": state}
+        number = importlib.util.MAGIC_NUMBER.hex() if self.index else "none" if self.kept else None
+        wanted = {"digest": self.digest, "size": len(self.packed), "state": state, "byte_code": number}
         return _program("bootstrap.py", f"receive_helper(i, {MAGIC_WORD!r})") + json.dumps(wanted).encode() + b"\n"
 
     @property
@@ -122,7 +128,7 @@ def bundle() -> Bundle:
     try:
         return _with_byte_code(members)
     except (OSError, NotImplementedError) as error:  # a folder of somebody else's; a Python that keeps no byte code
-        return _with_sources(members, f"it cannot be kept here: {error}")
+        return _with_sources(members, f"it cannot be kept here: {error}; each host makes its own", kept=True)
 
 
 def _members() -> dict[str, bytes]:
@@ -145,8 +151,7 @@ def _with_byte_code(members: Mapping[str, bytes]) -> Bundle:
     """
     kept = Path(importlib.util.cache_from_source(str(REMOTE / "zipapp.py"))).with_suffix(".pyz")
     sources = hashlib.sha256(importlib.util.MAGIC_NUMBER)
-    makers = {name: Path(__file__).with_name(name).read_bytes() for name in ("archive.py", "byte_code.py")}
-    for name, data in {**makers, **members}.items():
+    for name, data in members.items():
         sources.update(b"%s %d " % (name.encode(), len(data)) + data)
     with contextlib.suppress(FileNotFoundError):
         found = kept.read_bytes()
@@ -154,7 +159,7 @@ def _with_byte_code(members: Mapping[str, bytes]) -> Bundle:
             return _unpacked(found[sources.digest_size :])
     if sys.dont_write_bytecode:
         return _with_sources(members, "PYTHONDONTWRITEBYTECODE or `python -B` forbids to keep it")
-    from clusterddp.hosts.archive import indexed  # noqa: PLC0415 - once a version
+    from clusterddp.remote.shared.code_archive import indexed  # noqa: PLC0415 - once a version
 
     code, index = indexed(members, PACKAGE)
     data = _SPOT.pack(*index) + code
@@ -175,12 +180,13 @@ def _unpacked(data: bytes) -> Bundle:
         code=code,
         digest=hashlib.sha256(code).hexdigest(),
         index=Index(offset=offset, size=size, sha256=digest),
+        kept=True,
     )
 
 
-def _with_sources(members: Mapping[str, bytes], reason: str) -> Bundle:
+def _with_sources(members: Mapping[str, bytes], reason: str, *, kept: bool = False) -> Bundle:
     _log.debug("helpers run from sources, at about twice the CPU, for want of byte code: %s", reason)
-    from clusterddp.hosts.archive import archive  # noqa: PLC0415 - not where byte code can be kept
+    from clusterddp.remote.shared.code_archive import archive  # noqa: PLC0415 - not where byte code can be kept
 
     code = archive(members)
-    return Bundle(code=code, digest=hashlib.sha256(code).hexdigest())
+    return Bundle(code=code, digest=hashlib.sha256(code).hexdigest(), kept=kept)

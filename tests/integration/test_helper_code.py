@@ -12,7 +12,9 @@ import pytest
 from clusterddp.errors import HelperError
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.zipapp import COMMAND, PACKAGE, bundle
-from tests.integration.real_helper import Shell, entry
+from clusterddp.remote.shared.code_archive import is_whole
+from tests.integration.real_helper import Shell, entry, wait_for
+from tests.integration.shim_spool import interpreter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +45,24 @@ class Counting(Shell):
 def damaged(data: bytes, place: int) -> bytes:
     """``data`` with one bit of another value."""
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+def anothers(state: Path, python: str) -> HostEntry:
+    """A host with another Python than ours."""
+    return entry(state, ansible_python=python)
+
+
+def kept(state: Path) -> list[Path]:
+    """What it has made of the code for its own Python."""
+    return list((state / "helper").glob("????????????????*-*.pyz"))
+
+
+def finds_byte_code(state: Path, python: str) -> bool:
+    """Whether a connection finds there all that it runs, so that it is sent no more than its first words."""
+    shell = Counting("/bin/sh")
+    with Host.open(anothers(state, python), shell) as host:
+        assert host.call("runs", {"run": "", "hosts": ["here"]}) == []
+    return shell.sent < 6 * 1024
 
 
 def inside(zipapp: bytes, module: str) -> int:
@@ -85,3 +105,28 @@ def test_code_damaged_after_the_start_is_told_removed_and_sent_anew(tmp_path: Pa
     with Host.open(entry(tmp_path), Shell("/bin/sh")) as host:
         assert host.call("clock")
     assert cached.read_bytes() == code.code
+
+
+@pytest.mark.parametrize("version", ["3.8"])
+def test_a_host_with_another_python_keeps_byte_code_of_its_own(tmp_path: Path, version: str) -> None:
+    if bundle().index is None:
+        pytest.skip("no byte code is kept here")
+    python = interpreter(version)
+    assert not finds_byte_code(tmp_path, python)
+    (own,) = wait_for(lambda: kept(tmp_path), "the file")
+    assert own.stat().st_mode & 0o777 == 0o600
+    assert finds_byte_code(tmp_path, python)
+    made = own.read_bytes()
+    for wrong in (damaged(made, inside(made, "helper/loop")), made[:50]):
+        own.write_bytes(wrong)
+        assert not finds_byte_code(tmp_path, python)
+        wait_for(lambda: own.exists() and is_whole(own.read_bytes()), "another file")
+    assert finds_byte_code(tmp_path, python)
+    for forbidden in (own, own.parent):  # somebody else may have written it
+        forbidden.chmod(0o777)
+        assert not finds_byte_code(tmp_path, python)
+        own.chmod(0o600)
+        assert finds_byte_code(tmp_path, python)
+    with Host.open(anothers(tmp_path, python), Shell("/bin/sh")) as host:
+        assert host.call("clean", {"hosts": ["here"], "project": "", "purge": True})["gone"]
+    assert not own.parent.exists()

@@ -315,6 +315,11 @@ def test_every_module_of_the_zipapp_imports_under_python_3_8(zipapp: Path) -> No
         pytest.skip("no python3.8 on PATH or in ~/.pyenv/versions")
     done = imported_by(found[0], zipapp)
     assert (done.returncode, done.stderr) == (0, "")
+    program = f"import sys; sys.path[0] = sys.argv[1]; import {PACKAGE}.helper.own_code as own; own.keep(sys.argv[1])"
+    subprocess.run([found[0], "-I", "-S", "-c", program, str(zipapp)], check=True)
+    (own,) = zipapp.parent.glob("remote-*.pyz")  # its own byte code
+    done = imported_by(found[0], own)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS | BY_TORCH))

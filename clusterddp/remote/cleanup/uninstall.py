@@ -95,7 +95,7 @@ def remove_unused_helpers(state: str, *, own: bool) -> int:
             return 0
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         path = os.path.join(folder, name)
-        ours = os.path.realpath(path) == os.path.realpath(sys.argv[0])
+        ours = name[:64] == os.path.basename(sys.argv[0])[:64]  # the digest of what was sent
         if ours and not own:
             continue
         try:

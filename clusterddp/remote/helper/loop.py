@@ -287,7 +287,10 @@ def run_child(operation: Any, request: Request, state: str, parent: int) -> None
 
 
 def main(argv: List[str]) -> int:
-    """Serve the connection on stdin and stdout. ``argv``: the configured state folder or an empty string."""
+    """Serve the connection on stdin and stdout.
+
+    ``argv``: the configured state folder or an empty string; ``keep`` where this Python's byte code is to be kept here.
+    """
     state = state_folder(argv[0] or None)
     # Held open for life: so others see that it is in use (cleanup/uninstall.py).
     code = os.open(sys.argv[0], os.O_RDONLY | os.O_CLOEXEC)
@@ -299,4 +302,8 @@ def main(argv: List[str]) -> int:
         helper.tell_end(error)
         return 1
     os.close(code)
+    if argv[1:]:
+        from .own_code import keep_behind
+
+        keep_behind(sys.argv[0])
     return 0

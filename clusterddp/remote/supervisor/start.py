@@ -7,6 +7,7 @@ leaves nothing behind. ``renew`` keeps the lease of a run that is to end with it
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cleanup import retention
 from ..helper.request import Request
+from ..shared.code_archive import is_whole
 from ..shared.failures import ended_by_manager
 from ..shared.fields import DamagedError
 from ..shared.node_env import without_other_launchers
@@ -26,7 +28,7 @@ from ..shared.plan import BACKEND, NodePlan, read_plan, spool_environment
 from ..shared.records import written
 from ..spool.layout import PROGRAM, Spool, all_spools, create_spool
 from ..sync.protect import protect
-from ..system.bootstrap import Refused, file_sha256, private_folder, read_json, write_json, write_private
+from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
 from ..system.clock import boot_clock
 from ..system.ports import bind_ports
 from ..system.setup_env import setup_environment
@@ -115,13 +117,15 @@ def _begin_telling(spool: Spool, environment: Mapping[str, str], notified: Mappi
 
 
 def _check_own_code() -> None:
-    """The run is to have a copy of the zipapp this helper runs from, as it came: its name is its digest.
+    """The run is to have a copy of the zipapp this helper runs from, as it was made.
 
     Raises:
         Refused: it was damaged since.
     """
     path = sys.argv[0]
-    if os.path.basename(path) != file_sha256(path) + ".pyz":
+    with open(path, "rb") as own:
+        code = own.read()
+    if os.path.basename(path) != hashlib.sha256(code).hexdigest() + ".pyz" and not is_whole(code):
         os.unlink(path)
         raise Refused("%s was damaged, and is removed" % path, "try again: the next connection brings it anew")
 

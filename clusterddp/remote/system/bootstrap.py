@@ -188,7 +188,8 @@ def file_sha256(path: str) -> str:
 def receive_helper(stream: BinaryIO, magic: str) -> None:
     """Find the helper by its digest or take it from ``stream``; then run it. Called by what the operator sends.
 
-    The operator's line is JSON ``{digest, size, state}``; our answer is ``<magic> have``, ``<magic> need`` or
+    The operator's line is JSON ``{digest, size, state, byte_code}``: for which Python that is (its magic number in hex;
+    null: none is wanted); our answer is ``<magic> have``, ``<magic> need`` or
     ``<magic> refused <JSON>``. Code comes compressed, and is used only after its sha256 was compared.
     """
     import hashlib
@@ -219,42 +220,45 @@ def receive_helper(stream: BinaryIO, magic: str) -> None:
         _say("%s refused %s" % (magic, json.dumps({"message": message, "remedy": remedy})))
         sys.exit(96)
     sys.path.insert(0, path)
-    _run(path, wanted["state"] or "")
+    known = (None, sys.modules["_frozen_importlib_external"].MAGIC_NUMBER.hex())
+    _run(path, wanted["state"] or "", *([] if wanted["byte_code"] in known else ["keep"]))
 
 
-def run_helper(handle: int, digest: str, state: str, magic: str) -> None:
+def run_helper(handle: int, name: str, state: str, magic: str) -> None:
     """Say ``<magic> have`` and run the helper, if the file found is the one in the state folder; else return.
 
-    Called by find_code.py, whose look was a guess, with the file open.
+    Called by find_code.py, whose look was a guess, with the file open; ``name`` is the digest of what was sent, with
+    more behind it where the host has made the file of that.
     """
     try:
-        own = helper_path(state, digest)
+        own = helper_path(state, name)
         if not os.path.samestat(os.stat(own), os.fstat(handle)):
             return
         from clusterddp_remote.helper import loop  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
 
-        os.utime(own)
+        for path in {own, helper_path(state, name[:64])}:
+            os.utime(path)
     except (Refused, OSError, ImportError):  # said, and where it is damaged mended, by receive_helper
         return
     _say(magic + " have")
     _run(own, state)
 
 
-def helper_path(state: Optional[str], digest: str) -> str:
+def helper_path(state: Optional[str], name: str) -> str:
     """Where the helper is kept: in a folder of this user's alone.
 
     Raises:
         Refused: as for ``state_folder``.
     """
-    return os.path.join(private_folder(os.path.join(state_folder(state), "helper")), digest + ".pyz")
+    return os.path.join(private_folder(os.path.join(state_folder(state), "helper")), name + ".pyz")
 
 
-def _run(path: str, state: str) -> NoReturn:
-    """Import the zipapp's entry point and run it as the helper."""
+def _run(path: str, state: str, *more: str) -> NoReturn:
+    """Import the zipapp's entry point and run it as the helper; ``more`` as its ``main`` takes it."""
     from clusterddp_remote.__main__ import main  # type: ignore[import-not-found,unused-ignore]
 
     sys.argv = [path, "helper", state]
-    status = main(sys.argv[1:])
+    status = main([*sys.argv[1:], *more])
     sys.stderr.flush()
     os._exit(status)  # taking the interpreter apart takes as long as starting it
 

@@ -1,22 +1,18 @@
-"""Byte code for hosts that have this Python: without docstrings, assertions, annotations, and without ``typing``.
+"""Byte code for this Python's version: without docstrings, assertions, annotations, and without ``typing``.
 
 Importing ``typing`` alone takes a third as long as starting Python, and every process of ours on a host would pay it.
 What types say is dropped here, in the syntax tree: annotations, names that stand for types, and the imports only they
 need; ``typing.NamedTuple`` becomes ``collections.namedtuple``, which it is made of. Sources stay as they are.
 
-Not here: the archive (zipapp.py).
+Not here: the archive (code_archive.py).
 """
-
-from __future__ import annotations
 
 import ast
 import importlib.util
 import marshal
 import struct
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import CodeType
+from types import CodeType
+from typing import List, Set, Union
 
 _UNCHECKED = 1  # a .pyc file's flags (PEP 552): a digest in place of a time, and nobody compares it
 
@@ -53,18 +49,18 @@ def without_types(module: ast.Module) -> ast.Module:
     return ast.fix_missing_locations(module)
 
 
-def _typing_imports(module: ast.Module) -> list[ast.ImportFrom]:
+def _typing_imports(module: ast.Module) -> List[ast.ImportFrom]:
     return [one for one in module.body if isinstance(one, ast.ImportFrom) and one.module == "typing" and not one.level]
 
 
-def _made_by(value: ast.expr, names: set[str]) -> bool:
+def _made_by(value: ast.expr, names: Set[str]) -> bool:
     """Whether it is ``Dict[str, Any]`` or ``TypeVar("T")``, by names of typing."""
     maker = value.value if isinstance(value, ast.Subscript) else value.func if isinstance(value, ast.Call) else None
     return isinstance(maker, ast.Name) and maker.id in names
 
 
 class _Untyped(ast.NodeTransformer):
-    def __init__(self, typing: set[str]) -> None:
+    def __init__(self, typing: Set[str]) -> None:
         self.typing = typing
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -88,7 +84,7 @@ class _Untyped(ast.NodeTransformer):
             node.bases = [base for base in node.bases if not self._is_typing(base)]
         return self.generic_visit(node)
 
-    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+    def visit_If(self, node: ast.If) -> Union[ast.AST, List[ast.stmt]]:
         if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             return [self.visit(one) for one in node.orelse]
         return self.generic_visit(node)
@@ -102,7 +98,7 @@ class _Untyped(ast.NodeTransformer):
 def _name_fields(node: ast.ClassDef) -> None:
     """Make ``class A(NamedTuple): b: int = 1`` a subclass of ``namedtuple("A", ("b",), defaults=(1,))``."""
     fields = [one for one in node.body if isinstance(one, ast.AnnAssign)]
-    names: list[ast.expr] = [ast.Constant(one.target.id) for one in fields if isinstance(one.target, ast.Name)]
+    names: List[ast.expr] = [ast.Constant(one.target.id) for one in fields if isinstance(one.target, ast.Name)]
     defaults = ast.Tuple([one.value for one in fields if one.value], ast.Load())
     base = ast.Call(
         ast.Name("NamedTuple", ast.Load()),

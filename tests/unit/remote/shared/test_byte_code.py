@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.hosts import zipapp
-from clusterddp.hosts.byte_code import compiled, without_types
+from clusterddp.remote.shared.byte_code import compiled, without_types
 
 if TYPE_CHECKING:
     from pathlib import Path
