@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.environments import removal
@@ -24,7 +26,7 @@ from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.fanout import Outcome, values
 from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load, with_own_python
-from clusterddp.launch import base, option_values
+from clusterddp.launch import base, option_values, reach
 from clusterddp.launch.beside_runs import BesideRuns
 from clusterddp.launch.option_values import read
 from clusterddp.launch.options import CLUSTER_READERS, DOCTOR_READERS, RunOptions, run_options
@@ -146,13 +148,13 @@ class Cluster(BesideRuns):
             UsageError: a name is no check.
             HostsError: hosts cannot be reached or cannot train; names each.
         """
-        from clusterddp.launch import prepare, report  # noqa: PLC0415 - start-up
+        from clusterddp.launch import report  # noqa: PLC0415 - start-up
 
         fresh, left_out = read("fresh", option_values.flag, fresh), read("skip", option_values.checks, skip)
         spread = read("spread", option_values.spread, spread)
         if (not self.inventory.nodes or self.inventory.managed) and (ready := self._launcher().ready(self)):
             return self.notify(ready) or []
-        prepare.nodes(self.inventory)
+        reach.nodes(self.inventory)
         self._install(self.reached(), spread)
         return report.report(self.reached(), fresh=fresh, skip=left_out, notify=self.notify)
 
@@ -162,9 +164,7 @@ class Cluster(BesideRuns):
         Raises:
             HostError, HostsError: hosts do not answer; the remedy tells how to go on without them.
         """
-        from clusterddp.launch import prepare  # noqa: PLC0415 - start-up
-
-        return prepare.answering(self.connect(), self.inventory)
+        return reach.answering(self.connect(), self.inventory)
 
     def doctor(self, **options: Unpack[DoctorKeywords]) -> Diagnosis:
         """Judge every node and spare: what was found, and each check's results in order, the worst of it first.
@@ -187,16 +187,20 @@ class Cluster(BesideRuns):
         Raises:
             ClusterddpError: a host cannot take part, or the code cannot be synced.
         """
-        from clusterddp.launch import again, prepare  # noqa: PLC0415 - start-up
+        from clusterddp.launch import again  # noqa: PLC0415 - start-up
         from clusterddp.launch.script import check_script  # noqa: PLC0415
 
         with again.asked(self.inventory, self.project, options) as (inventory, project, repeat):
-            entries = prepare.nodes(inventory)
+            entries = reach.nodes(inventory)
             check_script(options, project)
             reserve = inventory.spares if options.relaunch else ()
+            # Imported while hosts are waited for.
+            Thread(target=import_module, args=("clusterddp.launch.prepare",), daemon=True).start()
             outcomes = self.connect([*entries, *reserve])
-            hosts = prepare.take(outcomes[: len(entries)], options, inventory, self.notify)
-            spares = prepare.take_spares(outcomes[len(entries) :], self.notify)
+            from clusterddp.launch import prepare  # noqa: PLC0415 - see above
+
+            hosts = reach.take(outcomes[: len(entries)], options, inventory, self.notify)
+            spares = reach.take_spares(outcomes[len(entries) :], self.notify)
             more = (project, inventory, options, self.notify, self.progress, repeat)
             return prepare.prepare(hosts, spares, *more, dry=dry)
 

@@ -17,7 +17,6 @@ import sys
 import threading
 import traceback
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -154,6 +153,8 @@ def _is_secret(name: str, value: str) -> bool:
 
 def version(name: str) -> str:
     """The version of an installed library; ``?`` where it is not installed."""
+    from importlib import metadata  # noqa: PLC0415 - only for reports
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -15,7 +15,7 @@ from clusterddp.crash import write_crash
 from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.environments import install
 from clusterddp.errors import ClusterddpError
-from clusterddp.launch import prepare
+from clusterddp.launch import reach
 from clusterddp.probe.evidence import gather_evidence, spared, with_runs
 from clusterddp.runs import cleanup
 from clusterddp.runs.run import RunHosts
@@ -88,7 +88,7 @@ def diagnose(
     only = set(engine.named(only))
     chosen = _chosen(only, skip, bench=bench, slurm=slurm is not None)
     needs = {need for check in chosen for need in check.needs}
-    prepare.nodes(cluster.inventory)
+    reach.nodes(cluster.inventory)
     entries = cluster.inventory.nodes + cluster.inventory.spares
     outcomes = _with_environments(cluster, cluster.connect(entries))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
-from clusterddp.launch import option_values
+from clusterddp.launch import option_values, reach
 from clusterddp.launch.options import EXEC_READERS
 
 if TYPE_CHECKING:
@@ -79,12 +79,12 @@ class BesideRuns:
             UsageError: an option has a value that cannot be meant; names it.
             ClusterddpError: a live run uses a workdir with other code, or the code cannot be synced.
         """
-        from clusterddp.launch import code, prepare  # noqa: PLC0415 - start-up
+        from clusterddp.launch import code  # noqa: PLC0415 - start-up
         from clusterddp.sync.passed_on import Spread  # noqa: PLC0415
 
         most = option_values.read("limit", option_values.optional(option_values.size), limit)
         dry = option_values.read("dry", option_values.flag, dry)
-        prepare.nodes(self.inventory)
+        reach.nodes(self.inventory)
         how = Spread(
             mode=option_values.read("spread", option_values.spread, spread),
             rate=option_values.read("rate", option_values.optional(option_values.size), rate),
@@ -115,11 +115,11 @@ class BesideRuns:
             UsageError: a source is not there, or an option has a value that cannot be meant.
             ClusterddpError: a host refuses it or has no room, or a file changes meanwhile.
         """
-        from clusterddp.launch import moves, prepare  # noqa: PLC0415 - start-up
+        from clusterddp.launch import moves  # noqa: PLC0415 - start-up
 
         most = option_values.read("rate", option_values.optional(option_values.size), rate)
         overwrite = option_values.read("overwrite", option_values.flag, overwrite)
-        prepare.nodes(self.inventory)
+        reach.nodes(self.inventory)
         how = option_values.read("spread", option_values.spread, spread)
         wanted = moves.Push(sources=sources, dest=to, overwrite=overwrite, rate=most, spread=how)
         return moves.push(wanted, self.project, self.reached, self.notify, self.progress)
@@ -178,15 +178,17 @@ class BesideRuns:
             given: Its input, the same for every host.
             sync: First sync the project's code to the hosts that answer.
         """
-        from clusterddp.launch import code, prepare  # noqa: PLC0415 - start-up
-        from clusterddp.shell import Execution  # noqa: PLC0415
+        from clusterddp.shell import Execution  # noqa: PLC0415 - start-up
 
-        prepare.nodes(self.inventory)
-        folders = code.workdirs(self._reached, self.project)
+        reach.nodes(self.inventory)
+        folders = reach.workdirs(self._reached, self.project)
         asked = sync or (not command.bare and any(entry.environment for entry in self._reached))
         hosts = [outcome.value for outcome in self.connect(self._reached) if outcome.value] if asked else []
-        self._install(host for host in hosts if not command.bare)
+        if asked and not command.bare:
+            self._install(hosts)
         if sync:
+            from clusterddp.launch import code  # noqa: PLC0415 - start-up
+
             folders.update(code.synced(hosts, self.project, self.notify, self.progress).workdirs)
         inside = self.project.subfolder
         return Execution(self._reached, self._open, command, workdirs=folders, subfolder=inside, given=given)

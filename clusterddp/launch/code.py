@@ -11,10 +11,9 @@ from clusterddp.sync.passed_on import Spread
 from clusterddp.sync.result import SyncResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from clusterddp.hosts.client import Host
-    from clusterddp.inventory import HostEntry
     from clusterddp.launch.options import RunOptions
     from clusterddp.project import Project
     from clusterddp.sync.files import Tree
@@ -127,9 +126,3 @@ def synced_alone(
     for notice in tree.notices:
         notify(notice)
     return SyncResult(digest=tree.digest, hosts=push.preview(hosts, tree, workdir=project.workdir))
-
-
-def workdirs(entries: Iterable[HostEntry], project: Project) -> dict[str, str]:
-    """Host → the folder that holds the project's code there when no run stands in the way; empty: it never had one."""
-    usual = project.workdir if project.known_id else ""
-    return {entry.name: entry.workdir or usual for entry in entries}

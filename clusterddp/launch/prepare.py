@@ -8,16 +8,14 @@ from __future__ import annotations
 import logging
 import os
 import secrets as random
-import shlex
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.crash import hide
 from clusterddp.environments import install
-from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanError, UsageError
+from clusterddp.errors import UsageError
 from clusterddp.facts import workers
-from clusterddp.hosts.fanout import values
 from clusterddp.launch import preflight
 from clusterddp.launch.code import code_of, kept_code
 from clusterddp.launch.plan import LaunchOptions, check_restarts, make_plan
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from clusterddp.facts import Facts
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.inventory import Inventory
     from clusterddp.launch.again import Repeat
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.plan import LaunchPlan
@@ -48,70 +46,6 @@ _log = logging.getLogger("clusterddp")
 _RUN_ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 letters that cannot be mistaken for one another
 LEASE_TIME = 60.0  # seconds without an operator after which a run that is to end with its terminal does
 _RUN_ID_LENGTH = 10  # 50 random bits
-
-
-def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
-    """The hosts that a run takes.
-
-    Raises:
-        InventoryError: there is none.
-    """
-    if not inventory.nodes:
-        message = "no host takes part: each has a clusterddp_role other than node"
-        raise InventoryError(message, where=str(inventory.path or ""), remedy="give one clusterddp_role: node")
-    return inventory.nodes
-
-
-def take(
-    outcomes: Sequence[Outcome[Host]], options: RunOptions, inventory: Inventory, notify: Callable[[str], None]
-) -> list[Host]:
-    """The hosts that come into question: all, or with ``nnodes`` those that answer.
-
-    Raises:
-        PlanError: fewer answer than are wanted.
-        HostError, HostsError: a host does not answer; the remedy says how to go on without it.
-    """
-    if options.nnodes is None:
-        return answering(outcomes, inventory)
-    failed = [outcome for outcome in outcomes if outcome.error]
-    found = [outcome.get() for outcome in outcomes if not outcome.error]
-    least, _ = options.nnodes
-    if least > len(outcomes):
-        raise UsageError(f"--nnodes {options.size}: the inventory has {len(outcomes)} nodes", remedy="ask for fewer")
-    if len(found) < least:
-        raise PlanError(f"{len(found)} of {least} nodes answer: {failed[0].error}")
-    for outcome in failed:
-        notify(f"left out: {outcome.error}")
-    return found
-
-
-def take_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]) -> list[Host]:
-    """The spares that answer; a run can begin without the others."""
-    for outcome in outcomes:
-        if outcome.error:
-            notify(f"spare left out: {outcome.error}")
-    return [outcome.value for outcome in outcomes if outcome.value]
-
-
-def answering(outcomes: Sequence[Outcome[Host]], inventory: Inventory) -> list[Host]:
-    """The hosts, which must all answer.
-
-    Raises:
-        HostError, HostsError: hosts do not; the remedy says how to go on without them.
-    """
-    failed = [outcome for outcome in outcomes if outcome.error]
-    if failed:
-        raise _without(failed, inventory)
-    return values(outcomes)
-
-
-def _without(failed: Sequence[Outcome[Host]], inventory: Inventory) -> ClusterddpError:
-    """The error of hosts that do not answer; its remedy tells how to go on without them, where a node is left."""
-    errors = [outcome.error for outcome in failed if outcome.error]
-    pattern = inventory.pattern_without([outcome.name for outcome in failed])
-    for error in errors if pattern else ():
-        error.remedy = f"{error.remedy + '; or ' if error.remedy else ''}go on without: --limit {shlex.quote(pattern)}"
-    return errors[0] if len(errors) == 1 else HostsError(errors)
 
 
 def prepare(

@@ -49,12 +49,12 @@ def command(inventory: Path | None, ports: tuple[str, ...], run: str | None) -> 
 
 def _host_of(cluster: Cluster, spec: ForwardSpec, run: str | None) -> str:
     """The host that is meant, reached."""
-    from clusterddp.launch import prepare  # noqa: PLC0415 - start-up
+    from clusterddp.launch import reach  # noqa: PLC0415 - start-up
 
     if spec.host:
         name = entry_of(cluster, spec.host).name
     elif spec.rank is not None:
         name = host_of_rank(cluster, spec.rank, run)
     else:
-        name = prepare.nodes(cluster.inventory)[0].name
+        name = reach.nodes(cluster.inventory)[0].name
     return cluster.host(name).name

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def command(inventory: Path | None, host: str, run: str | None, *, bare: bool) -> int:
     """Open a shell on HOST, in the environment and folder that a worker would have there; `~.` hangs up."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
-    from clusterddp.launch.code import workdirs  # noqa: PLC0415
+    from clusterddp.launch.reach import workdirs  # noqa: PLC0415
     from clusterddp.shell import Command  # noqa: PLC0415
     from clusterddp.shell.terminal import run_shell  # noqa: PLC0415
 

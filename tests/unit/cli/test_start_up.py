@@ -27,3 +27,11 @@ def test_looking_at_a_run_imports_nothing_that_launches_judges_or_syncs() -> Non
 def test_a_page_of_help_imports_no_library_but_click(library: str) -> None:
     line = "from clusterddp.cli.main import cli; cli.main(['run', '--help'], standalone_mode=False)"
     assert library not in imported(line)
+
+
+def test_a_command_on_all_hosts_imports_nothing_that_launches_judges_or_syncs() -> None:
+    names = imported(
+        "from clusterddp.api import Cluster; from clusterddp.shell import Command; "
+        "Cluster.local().execution(Command(argv=('true',), bare=True))"
+    )
+    assert [name for name in names if name.startswith((*HEAVY, "clusterddp.sync", "clusterddp.environments.w"))] == []
