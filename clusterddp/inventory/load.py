@@ -111,7 +111,7 @@ def _refuse_other_kinds(path: Path) -> None:
     if not path.exists():
         raise InventoryError("there is no such inventory file", where=str(path), remedy="check the path")
     if path.is_dir():
-        remedy = "give one of the files in it"
+        remedy = f"`clusterddp up {shlex.quote(str(path))}` has Ansible read it; or give one of the files in it"
         raise ForeignInventory("is a folder, not an inventory file", where=str(path), remedy=remedy)
     if not path.is_file():
         raise InventoryError("is no file", where=str(path), remedy="give the inventory's file")
@@ -151,7 +151,8 @@ def _convert(path: Path, kind: str) -> ForeignInventory:
     if source == target:
         target = shlex.quote(str(path.with_name(f"{path.stem}-static.yaml")))
     return ForeignInventory(
-        f"is {kind}; clusterddp reads Ansible's YAML format",
+        f"is {kind}, to be converted to YAML",
         where=str(path),
-        remedy=f"convert it: `ansible-inventory -i {source} --list --yaml --output {target}`",
+        remedy=f"`clusterddp up {source}` does so once; or convert it: "
+        f"`ansible-inventory -i {source} --list --yaml --output {target}`",
     )

@@ -248,9 +248,8 @@ def test_other_kinds_of_inventory_get_the_line_that_converts_them(
     path.write_text(text)
     with pytest.raises(InventoryError) as caught:
         load(path)
-    assert (
-        caught.value.remedy == f"convert it: `ansible-inventory -i {path} --list --yaml --output {tmp_path / target}`"
-    )
+    by_hand = f"convert it: `ansible-inventory -i {path} --list --yaml --output {tmp_path / target}`"
+    assert caught.value.remedy == f"`clusterddp up {path}` does so once; or {by_hand}"
 
 
 def test_text_that_is_not_utf8_and_an_encrypted_inventory_are_named(tmp_path: Path) -> None:
