@@ -29,10 +29,27 @@ from clusterddp.errors import (
     UsageError,
 )
 
-COMMANDS = (
-    "up", "run", "logs", "status", "runs", "stop", "signal", "wait", "down", "sync", "push", "pull", "exec", "shell",
-    "forward", "init", "doctor", "hosts", "discover",
-)  # fmt: skip
+COMMANDS = {  # name → what the list of commands says of it, at most 45 letters: more would be cut there
+    "up": "Reach every host, check it, remember them.",
+    "run": "Run a script by torchrun on every node.",
+    "logs": "Show the lines of a run.",
+    "status": "Show a run, host by host.",
+    "runs": "List runs, the newest last.",
+    "stop": "End runs on every host, and prove it.",
+    "signal": "Send a signal to every worker of a run.",
+    "wait": "Wait for runs to end.",
+    "down": "End all runs here, remove their old files.",
+    "sync": "Bring the project's code to every host.",
+    "push": "Bring files to every host.",
+    "pull": "Bring files of the hosts here.",
+    "exec": "Run a command on every host.",
+    "shell": "Open a shell on a host.",
+    "forward": "Bring ports of hosts to this machine.",
+    "init": "Write an inventory from what is there.",
+    "doctor": "Check that a job would run; how to mend it.",
+    "hosts": "List the hosts of the inventory.",
+    "discover": "Find rank 0 by UDP multicast.",
+}
 ALIASES = {"ps": "runs", "ls": "runs", "kill": "stop"}
 # torchrun's options that the plan sets by itself; see clusterddp.launch.plan.OWNED.
 _OF_TORCHRUN = (
@@ -63,6 +80,7 @@ class Commands(click.Group):
         if not any("--verbose" in parameter.opts for parameter in command.params):
             command.params = [*command.params, verbose.option()]
         command.params = [*command.params, _folder_option()]
+        command.short_help = COMMANDS[cmd_name]
         return command
 
     def resolve_command(
@@ -113,7 +131,11 @@ def _folder_option() -> click.Option:
     )
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    short_help="Train with PyTorch on several machines.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="clusterddp")
 @click.pass_context
 def cli(context: click.Context) -> None:

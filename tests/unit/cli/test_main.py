@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -223,6 +224,13 @@ def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str], argv: list[st
 
 
 def test_help_imports_nothing_heavy() -> None:
-    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "60"},
+    )
     assert done.stderr == "[]\n"
     assert "Usage: clusterddp" in done.stdout
+    assert "..." not in done.stdout.partition("Commands:")[2]  # no command's line is cut
