@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from clusterddp.cli import interrupts
-from clusterddp.cli.output import fold_if_wanted, report, say, say_reasons, selection_for, writer
+from clusterddp.cli.output import fold_if_wanted, report, say, say_event, say_reasons, selection_for, writer
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, ClusterddpError, RunError
 from clusterddp.logs import FrameArrived, renderer_for
 from clusterddp.runs.folders import described
@@ -24,7 +24,6 @@ from clusterddp.runs.run import interrupted_by
 from clusterddp.runs.watch import RunWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from clusterddp.api import Cluster, Run
@@ -80,7 +79,7 @@ def attach(
         _announce(cluster, run, shown)
         progress.watch(run)
         with lease_renewal(run), joining_late_hosts(cluster, run, say):
-            verdict = _follow(run, progress, shown, notifier.also(say), agents=agents, fold=fold, silence=silence)
+            verdict = _follow(run, progress, shown, notifier, agents=agents, fold=fold, silence=silence)
         code = _ended(run, verdict, time.monotonic() - started, notifier)
     except DetachedError:
         progress.end()
@@ -123,7 +122,7 @@ def _follow(
     run: Run,
     progress: Progress,
     shown: tuple[int, ...] | None,
-    notices: Callable[[str], None],
+    notifier: Notifier,
     *,
     agents: bool,
     fold: bool | None,
@@ -131,7 +130,12 @@ def _follow(
 ) -> Verdict | None:
     renderer = renderer_for(sys.stdout.buffer)
     fold_if_wanted(renderer, run, shown, fold)
-    with writer(renderer) as write, RunWatch(run, notices, silence=silence) as watch:
+
+    def tell(event: str, line: str) -> None:
+        say_event(event, line)
+        notifier.tell(event, line)
+
+    with writer(renderer) as write, RunWatch(run, tell, silence=silence) as watch:
 
         def write_alone(events: list[Event]) -> None:
             if any(not isinstance(event, FrameArrived) or event.frame.body for event in events):
@@ -140,7 +144,7 @@ def _follow(
             watch.saw(events)
 
         selection = selection_for(renderer, shown, agents=agents)
-        return Follower(run, selection, write_alone, notices, renderer.wait).follow()
+        return Follower(run, selection, write_alone, tell, renderer.wait).follow()
 
 
 def _ended(run: Run, verdict: Verdict | None, seconds: float, notifier: Notifier) -> int:

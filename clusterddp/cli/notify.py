@@ -16,8 +16,6 @@ from clusterddp.cli.words import is_url
 from clusterddp.crash import hide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from clusterddp.launch.base import Webhook
 
 PATIENCE = 20.0  # seconds for one command or request
@@ -47,20 +45,11 @@ class Notifier:
         self._failed = False
 
     def tell(self, event: str, text: str) -> None:
-        """Tell one event: ``done``, ``failed``, ``stopped``, or a ``notice``, whose text is what was said here."""
+        """Tell one event; its names stand in docs/run.md."""
         if self._target:
             thread = threading.Thread(target=self._send, args=(event, text), name="notify", daemon=True)
             self._threads.append(thread)
             thread.start()
-
-    def also(self, notify: Callable[[str], None]) -> Callable[[str], None]:
-        """Who takes notices, and tells them here too."""
-
-        def told(line: str) -> None:
-            notify(line)
-            self.tell("notice", line)
-
-        return told
 
     def close(self) -> None:
         """Wait until all are told, as long as one may take; Ctrl-C ends the wait, the run's exit code stands."""

@@ -190,6 +190,12 @@ def say(line: str) -> None:
         sys.stderr.flush()
 
 
+def say_event(event: str, line: str) -> None:
+    """Say what has befallen a run; a lost host's stream has told of itself."""
+    if event != "lost":
+        say(line)
+
+
 def put(line: str) -> None:
     """One stdout line, as ``say``."""
     STANDING.wipe()

@@ -38,7 +38,7 @@ class Follower:
         run: The run.
         selection: Which lines.
         on_events: Takes each batch of events.
-        notify: Takes notices, a line each.
+        tell: Takes what befalls the run: the name of an event (``lost``, ``relaunched``) and a line.
         wait: Seconds until ``on_events`` is to be called though nothing came, with no events; None: it need not.
     """
 
@@ -47,10 +47,10 @@ class Follower:
         run: Run,
         selection: Selection,
         on_events: Callable[[list[Event]], None],
-        notify: Callable[[str], None] = lambda _line: None,
+        tell: Callable[[str, str], None] = lambda _event, _line: None,
         wait: Callable[[], float | None] = lambda: None,
     ) -> None:
-        self.run, self.selection, self.on_events, self.notify, self.wait = run, selection, on_events, notify, wait
+        self.run, self.selection, self.on_events, self.tell, self.wait = run, selection, on_events, tell, wait
         self._merge: Merge | None = None
         self._alone_since: float | None = None
         self._wanted: set[str] = set()  # hosts
@@ -73,9 +73,12 @@ class Follower:
             if view.attempt == self.run.attempt:
                 return self.run.watched(view)
             self.selection = replace(self.selection, start={}, tail=None)
+            lost = set(view.record.lost).difference(self.run.record.lost)
             self.run = self.run.at(view).begun(lambda _line: None)
+            for host in sorted(lost):
+                self.tell("lost", f"{host} is lost")
             if self.run.spools:  # else it ended before
-                self.notify(f"attempt {self.run.attempt} on {folded_names(self.run.record.hosts)}")
+                self.tell("relaunched", f"attempt {self.run.attempt} on {folded_names(self.run.record.hosts)}")
 
     def _show(self, merge: Merge) -> None:
         """All that comes, until all hosts have ended or are given up."""

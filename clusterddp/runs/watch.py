@@ -43,12 +43,12 @@ class RunWatch:
 
     Args:
         run: The run.
-        notify: Takes a line; called in a thread of the watch.
+        tell: Takes an event (``restarted``, ``carried``, ``silent``) and a line; called in a thread of the watch.
         silence: Seconds without a word of any rank after which that is told, once; 0: never.
     """
 
-    def __init__(self, run: Run, notify: Callable[[str], None], *, silence: float) -> None:
-        self.run, self.notify, self.silence = run, notify, silence
+    def __init__(self, run: Run, tell: Callable[[str, str], None], *, silence: float) -> None:
+        self.run, self.tell, self.silence = run, tell, silence
         self._began_ns = time.time_ns()
         self._starts: dict[str, int] = {}  # host → the newest start of its workers that was heard of
         self._attempt = run.attempt
@@ -119,13 +119,13 @@ class RunWatch:
                 for line in carried_notices(view.nodes):
                     if line not in self._carried:
                         self._carried.add(line)
-                        self._tell(line)
+                        self._tell("carried", line)
                 told = self._told.setdefault(view.attempt, 0)
                 for number in [number for number in found if number > told]:
                     self._told[view.attempt] = number
                     if found[number].began_ns > self._began_ns:
                         for line in why_it_began(view.nodes, number):
-                            self._tell(line)
+                            self._tell("restarted", line)
             if late or (newest and found[newest].complete):
                 return
             self._wake.wait(LOOK)
@@ -157,11 +157,11 @@ class RunWatch:
         self._silent = True
         clock = datetime.fromtimestamp(since).astimezone().strftime("%H:%M:%S")
         shows = f"`clusterddp status {self.run.id} --stacks` shows where each one is"
-        self._tell(f"no rank has printed for {human_duration(quiet)}, since {clock}; {shows}")
+        self._tell("silent", f"no rank has printed for {human_duration(quiet)}, since {clock}; {shows}")
 
-    def _tell(self, line: str) -> None:
+    def _tell(self, event: str, line: str) -> None:
         if not self._closed:  # a host has kept us: the verdict is the last line
-            self.notify(line)
+            self.tell(event, line)
 
     def _view(self) -> RunView | None:
         try:

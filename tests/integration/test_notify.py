@@ -67,8 +67,8 @@ def test_a_detached_run_tells_a_url_of_a_lost_host_the_next_attempt_and_the_end(
     assert (seen.code, seen.out.count(f"run {run}: succeeded")) == (0, 1)  # piped: where something has changed
     assert f"run {run}: succeeded" in seen.out[seen.out.rindex("run ") :]
     assert [(told["run"], told["event"], told["text"]) for told in server.told] == [
-        (run, "notice", "gpu00 is lost"),
-        (run, "notice", "attempt 2 on gpu01, gpu02"),
+        (run, "lost", "gpu00 is lost"),
+        (run, "relaunched", "attempt 2 on gpu01, gpu02"),
         (run, "done", "succeeded after 1 relaunch"),
     ]
     assert "very-secret" not in "".join(path.read_text(errors="replace") for path in user.home.rglob("*.json"))

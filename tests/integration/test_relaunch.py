@@ -53,7 +53,8 @@ def ready(make_lab: MakeLab, tmp_path: Path) -> tuple[Lab, User]:
 
 def test_a_spare_takes_the_place_of_a_host_that_lost_its_power(make_lab: MakeLab, tmp_path: Path) -> None:
     lab, user = ready(make_lab, tmp_path)
-    with user.start("run", "--relaunch", "1", "train.py") as live:
+    tell = 'echo "$CLUSTERDDP_EVENT: $CLUSTERDDP_TEXT" >>told'
+    with user.start("run", "--relaunch", "1", "--notify", tell, "train.py") as live:
         for rank in range(3):
             live.wait_for(f"[{rank} gpu0{rank}:0] attempt 1 world 3")
         lab.host("gpu00").power_off()
@@ -62,6 +63,12 @@ def test_a_spare_takes_the_place_of_a_host_that_lost_its_power(make_lab: MakeLab
     kept = ["gpu01", "gpu02", "gpu03"]
     assert "attempt 2 on gpu[01:03]" in done.notes
     assert "gpu03: ckpt/last: from gpu01 (5.0 MB)" in done.notes
+    assert set((user.folder / "told").read_text().splitlines()) == {
+        "lost: gpu00 is lost",
+        "relaunched: attempt 2 on gpu[01:03]",
+        "carried: gpu03: ckpt/last: from gpu01 (5.0 MB)",
+        "done: succeeded after 1 relaunch",
+    }
     assert sum(said.text == "5000000 bytes from epoch_7" for said in done.workers) == 3
     second = {(said.rank, said.host) for said in done.workers if said.text == "attempt 2 world 3"}
     assert second == set(enumerate(kept))

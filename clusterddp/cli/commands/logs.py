@@ -11,7 +11,7 @@ import click
 
 from clusterddp.cli import completion
 from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options, watching_options
-from clusterddp.cli.output import fold_if_wanted, say, say_reasons, writer
+from clusterddp.cli.output import fold_if_wanted, say, say_event, say_reasons, writer
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
 from clusterddp.text.folding import folded_names
 
@@ -140,18 +140,18 @@ class Reading:
 
         *before, last = self.parts
         for part in before:
-            Follower(part, self._selection_of(part, places, follow=False), take, say, wait).follow()
+            Follower(part, self._selection_of(part, places, follow=False), take, say_event, wait).follow()
         selection = self._selection_of(last, places, follow=self.selection.follow)
         if not selection.follow:
-            Follower(last, selection, take, say, wait).follow()
+            Follower(last, selection, take, say_event, wait).follow()
             return
-        with RunWatch(last, say, silence=self.silence) as watch:
+        with RunWatch(last, say_event, silence=self.silence) as watch:
 
             def take_and_watch(events: list[Event]) -> None:
                 take(events)
                 watch.saw(events)
 
-            self.verdict = Follower(last, selection, take_and_watch, say, wait).follow()
+            self.verdict = Follower(last, selection, take_and_watch, say_event, wait).follow()
 
     def _selection_of(self, part: Run, places: Offsets, *, follow: bool) -> Selection:
         return replace(self.selection, follow=follow, start=places.get(part.attempt, {}))

@@ -181,7 +181,7 @@ class Teller:
             self.spool, self.silent = newest, False
             if leads:
                 hosts = ", ".join(plan.peers[place].host for place in plan.places)
-                self.tell("notice", "attempt %d on %s" % (newest.attempt, hosts))
+                self.tell("relaunched", "attempt %d on %s" % (newest.attempt, hosts))
         if leads:
             self._tell_silence()
         return False
@@ -194,7 +194,7 @@ class Teller:
         for host in sorted(lost - self.lost):
             self.lost.add(host)
             if leads:
-                self.tell("notice", "%s is lost" % host)
+                self.tell("lost", "%s is lost" % host)
 
     def _tell_silence(self) -> None:
         printed = last_output(self.spool) if self.silence else None
@@ -203,7 +203,7 @@ class Teller:
         quiet = time.time() - printed / 1e9
         if quiet >= self.silence and not self.silent:
             since = time.strftime("%H:%M:%S", time.localtime(printed / 1e9))
-            self.tell("notice", "no rank on %s has printed for %d s, since %s" % (self.spool.host, quiet, since))
+            self.tell("silent", "no rank on %s has printed for %d s, since %s" % (self.spool.host, quiet, since))
         self.silent = quiet >= self.silence
 
     def tell(self, event: str, text: str) -> None:

@@ -38,13 +38,11 @@ def test_ctrl_c_while_a_server_hangs_ends_the_wait_and_nothing_else(capsys: pyte
     assert capsys.readouterr().err == "clusterddp: --notify: not waited for any longer\n"
 
 
-def test_a_command_has_the_event_in_its_environment_and_notices_are_still_said(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_a_command_has_the_event_in_its_environment(tmp_path: Path) -> None:
     command = f'echo "$CLUSTERDDP_RUN $CLUSTERDDP_EVENT $CLUSTERDDP_TEXT" > {tmp_path}/told'
     with contextlib.closing(Notifier(command, "abc")) as notifier:
-        notifier.also(said.append)("gpu01 is $(lost)")
-    assert (tmp_path / "told").read_text() == "abc notice gpu01 is $(lost)\n"
-    assert said == ["gpu01 is $(lost)"]
+        notifier.tell("lost", "gpu01 is $(lost)")
+    assert (tmp_path / "told").read_text() == "abc lost gpu01 is $(lost)\n"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +58,7 @@ def test_what_goes_wrong_is_said_once_and_tells_no_url(
     target: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with contextlib.closing(Notifier(target, "abc")) as notifier:
-        notifier.tell("notice", "one")
+        notifier.tell("lost", "one")
         notifier.close()
         notifier.tell("done", "two")
     (line,) = capsys.readouterr().err.splitlines()

@@ -182,6 +182,17 @@ def test_another_attempt_is_shown_when_all_its_hosts_have_begun() -> None:
     assert sorted(asked["spool"] for asked in run.asked) == ["/spool", "/spool", "/spool/2/gpu00", "/spool/2/gpu01"]
 
 
+def test_a_next_attempt_is_told_with_the_hosts_that_it_is_without() -> None:
+    second = succeeded(0)
+    second.nodes[0].update(  # type: ignore[attr-defined]
+        attempt=2, spool="/spool/2", record=RunRecord(hosts=("gpu00",), lost=("gpu01",))
+    )
+    told: list[tuple[str, str]] = []
+    run: Any = Scripted({"gpu00": [[line("a\n"), END]]}, [second])
+    Follower(run, Selection(follow=True), lambda _events: None, lambda *event: told.append(event)).follow()
+    assert told == [("lost", "gpu01 is lost"), ("relaunched", "attempt 2 on gpu00")]
+
+
 def test_a_host_that_is_held_up_is_not_waited_for_when_the_others_are_in_the_next_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

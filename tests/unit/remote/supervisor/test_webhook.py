@@ -55,7 +55,7 @@ def test_the_lead_tells_of_a_host_that_is_lost_once(tmp_path: Path, server: Serv
     node.knows(missing=["g"])
     assert node.tells() == []  # it may come back
     node.knows(missing=["g"], gone=["g"])
-    assert node.tells() == [("notice", "g is lost")]
+    assert node.tells() == [("lost", "g is lost")]
     assert node.tells() == []
 
 
@@ -64,7 +64,7 @@ def test_who_leads_later_does_not_tell_again_what_the_lead_before_has_told(tmp_p
     node.knows(lead="g", missing=["f"], gone=["f"])
     assert node.tells() == []
     node.knows(missing=["f", "g"], gone=["f", "g"])
-    assert node.tells() == [("notice", "g is lost")]
+    assert node.tells() == [("lost", "g is lost")]
 
 
 def test_the_lead_of_a_next_attempt_tells_whom_it_goes_on_without_once_it_knows_that_it_leads(
@@ -80,7 +80,8 @@ def test_the_lead_of_a_next_attempt_tells_whom_it_goes_on_without_once_it_knows_
     (second / "plan.json").write_text(json.dumps(plan))
     assert node.tells() == []
     (second / "peers.json").write_text(json.dumps({"nodes": {}, "lead": "h"}))
-    assert [text.partition(" on ")[0] for _, text in node.tells()] == ["g is lost", "attempt 1"]
+    told = [(event, text.partition(" on ")[0]) for event, text in node.tells()]
+    assert told == [("lost", "g is lost"), ("relaunched", "attempt 1")]
     assert node.tells() == []
 
 
@@ -108,7 +109,7 @@ def test_silence_is_told_once_until_somebody_prints_again(tmp_path: Path, server
     node.writer.clock = time.time_ns() - 400 * 10**9
     node.writer.say("0.0.out", b"step 1\n")
     ((event, text),) = node.tells()
-    assert (event, text[:28]) == ("notice", "no rank on h has printed for")
+    assert (event, text[:28]) == ("silent", "no rank on h has printed for")
     assert node.tells() == []
     node.writer.say("0.0.out", b"step 2\n", seconds=390.0)
     assert node.tells() == []
@@ -124,7 +125,7 @@ def test_a_server_that_is_busy_is_asked_again(tmp_path: Path, server: Served) ->
 def test_what_cannot_be_sent_is_on_record_without_the_url(tmp_path: Path, server: Served) -> None:
     server.codes = [404, 500, 500]
     node = Node(tmp_path, server)
-    node.teller.tell("notice", "one")  # 404: the same again would not help
+    node.teller.tell("lost", "one")  # 404: the same again would not help
     node.teller.tell("done", "two")
     events = (node.writer.folder / "events.jsonl").read_text()
     assert [json.loads(line)["reason"] for line in events.splitlines()] == ["HTTP 404", "HTTP 500"]
