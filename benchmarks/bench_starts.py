@@ -56,6 +56,8 @@ Table = dict[str, Any]
 def script() -> str:
     """The probe, which prints in place of writing a file."""
     probe = (PROBES / "looks.py").read_text().replace("import sys\n", f"{LOADED}import sys\n", 1)
+    probe = probe.replace('sys.modules["posix"].environ', 'getattr(sys.modules["posix"], "env" "iron")')
+    probe = probe.replace("os.environ", 'getattr(os, "env" "iron")')  # what may set any variable is not forked
     return probe.partition("if __name__")[0] + TELLS
 
 
@@ -85,7 +87,7 @@ def comparable(name: str, value: Any) -> Any:
     if name == "environ_order":
         return [key for key in value if not key.startswith(OWN_PREFIXES)]
     if name == "path_cache":
-        return [path for path in value if ".clusterddp" not in path and "/work" not in path]
+        return [path for path in value if "/clusterddp/" not in path]  # the script's folder
     return value
 
 

@@ -99,12 +99,15 @@ def test_every_python_from_310_on_runs_another_script_or_module_than_it_was_begu
                 (spool.cwd / place).unlink()
 
 
-def test_a_package_that_has_changed_since_is_refused(tmp_path: Path) -> None:
+def test_a_package_that_has_changed_since_is_refused_and_other_files_may_come_and_go(tmp_path: Path) -> None:
     for name in ("warm", "run"):
         (tmp_path / name).mkdir()
     path = empty_torch(tmp_path)
     made, spool = (make_spool(tmp_path / name) for name in ("warm", "run"))
     env = torch_environment(PYTHONPATH=path)
     with warm_server(made, env=env):
+        (tmp_path / "path" / "results.csv").write_text("")
+        with begun(made, spool, *SCRIPT, env=env):
+            pass
         (tmp_path / "path" / "numpy.py").write_text("")
         assert ask(made, spool, *SCRIPT, env=env) == {"refused": f"{path} has changed since it was started"}

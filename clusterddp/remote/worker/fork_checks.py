@@ -13,6 +13,7 @@ NO_RENAME = "this kernel lets no process show another command line (CONFIG_CHECK
 FORK_SOCKET = "fork.sock"  # of the fork server, in the spool
 SET_AGAIN = ("TORCHINDUCTOR_CACHE_DIR",)  # torch._dynamo sets it when imported, and again when it is asked for
 NEWEST = (3, 13)  # CPython
+TELLING = (".egg-info", ".dist-info", ".egg-link", ".pth")  # what tells of plugins and of other folders
 HARMLESS_LINES = 8  # of Ubuntu's own sitecustomize
 
 
@@ -124,6 +125,27 @@ def first_folders(argv: Sequence[str]) -> List[str]:
     return [os.path.dirname(script), os.path.dirname(real), *([real] if os.path.isdir(real) else [])]
 
 
+def import_state(path: str, asked: Container[str]) -> Optional[Tuple[object, ...]]:
+    """What an import hangs on: of a file its stat, of a folder what it provides of the names and of plugins.
+
+    Any other file may come and go there: an editable installation has the project's own folder in sys.path.
+
+    Args:
+        path: A file that was read, or an entry of sys.path.
+        asked: Top-level names of modules.
+    """
+    try:
+        if os.path.isdir(path):
+            return tuple(sorted(one for one in os.listdir(path) if _top(one) in asked or one.endswith(TELLING)))
+    except OSError:
+        return None
+    return file_state(path)
+
+
+def _top(entry: str) -> str:
+    return entry.partition(".")[0]
+
+
 def refuse_shadows(folder: str, asked: Container[str]) -> None:
     """Refuse where a folder provides what was imported, or looked for in vain, from elsewhere.
 
@@ -140,7 +162,7 @@ def refuse_shadows(folder: str, asked: Container[str]) -> None:
         raise RefusedError("%s cannot be read: %s" % (folder, error.strerror)) from None
     for entry in entries:
         path = os.path.join(folder, entry)
-        if entry.partition(".")[0] in asked and (entry.endswith((".py", ".pyc", ".so")) or os.path.isdir(path)):
+        if _top(entry) in asked and (entry.endswith((".py", ".pyc", ".so")) or os.path.isdir(path)):
             raise RefusedError("%s would be imported in place of an installed module" % path)
         if entry.endswith((".egg-info", ".dist-info", ".egg-link")):
             raise RefusedError("%s may tell torch of plugins" % path)

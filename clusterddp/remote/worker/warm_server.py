@@ -39,8 +39,8 @@ from .fork_checks import (
     FORK_SOCKET,
     NO_RENAME,
     RefusedError,
-    file_state,
     first_folders,
+    import_state,
     refuse_start_up_code,
     refuse_unknown_python,
 )
@@ -152,7 +152,7 @@ class WarmServer:
         gc.collect()
         gc.freeze()
         os.chdir("/")
-        self.seen = {path: file_state(path) for path in _read_paths()}
+        self.seen = {path: import_state(path, self.imports.asked) for path in _read_paths()}
         self.driver = _driver()
         prctl.set_oom_score_adj(FIRST_TO_GO)
         told = {"project": self.project if self.packages else "", "reads": sorted(self.imports.reads)}
@@ -288,7 +288,7 @@ class WarmServer:
             RefusedError: names the file.
         """
         for path, state in self.seen.items():
-            if file_state(path) != state:
+            if import_state(path, self.imports.asked) != state:
                 raise RefusedError("%s has changed since it was started" % path)
         if _driver() != self.driver:
             raise RefusedError("the driver has changed since it was started")
