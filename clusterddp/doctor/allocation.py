@@ -25,7 +25,7 @@ from clusterddp.probe.network import shared_folders
 from clusterddp.project import WORKDIRS
 from clusterddp.runs.nodes import ALL, BRIEF, Wanted, nodes_of
 from clusterddp.slurm.answers import last_error
-from clusterddp.slurm.hopeless import why_never
+from clusterddp.slurm.hopeless import minutes, why_never
 from clusterddp.slurm.login import Login, login_entry, refusal, step_words
 from clusterddp.slurm.script import OWNED
 from clusterddp.slurm.states import meaning
@@ -34,6 +34,7 @@ from clusterddp.slurm.survey import survey
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
+    from clusterddp.checks.evidence import SlurmSeen
     from clusterddp.doctor.diagnose import Patient
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.connections import Connections
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from clusterddp.slurm.script import Request
 
 _Given = tuple[str, tuple[str, ...], "tuple[str, str] | None"]  # number, nodes; or why there is none, and what helps
-LIMIT = 15  # minutes of the job; a bench is done by then
+LIMIT = 15  # minutes of the job, where so many are given; a bench is done by then
 PATIENCE = 120.0  # seconds for the job to begin
 LOOK = 0.5  # seconds between looks at the queue
 JOB = "clusterddp-doctor"
@@ -161,6 +162,7 @@ def _of_nodes(
     asked = {name: request.options.get(name, "") for name in ("partition", "account", "qos", "gpus-per-node")}
     cluster.progress("asking Slurm")
     seen = survey(login, {**asked, "nodes": str(request.nodes[0])})
+    request = replace(request, options={**request.options, "time": str(job_minutes(seen))})
     nodes: Diagnosis | None = None
     if not seen.error and any(SLURM not in check.needs and check.needs for check in chosen):
         with _job(login, request, cluster) as (job, names, refused):
@@ -181,8 +183,14 @@ def _of_nodes(
 def _request(inventory: Inventory, nnodes: int | None, partition: str | None) -> Request:
     size = nnodes or max(1, sum(1 for node in inventory.nodes if inventory.path and node.connection != "local"))
     request = slurm_request(inventory, RunOptions(script=JOB, nnodes=(size, size)))
-    given = {"time": str(LIMIT), **({"partition": partition} if partition else {})}
-    return replace(request, options={**request.options, **given})
+    return replace(request, options={**request.options, "partition": partition}) if partition else request
+
+
+def job_minutes(seen: SlurmSeen) -> int:
+    """How long the job may last: no longer than its partition gives, or any account that the user has."""
+    limits = [seen.partition.get("MaxTime", ""), *(one.get("MaxWall", "") for one in seen.associations or ())]
+    known = [limit for text in limits if (limit := minutes(text)) is not None]
+    return max(1, min([LIMIT, *known]))
 
 
 def _site(cluster: Patient, entry: HostEntry, login: Login, job: str, names: Sequence[str]) -> JobNodes:

@@ -271,7 +271,8 @@ def _by_slurm(
 ) -> VerdictRecord:
     """How a run ended whose nodes did not tell: by Slurm's word."""
     by = f" by {job.by}" if job and job.by else ""
-    line = f"Slurm says {status.word}{by}" if job else "unknown: Slurm knows nothing of its job any more"
+    said = f"Slurm says {status.word}{by}" + (f": {means.words}" if means.words else "")
+    line = said if job else "unknown: Slurm knows nothing of its job any more"
     line = f"unknown: {line}" if means.state == "unknown" and job else line
     code = means.exit_code
     if one.stopped and means.state == "stopped":

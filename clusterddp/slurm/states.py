@@ -18,11 +18,13 @@ class Meaning:
         state: The run's, in the contract's words.
         exit_code: Of a run that has ended so, where its nodes say nothing.
         outside: Slurm, or somebody by it, has ended the job: whatever its nodes saw of that is no reason of theirs.
+        words: The same for people, and what helps; empty where Slurm's word says it all.
     """
 
     state: str
     exit_code: int = EXIT_NOT_THE_SCRIPT
     outside: bool = False
+    words: str = ""
 
     @property
     def over(self) -> bool:
@@ -32,7 +34,8 @@ class Meaning:
 
 _QUEUED, _RUNNING = Meaning(state="queued"), Meaning(state="running")
 _FAILED = Meaning(state="failed")
-_CUT = Meaning(state="failed", outside=True)
+_TAKEN = "another job took its nodes; --relaunch lets it go on"
+_OVER = "its time was over; --time-limit asks for more, --relaunch lets it go on"
 UNKNOWN = Meaning(state="unknown")
 STATES = {
     "PENDING": _QUEUED,
@@ -54,13 +57,15 @@ STATES = {
     "FAILED": _FAILED,
     "LAUNCH_FAILED": _FAILED,
     "RECONFIG_FAIL": _FAILED,
-    "BOOT_FAIL": _CUT,
-    "NODE_FAIL": _CUT,
-    "DEADLINE": Meaning(state="failed", exit_code=EXIT_TIME_LIMIT, outside=True),
-    "TIMEOUT": Meaning(state="failed", exit_code=EXIT_TIME_LIMIT, outside=True),
-    "OUT_OF_MEMORY": Meaning(state="failed", exit_code=OUT_OF_MEMORY, outside=True),
+    "BOOT_FAIL": Meaning(state="failed", outside=True, words="a node did not boot"),
+    "NODE_FAIL": Meaning(state="failed", outside=True, words="a node was lost; --relaunch lets the run go on"),
+    "DEADLINE": Meaning(state="failed", exit_code=EXIT_TIME_LIMIT, outside=True, words="its deadline was over"),
+    "TIMEOUT": Meaning(state="failed", exit_code=EXIT_TIME_LIMIT, outside=True, words=_OVER),
+    "OUT_OF_MEMORY": Meaning(
+        state="failed", exit_code=OUT_OF_MEMORY, outside=True, words="clusterddp_slurm_mem asks for more memory"
+    ),
     "CANCELLED": Meaning(state="stopped", exit_code=EXIT_STOPPED, outside=True),
-    "PREEMPTED": Meaning(state="stopped", exit_code=EXIT_STOPPED, outside=True),
+    "PREEMPTED": Meaning(state="stopped", exit_code=EXIT_STOPPED, outside=True, words=_TAKEN),
     "REVOKED": UNKNOWN,
 }
 

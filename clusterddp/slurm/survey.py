@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from clusterddp.slurm.login import Login
 
-_ACCOUNT = ("Account", "Partition", "QOS", "MaxTRES", "GrpTRES", "MaxJobs", "GrpJobs")
+_ACCOUNT = ("Account", "Partition", "QOS", "MaxTRES", "GrpTRES", "MaxJobs", "GrpJobs", "MaxWall")
 
 
 def survey(login: Login, asked: Mapping[str, str]) -> SlurmSeen:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.lab.slurm import Slurm
 
 HOME = "/home/trainer"
+LOST = "Slurm says NODE_FAIL: a node was lost; --relaunch lets the run go on"
 # What is longer than a few seconds, and told apart by other tests too.
 thorough = pytest.mark.skipif(not os.environ.get("CLUSTERDDP_SLURM"), reason="part of `make test-slurm`")
 

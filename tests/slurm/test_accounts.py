@@ -11,7 +11,7 @@ from tests.integration.cli import WAIT, User
 from tests.lab.slurm_accounts import tell
 from tests.lab.system import wait_until
 from tests.lean import lean_python, training_python
-from tests.slurm.seen import cancelled_in_the_end, nothing_is_left, thorough, user_of
+from tests.slurm.seen import LOST, cancelled_in_the_end, nothing_is_left, thorough, user_of
 from tests.slurm.test_doctor import found
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def test_a_run_whose_job_slurm_has_forgotten_has_its_verdict_from_the_books(user
         job = user.status(taken)["job"]
         slurm.controller.run(["scancel", job], user="root")
         forgotten(slurm, job)
-    for run, code, said in ((lost, 125, "Slurm says NODE_FAIL"), (taken, 143, "Slurm says CANCELLED by 0")):
+    for run, code, said in ((lost, 125, LOST), (taken, 143, "Slurm says CANCELLED by 0")):
         done = user.run("wait", run)
         assert (done.code, done.notes[-1].removeprefix(f"run {run}: ")) == (code, said)
         assert user.status(run)["exit_code"] == code

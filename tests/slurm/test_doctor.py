@@ -66,7 +66,9 @@ def test_a_drained_node_is_told_with_its_reason_and_a_dead_controller_by_name(us
     own_slurm.write_inventory({"clusterddp_python": training_python()}, user.folder / "inventory.yaml")
     drain = ["scontrol", "update", "NodeName=gpu02", "State=DRAIN", "Reason=bad DIMM"]
     own_slurm.controller.run(drain, user="root")
-    told = found(user, "--only", "slurm-nodes,slurm-account")
+    own_slurm.controller.run(["scontrol", "update", "PartitionName=main", "MaxTime=2"], user="root")
+    told = found(user, "--only", "slurm-nodes,slurm-job,slurm-folders")
+    assert told["slurm-job"][0] == told["slurm-folders"][0] == "pass"
     assert told["slurm-nodes"][::2] == ("warn", "gpu02: IDLE+DRAIN: bad DIMM")
     own_slurm.controller.run(["pkill", "-x", "munged"], user="root")
     told = found(user, "--only", "slurm-controller,slurm-nodes")

@@ -187,7 +187,8 @@ def test_slurms_time_limit_ends_a_run_with_124(user: User, slurm: Slurm) -> None
     with deaf(user, slurm) as live:
         words = ["scontrol", "update", f"JobId={user.status(live.run)['job']}", "TimeLimit=1"]
         slurm.controller.run(words, user="root")
-        ends_with(live, user, slurm, 124, "Slurm says TIMEOUT")
+        said = "its time was over; --time-limit asks for more, --relaunch lets it go on"
+        ends_with(live, user, slurm, 124, f"Slurm says TIMEOUT: {said}")
 
 
 @thorough
@@ -206,7 +207,7 @@ def test_a_job_that_makes_room_and_is_not_to_come_back_ends_with_143(user: User,
     with deaf(user, slurm) as live:
         urgent = ("--partition=urgent", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1")
         slurm.run("sbatch", *urgent)
-        ends_with(live, user, slurm, 143, "Slurm says PREEMPTED")
+        ends_with(live, user, slurm, 143, "Slurm says PREEMPTED: another job took its nodes; --relaunch lets it go on")
 
 
 def secrets_left(slurm: Slurm) -> str:

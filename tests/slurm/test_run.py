@@ -10,7 +10,7 @@ import pytest
 from tests.integration.cli import WAIT, User
 from tests.lab.system import wait_until
 from tests.lean import lean_python
-from tests.slurm.seen import HOME, cancelled_in_the_end, nothing_is_left, thorough, user_of
+from tests.slurm.seen import HOME, LOST, cancelled_in_the_end, nothing_is_left, thorough, user_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -188,7 +188,7 @@ def test_a_node_that_loses_its_power_ends_the_run_with_125(user: User, own_slurm
         assert user.status(live.run)["state"] == "running"
         own_slurm.compute[1].power_off()
         done = live.end()
-    assert (done.code, done.notes[-1]) == (125, "Slurm says NODE_FAIL")
+    assert (done.code, done.notes[-1]) == (125, LOST)
 
 
 @thorough

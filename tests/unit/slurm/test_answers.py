@@ -19,7 +19,7 @@ from clusterddp.slurm.answers import (
     shown_job,
 )
 from clusterddp.slurm.login import refusal
-from clusterddp.slurm.states import meaning
+from clusterddp.slurm.states import STATES, meaning
 
 # Printed by Slurm 22.05.8.
 QUEUE = """\
@@ -120,6 +120,10 @@ def test_whatever_slurm_prints_is_read_without_an_error(text: str) -> None:
 def test_one_table_says_what_a_state_means(state: str, ours: str, code: int, *, over: bool) -> None:
     means = meaning(state)
     assert (means.state, means.exit_code, means.over) == (ours, code, over)
+
+
+def test_what_slurm_has_ended_is_told_in_words_too() -> None:
+    assert {state for state, means in STATES.items() if means.outside and not means.words} == {"CANCELLED"}
 
 
 def test_a_refusal_is_slurms_own_reason_and_what_helps() -> None:
