@@ -81,7 +81,7 @@ def below(pid: int) -> set[int]:
 
 def watched(lab: Lab, folder: Path, *words: str) -> Done:
     """Run a command of ours."""
-    env = {**os.environ, "HOME": str(folder), "CLUSTERDDP_INVENTORY": str(lab.inventory)}
+    env = {**os.environ, "HOME": str(folder.parent), "CLUSTERDDP_INVENTORY": str(lab.inventory)}
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as said:
