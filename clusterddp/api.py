@@ -194,8 +194,8 @@ class Cluster(BesideRuns):
             entries = reach.nodes(inventory)
             check_script(options, project)
             reserve = inventory.spares if options.relaunch else ()
-            # Imported while hosts are waited for.
-            Thread(target=import_module, args=("clusterddp.launch.prepare",), daemon=True).start()
+            # Imported while hosts are waited for. Awaited at the exit: one cut short there would keep its lock.
+            Thread(target=import_module, args=("clusterddp.launch.prepare",)).start()
             outcomes = self.connect([*entries, *reserve])
             from clusterddp.launch import prepare  # noqa: PLC0415 - see above
 
