@@ -7,7 +7,7 @@ seconds say little on a busy one; memory does.
     memory   MB…        peaks of pushes to HOSTS hosts that pass on to each other
     large               one sparse file of 20 GB to one host; again, where all is there
     many     FILES      as many small files to one host; again; and what sync says of them
-    link     RATE       2 GB from host to host, each link limited to RATE, beside `iperf3` between the same two
+    link     RATE MB    2 GB from host to host, each link limited to RATE, beside `iperf3` between the same two
 
     apt-get install iperf3
     python benchmarks/bench_push.py memory 10 1000 5000
@@ -157,8 +157,8 @@ def many(folder: Path, words: list[str]) -> None:
 
 
 def link(folder: Path, words: list[str]) -> None:
-    """2 GB from one host to another, over links of a rate."""
-    rate, size = words[0] if words else "1gbit", 2 * 10**9
+    """A file to two hosts that pass on to each other, over links of a rate."""
+    rate, size = words[0] if words else "1gbit", int(words[1] if words[1:] else "2000") * 1_000_000
     with Lab(2) as lab:
         for host in lab.hosts:
             host.rate(rate)
