@@ -25,6 +25,7 @@ NEVER = frozenset((
     "ReservationInvalid",
 ))  # fmt: skip
 _OF_ONE_JOB = re.compile(r"(?:Assoc|QOS)Max\w+Per(?:Job(?:Limit)?|Node)|QOSMin[A-Z]\w*")
+_NOT_PERMITTED = re.compile(r"permitted[ _]to[ _]use[ _]this[ _]partition")  # 24.11: of a group or a QOS, in words
 _TOGETHER = re.compile(r"(Assoc|QOS)Grp(\w+?)(RunMinutes|Minutes)?(?:Limit)?")
 _OF_ONE_USER = re.compile(r"(?:QOS)?Max(\w+?)(RunMins)?Per(User|Account)(?:Limit)?")
 _TRES = {"cpu": "cpu", "node": "node", "mem": "mem", "memory": "mem", "gres": "gres/", "billing": "billing"}
@@ -49,7 +50,7 @@ class Shared:
 
 def is_hopeless(reason: str) -> bool:
     """Whether a job that waits for such a reason never starts, whatever others do."""
-    return reason in NEVER or _OF_ONE_JOB.fullmatch(reason) is not None
+    return reason in NEVER or bool(_OF_ONE_JOB.fullmatch(reason) or _NOT_PERMITTED.search(reason))
 
 
 def told_reason(reason: str) -> str:

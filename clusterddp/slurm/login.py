@@ -120,7 +120,7 @@ class Login:
         wanted = set(numbers)
         if not wanted:
             return {}
-        words = ("--noheader", "--me", "--array", "--states=all", f"--format={QUEUE_FORMAT}")
+        words = ("--noheader", "--me", "--all", "--array", "--states=all", f"--format={QUEUE_FORMAT}")
         status, out, err = self.command("squeue", *words)
         if status:
             raise HelperError(self.host.name, f"Slurm does not answer: {last_error(err)}")

@@ -85,7 +85,7 @@ class Ended:
             Refused: it does not answer.
         """
         if self._jobs is None:
-            answer = run_command(["squeue", "--me", "--noheader", "--array", "--format=%i"])
+            answer = run_command(["squeue", "--me", "--all", "--noheader", "--array", "--format=%i"])
             if answer["status"] != 0:
                 raise Refused("squeue does not answer")
             self._jobs = set(filter(JOB_ID.fullmatch, answer["out"].split()))

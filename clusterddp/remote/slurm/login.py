@@ -112,7 +112,7 @@ def _begin_inside(folder: JobFolder, script: str, job: str) -> Dict[str, Any]:
 
 def _take_out(run: str) -> None:
     """Cancel a job that may be in the queue under a number that nobody knows; its runs were ordered to stop."""
-    answer = run_command(["squeue", "--me", "--noheader", "--format=%i|%k"])
+    answer = run_command(["squeue", "--me", "--all", "--noheader", "--format=%i|%k"])
     for line in answer["out"].splitlines() if answer["status"] == 0 else ():
         job, _, said = line.strip().partition("|")
         if said == COMMENT + run and JOB_ID.fullmatch(job):

@@ -107,3 +107,42 @@ def test_what_is_up_is_read_alike(answers: Answers) -> None:
     assert len(read) == len(answers["sinfo"].splitlines())
     assert read[0] == Partition(name="a100", up=True, nodes=2, state="down*")
     assert [part.name for part in read if not part.up] == ["debug"]
+
+
+# Printed by Slurm 24.11.5 in the lab (tests/lab/other_slurm.sh).
+QUEUE_2411 = """\
+6|PENDING|2026-11-22T14:54:59||trainer|{}
+5_3|PENDING|2026-11-22T16:53:00||trainer|Priority
+2|RUNNING|2026-11-22T14:52:55|gpu[01-02]|trainer|None
+1|FAILED|2026-11-22T14:52:55|gpu01|trainer|NonZeroExitCode
+""".format("uid 20001 not in group permitted to use this partition (closed). groups allowed: root")
+BOOKS_2411 = """\
+2|CANCELLED by 20001|0:0|gpu[01-02]|trainer
+4|FAILED|1:0|None assigned|trainer
+5_[3-7%2]|CANCELLED by 20001|0:0|None assigned|trainer
+"""
+JOB_2411 = (
+    "JobId=2 JobName=wrap UserId=trainer(20001) GroupId=trainer(20001) MCS_label=N/A Priority=1 Nice=0 Account=vision"
+    " QOS=normal JobState=RUNNING Reason=None Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0"
+    " RunTime=00:00:08 TimeLimit=01:00:00 TimeMin=N/A StartTime=2026-11-22T14:52:55 NodeList=gpu[01-02] NumNodes=2"
+    " ReqTRES=cpu=2,mem=8000M,node=2,billing=2 AllocTRES=cpu=2,node=2,billing=2 WorkDir=/home/trainer Comment=a b "
+    " StdErr=/dev/null StdIn=/dev/null StdOut=/dev/null \n"
+)
+
+
+def test_what_24_11_printed_in_the_lab_is_read() -> None:
+    jobs = {job.job: job for job in read_queue(QUEUE_2411)}
+    assert [meaning(jobs[number].state).state for number in ("5_3", "2", "1", "6")] == [
+        "queued",
+        "running",
+        "failed",
+        "queued",
+    ]
+    assert [number for number, job in jobs.items() if is_hopeless(job.reason)] == ["6"]
+    books = read_accounting(BOOKS_2411)
+    assert [(job.job, job.by, job.nodes) for job in books] == [("2", "20001", ("gpu01", "gpu02")), ("4", "", ())]
+    (shown,) = read_all_shown(JOB_2411)
+    assert (shown["Comment"], shown_job(shown).nodes) == ("a b", ("gpu01", "gpu02"))
+    limit = shared_limit("QOSMaxNodePerUserLimit")
+    assert limit
+    assert beyond(limit, {"MaxTRESPU": "node=1"}, shown) == "MaxTRESPU node=1, and 2 are asked for"
