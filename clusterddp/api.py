@@ -366,6 +366,12 @@ class Cluster(BesideRuns):
         outcomes = cleanup.orphans(base.keeping(self), self._open)
         return [found for outcome in outcomes for found in outcome.value or ()]
 
+    def warm(self, stays: str | float) -> list[str]:
+        """Start a warm server on each node for a first run within ``stays`` (``15m``); the hosts that have one now."""
+        from clusterddp.launch import warm  # noqa: PLC0415 - start-up
+
+        return warm.begin(self.reached(), self.project, self.inventory, read("stays", option_values.limit, stays))
+
     def warm_servers(self) -> dict[str, int]:
         """Bytes of memory of the processes that wait for a next run on the hosts that answer, by host."""
         return cleanup.warm_servers([one for one in self._reached if one.fork_server and one.warm], self._open)

@@ -65,10 +65,16 @@ def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_t
         host.write(str(site / f"{name}-1.0.dist-info" / "RECORD"), f"{name}/__init__.py,,\n", user="root")
     lab.write_inventory(user.folder / "inventory.yaml")
     words = ("run", "-i", "inventory.yaml", "-v", "--max-restarts", "1")
-    first = user.run(*words, "train.py", "one")
-    assert first.code == 0, first.err
+    up = user.run("up", "inventory.yaml", "--warm", "10m")
+    assert (up.code, "gpu00: a warm server imports torch, and waits 10m00s for a run" in up.err) == (0, True), up.err
     wait_until("the warm server", lambda: warm(host), 90)
     (server,) = servers(host)
+
+    first = user.run(*words, "train.py", "one")
+    assert first.code == 0, first.err
+    assert [one for one in events(host, first.run) if one["event"] == "from_warm_server"], first.err
+    learned = ["sh", "-c", "grep -q ahead ~/.clusterddp/warm/*/packages.json && test -S ~/.clusterddp/warm/*/fork.sock"]
+    wait_until("what it has learned", lambda: not host.run(learned, check=False).returncode, 90)
 
     second = user.run(*words, "train.py", "two", "dies")
     assert second.code == 0, second.err

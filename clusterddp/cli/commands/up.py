@@ -42,6 +42,12 @@ _OF_FILES = {".cfg", ".toml", ".txt", ".md", ".py", ".sh"}
 )
 @spread_option
 @click.option(
+    "--warm",
+    type=Checked(option_values.limit),
+    metavar="DURATION",
+    help="Start a warm server on each host ahead of the first run; it waits so long for one.",
+)
+@click.option(
     "--playbook",
     "playbooks",
     multiple=True,
@@ -60,6 +66,7 @@ def command(
     variables: tuple[str, ...],
     skip: str | None,
     spread: str,
+    warm: str | None,
     playbooks: tuple[str, ...],
     arguments: tuple[str, ...],
 ) -> int:
@@ -89,6 +96,8 @@ def command(
         if reports:
             print_up(reports)
         _say_what_is_there(cluster)
+        if warm is not None:
+            _warm(cluster, warm)
         kept = host_list.settled(path, project)
         project.remember(kept, limit)
     nodes = [report for report in reports if report.ranks]
@@ -103,6 +112,18 @@ def command(
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _warm(cluster: Cluster, stays: str) -> None:
+    """Have a warm server started on each host, and say where."""
+    from clusterddp.text.units import human_duration  # noqa: PLC0415 - start-up
+
+    begun, waits = cluster.warm(stays), human_duration(option_values.limit(stays))
+    if begun:
+        say(f"{folded_names(begun)}: a warm server imports torch, and waits {waits} for a run")
+    if len(begun) < len(cluster.inventory.nodes):
+        left = [entry.name for entry in cluster.inventory.nodes if entry.name not in begun]
+        say(f"{folded_names(left)}: no warm server; it wants clusterddp_fork_server and an account of one person")
 
 
 def _say_what_is_there(cluster: Cluster) -> None:

@@ -43,6 +43,7 @@ TABLE = {
     "clean": "cleanup.uninstall:clean",
     "forget": "cleanup.uninstall:forget",
     "warm_server": "worker.warm_folder:warm_server",
+    "warm_ahead": "supervisor.ahead:warm_ahead",
     "orphans": "processes.orphans:orphans",
     "tail": "logs.tail:tail",
     "last_words": "logs.last_words:last_words",

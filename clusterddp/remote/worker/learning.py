@@ -85,6 +85,8 @@ class Runs:
         if known and words is not None and set(known.named) - words:
             packages = []
         named = sorted(one.name for one in packages if words and one.name in words)
+        if known and packages and _modules(packages) <= _modules(known.packages):
+            packages = list(known.packages)  # in the order that they were tried in
         found = Learned(
             workdir=plan.workdir, folders=folders, secrets=plan.secrets, packages=tuple(packages), named=tuple(named)
         )
@@ -104,6 +106,10 @@ class Runs:
         return [(one.name, one.modules) for one in (wanted.wanted if wanted else ())] != [
             (one.name, one.modules) for one in packages
         ]
+
+
+def _modules(packages: Iterable[Package]) -> Set[str]:
+    return {name for one in packages for name in one.modules}
 
 
 def _with_verdicts_of(known: Learned, found: Learned) -> Learned:
