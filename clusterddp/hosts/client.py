@@ -85,6 +85,7 @@ class Host:
         Raises:
             HostError: no connection, no usable Python, or the helper did not start.
         """
+        code = code or bundle()  # seconds after an upgrade, in which no host is kept waiting
         began = time.monotonic()
         pipe = connector.open(entry, COMMAND)
         spans.tell(entry.name, "connection", time.monotonic() - began)
@@ -93,7 +94,7 @@ class Host:
         began = time.monotonic()
         watchdog.start()
         try:
-            noise, hello, decoder = handshake(entry, pipe, code or bundle())
+            noise, hello, decoder = handshake(entry, pipe, code)
         except BaseException as error:
             pipe.close()
             if time.monotonic() - began >= HANDSHAKE and isinstance(error, (ClusterddpError, OSError)):

@@ -14,6 +14,7 @@ import logging
 import os
 import struct
 import sys
+import threading
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,7 @@ _PLUGIN = {
 _ENTRY = f"import sys\nfrom {PACKAGE}.__main__ import main\nsys.exit(main())\n"
 
 
+_MAKING = threading.Lock()  # one thread makes it, the other hosts' threads find it kept
 _SPOT = struct.Struct(">QQ32s")  # an Index where the archive is kept
 
 # Stage by stage: sh picks an interpreter by the first two lines of stdin; that interpreter runs the program
@@ -126,7 +128,8 @@ def bundle() -> Bundle:
     """
     members = _members()
     try:
-        return _with_byte_code(members)
+        with _MAKING:
+            return _with_byte_code(members)
     except (OSError, NotImplementedError) as error:  # a folder of somebody else's; a Python that keeps no byte code
         return _with_sources(members, f"it cannot be kept here: {error}; each host makes its own", kept=True)
 

@@ -8,11 +8,14 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 
 from clusterddp.hosts import zipapp
+from clusterddp.remote.shared import code_archive
 from tests.integration.shim_spool import INTERPRETERS, OWN, interpreter
 
 if TYPE_CHECKING:
@@ -58,6 +61,15 @@ def test_it_is_compiled_once_and_anew_when_a_source_changes(remote: Path) -> Non
     (remote / "helper" / "loop.py").write_text("CHANGED = True\n")
     assert zipapp.bundle.__wrapped__().digest != first.digest
     assert [path.name for path in (remote / "__pycache__").iterdir()] == [kept.name]
+
+
+def test_threads_that_need_it_at_once_compile_it_once(remote: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Mock(wraps=code_archive.indexed)
+    monkeypatch.setattr(code_archive, "indexed", made)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: zipapp.bundle.__wrapped__(), range(4)))
+    assert (made.call_count, len({one.digest for one in found})) == (1, 1)
+    assert len(list((remote / "__pycache__").iterdir())) == 1
 
 
 @pytest.mark.parametrize("forbidden", ["by its owner", "by the environment"])
