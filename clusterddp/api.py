@@ -82,6 +82,7 @@ class Cluster(BesideRuns):
         self.project: Project = given.get("project") or find()
         self.notify: Callable[[str], None] = given.get("notify", lambda _line: None)
         self.progress: Callable[[str], None] = given.get("progress", lambda _line: None)
+        self.detached = False  # whether nobody is to follow the runs that are started
         self.webhook: base.Webhook | None = None  # is told of the runs that are started
         self.launched: Run | None = None  # the run started last, from its first host's start on
         connector = Connector(accept_new_host_keys=given.get("accept_new_host_keys", False), ask=given.get("ask"))

@@ -169,7 +169,8 @@ def _of_nodes(
             seen = replace(seen, refused=refused)
             if job:
                 site = _site(cluster, entry, login, job, names)
-                seen = replace(seen, apart=_apart(login, site))
+                if settings_of(cluster.inventory).slurm.get("shared", True):
+                    seen = replace(seen, apart=_apart(login, site))
                 more: dict[str, Any] = {"bench": bench, "share_gpus": share_gpus, "slurm": seen}
                 nodes = diagnose(site, site.runs, only=only, skip=skip, **more)
     ours = [check for check in chosen if SLURM in check.needs]

@@ -59,7 +59,8 @@ class HostEntry:
         launcher: What starts torchrun.
         fork_server: Whether workers are forked from one process that has imported torch.
         warm: Seconds that a process which has imported torch stays for the next run; 0: none does.
-        slurm: ``partition``, ``account``, ``time``: text; ``extra``: a tuple of sbatch lines. Only what is set.
+        slurm: ``partition``, ``account``, ``time``: text; ``lines``: a tuple of sbatch lines; ``shared``: whether the
+            nodes and the login host share a folder. Only what is set.
         where: ``file:line`` of the host's first mention.
     """
 

@@ -24,7 +24,7 @@ OURS = frozenset(
     for name in (
         *("role", "setup", "python", "nproc", "gpus", "env", "secrets", "address", "interface", "ports"),
         *("workdir", "links", "carry", "state", "transport", "launcher", "environment", "fork_server", "warm"),
-        *(f"slurm_{name}" for name in (*SLURM_OPTIONS, "lines")),
+        *(f"slurm_{name}" for name in (*SLURM_OPTIONS, "lines", "shared")),
     )
 )
 LAUNCHERS = ("ssh", "slurm")  # the first is the default; each one is a module of launch/, where it is there

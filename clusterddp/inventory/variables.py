@@ -296,4 +296,7 @@ def _slurm(reader: VariableReader) -> dict[str, Any]:
         if setting is not None:
             found[key] = setting.text if isinstance(setting.value, int) else reader.line(name)
     lines = reader.shell_lines(f"{variable_names.PREFIX}slurm_lines")
+    shared = f"{variable_names.PREFIX}slurm_shared"
+    if reader.get(shared) is not None:
+        found["shared"] = _flag(reader, shared)
     return {**found, "lines": lines} if lines else found

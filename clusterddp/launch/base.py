@@ -52,6 +52,7 @@ class Site(RunHosts, Protocol):
     project: Project
     progress: Callable[[str], None]
     webhook: Webhook | None  # to be told of by the run's hosts, where they can
+    detached: bool  # nobody follows the runs that are started
     launched: Run | None  # the launcher sets it as soon as something may have started
 
     def plan(self, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:

@@ -11,9 +11,9 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.errors import EXIT_INTERRUPTED, HelperError, PlanError, RunError
+from clusterddp.errors import EXIT_INTERRUPTED, HelperError, PlanError, RunError, UnreachableError, UsageError
 from clusterddp.hosts.fanout import Outcome, each
-from clusterddp.inventory import HostEntry
+from clusterddp.launch.slurm_nodes import JobNodes, bring_secrets, nodes_of_run, running
 from clusterddp.remote.shared.failures import ended_by_manager
 from clusterddp.remote.shared.slurm_job import in_array
 from clusterddp.remote.shared.verdict import CTRL_C
@@ -24,25 +24,27 @@ from clusterddp.runs.nodes import ALL, Wanted, nodes_of
 from clusterddp.runs.proof import Proof, Survivor
 from clusterddp.runs.run import Run, RunHosts
 from clusterddp.runs.view import RunView, run_views
-from clusterddp.slurm.answers import last_error, read_partitions
+from clusterddp.slurm.answers import Job, last_error, read_partitions
+from clusterddp.slurm.exit_status import by_exit_status
 from clusterddp.slurm.hopeless import told_reason, why_never
-from clusterddp.slurm.login import Login, login_entry, step_words
+from clusterddp.slurm.login import Login, login_entry
 from clusterddp.slurm.states import MANAGER, Meaning, meaning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from clusterddp.hosts.client import Host
+    from clusterddp.inventory import HostEntry
     from clusterddp.launch.base import Site
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.slurm_plan import Submission
     from clusterddp.remote.shared.run_record import RunRecord
     from clusterddp.remote.shared.slurm_job import SubmittedRun
-    from clusterddp.slurm.answers import Job
 
 LOOK = 0.5  # seconds between looks at the queue
 EVALUATED = 6.0  # seconds for Slurm to say why a new job waits; then it may wait for anything
 STOP_SLACK = 60.0  # seconds beyond the grace that the nodes have for their proof
+BY_CODE = ("FAILED", "COMPLETED")  # states in which a job's exit code is its script's
 PLACE = 1 << 20  # of the writer of a verdict that is Slurm's: behind all nodes
 
 
@@ -67,12 +69,19 @@ class Slurm:
         inside, options = allocated(lambda: _login(site), site, options)
         ready = submission(lambda: _login(site), site, options, dry=False, inside=inside)
         secrets, login = secret_values(set(ready.job.plan.secrets) - ready.hidden.keys()), _login(site)
+        given = {**secrets, **ready.hidden}
+        later = given if ready.job.apart else {}
+        if later and site.detached:
+            raise UsageError(
+                f"--detach: nobody could bring {', '.join(sorted(later))} to nodes that share no folder",
+                remedy="stay attached until the run has begun, then detach (Ctrl-\\)",
+            )
         site.progress("submitting")
         record = ready.job.plan.record
         records = [_in_array(record, index, run) for index, run in ready.runs.items()] or [record]
         run = Run(site, records[0].run, 1, {}, records[0], submitted=tuple(one.run for one in records))
-        given = {**secrets, **ready.hidden}
-        words = (record.run, ready.script, compact(ready.job), given)
+        run.secrets = later
+        words = (record.run, ready.script, compact(ready.job), {} if later else given)
         number = login.submit(*words, inside=inside or None, runs=ready.runs)
         site.launched = run
         for one in records:
@@ -139,26 +148,51 @@ class Slurm:
             node["rebooted"] = False  # the login host cannot tell
         parts = {one.run: [node for node in nodes if node["run"] == one.run] for one in submitted}
         jobs = login.jobs(one.job for one in submitted if one.job and not _is_settled(one))
+        submitted = [self._by_its_nodes(login, site, one, jobs.get(one.job or ""), parts, wanted) for one in submitted]
+        nodes = [node for told in parts.values() for node in told]
         if any(one.end is None and one.job in jobs and meaning(jobs[one.job].state).over for one in submitted):
             submitted = [one for one in login.runs(run) if one.run in known]  # its script may have spoken meanwhile
         for one in submitted:
             job = jobs.get(one.job or "")
-            alone = job and job.state == "FAILED" and not parts[one.run] and not one.end and login.no_folder(job)
-            told = _job_told(one, parts[one.run], job, login.host.name, alone=bool(alone))
+            silent = job is not None and job.state in BY_CODE and not parts[one.run] and not one.end
+            code = login.exit_status(job.job) if silent and job else ""
+            told = _job_told(one, parts[one.run], job, login.host.name, code)
             nodes.append(told)
             said = told.get("verdict") if job else None
             if (said and said is not one.end) or (told["job"].over and one.secrets):
                 login.keep_end(one.run, said)  # Slurm forgets it, and has ended the script before its own last words
         return nodes
 
+    def _by_its_nodes(
+        self,
+        login: Login,
+        site: RunHosts,
+        one: SubmittedRun,
+        job: Job | None,
+        parts: dict[str, list[dict[str, Any]]],
+        wanted: Wanted,
+    ) -> SubmittedRun:
+        """A run as its nodes tell it, where they share no folder and it runs; ``parts`` get what they tell."""
+        there = running(site, login, one, job)
+        if there is None:
+            return one
+        seen, nodes = there.told(one, wanted)
+        known = {(node["attempt"], node["host"]) for node in nodes}
+        parts[one.run] = [n for n in parts[one.run] if (n["attempt"], n["host"]) not in known] + nodes
+        if seen.parting:
+            there.collect(one.run)
+        return seen
+
     def begun(self, cluster: RunHosts, run: Run, progress: Callable[[str], None]) -> Run:
         """See ``Carrier``: waits in the queue, and tells why."""
-        told = ""
+        told, brought = "", False
         while True:
             view = run.view(brief=True)
             there = view.nodes and view.state() != "queued" and len(view.current) >= len(view.record.hosts)
             if (there and view.attempt >= run.attempt) or not view.live:
                 return run.at(view)
+            if run.secrets and not brought and view.job and view.job.state == "running":
+                brought = bring_secrets(cluster, _login(cluster), run)
             waits = view.job.waits if view.job else ""
             if waits and waits != told:
                 told = waits
@@ -170,7 +204,10 @@ class Slurm:
         """See ``Carrier``: the supervisors end their nodes and say so, then the job is cancelled."""
         login = _login(cluster)
         login.order_stop(run, reason, grace)
-        view = _settled(cluster, run, time.monotonic() + grace + STOP_SLACK)
+        nodes = nodes_of_run(cluster, login, run)
+        if nodes and not nodes.order_stop(run, reason, grace):
+            login.command("scancel", nodes.job)  # it has only begun
+        view = _settled(cluster, run, time.monotonic() + grace + STOP_SLACK, collected=nodes is not None)
         job = view.job
         word = job.word if job else "nothing of it"
         if job and not job.over and job.own:
@@ -181,9 +218,14 @@ class Slurm:
             return [Proof(host=f"job {job.number}")]
         return [proofs.get(name) or Proof(host=name, unknown=(f"Slurm says {word}",)) for name in hosts or proofs]
 
-    def reader(self, cluster: RunHosts, host: str) -> Host:  # noqa: ARG002
-        """See ``Carrier``: the login host sees all files."""
-        return _login(cluster).host
+    def reader(self, cluster: RunHosts, run: str, host: str) -> Host:
+        """See ``Carrier``: the login host sees all files; where no folder is shared, once the job is over."""
+        login = _login(cluster)
+        try:
+            nodes = nodes_of_run(cluster, login, run)
+            return nodes.open(host) if nodes and nodes.has(host) else login.host
+        except HelperError as error:  # the job has just ended, or Slurm does not answer: who follows asks again
+            raise UnreachableError(host, error.message) from error
 
     def host(self, cluster: RunHosts, run: str, host: str) -> Host:
         """See ``Carrier``: through a step of the job."""
@@ -191,9 +233,7 @@ class Slurm:
         number = next((one.job for one in login.runs(run) if one.run == run), None)
         if number is None:
             raise RunError(f"run {run} has no job of Slurm's that is known")
-        base = login_entry(cluster.inventory)
-        entry = HostEntry(name=host, address=host, state=login.state, ansible_python=base.ansible_python)
-        return cluster.connections.open(entry, cluster.connections.opened_by(base, step_words(number, host)))
+        return JobNodes(cluster, login, Job(job=number, state="RUNNING", nodes=(host,))).open(host)
 
 
 LAUNCHER = Slurm()
@@ -222,11 +262,11 @@ def _is_settled(one: SubmittedRun) -> bool:
 
 
 def _job_told(
-    one: SubmittedRun, nodes: Sequence[dict[str, Any]], job: Job | None, login: str, *, alone: bool = False
+    one: SubmittedRun, nodes: Sequence[dict[str, Any]], job: Job | None, login: str, code: str
 ) -> dict[str, Any]:
     """A run's job beside its nodes: its state, and its verdict where the nodes have none.
 
-    ``alone``: its first node has not the login host's folder.
+    ``code``: its exit status in Slurm's words, where nothing else tells of its end.
     """
     seen = max((int(node["attempt"]) for node in nodes), default=0)
     gone = "CANCELLED" if one.stopped and not one.starts else ""  # Slurm has forgotten it, and nothing begins
@@ -248,14 +288,14 @@ def _job_told(
     told = {"run": one.run, "attempt": status.attempt, "host": login, "record": one.plan.record, "job": status}
     copies = [node["verdict"] for node in nodes if node.get("verdict") and node["attempt"] == attempt]
     known = [*copies, *([end] if end else [])]
-    may_go_on = one.plan.relaunch > 0 and end is None
+    may_go_on = (one.plan.relaunch > 0 or one.apart) and end is None  # where apart, its script has more to give
     if job and (_by_manager(known) or may_go_on) and not means.over:  # Slurm or the script says why in a moment
         told["job"] = replace(status, over=False)
         for node in nodes:
             node["verdict"] = None
     elif means.over and (not known or (job and means.outside and _by_manager(known))):
         said = _by_slurm(one, status, means, nodes, job)
-        told["verdict"] = said._replace(line=_not_shared(job, login)) if alone and job else said
+        told["verdict"] = by_exit_status(said, one, job, login, code) if job and code else said
     elif end:
         told["verdict"] = end
     return told
@@ -284,19 +324,18 @@ def _by_slurm(
     return VerdictRecord(attempt, state, code, line, "slurm", PLACE, heard, written=now, ended=now)
 
 
-def _not_shared(job: Job, login: str) -> str:
-    first = job.nodes[0] if job.nodes else "the job's first node"
-    return f"{first} and {login} share no folder: clusterddp_state has to be in one that all nodes see"
+def _settled(cluster: RunHosts, run: str, deadline: float, *, collected: bool) -> RunView:
+    """The run as it is told when its nodes have ended and said so, or nothing more is to be waited for.
 
-
-def _settled(cluster: RunHosts, run: str, deadline: float) -> RunView:
-    """The run as it is told when its nodes have ended and said so, or nothing more is to be waited for."""
+    ``collected``: its script too, so that what the nodes know is on the login host.
+    """
     while True:
         nodes, _ = cluster.gather(run)
         view = next((view for view in run_views(nodes) if view.run == run), None)
         if view is None:
             raise RunError(f"run {run} is on no host that answers")
         waiting = any(node["state"] not in {"succeeded", "failed", "stopped", "lost"} for node in view.nodes)
+        waiting = waiting or (collected and view.job is not None and not view.job.over)
         pending = view.job is not None and view.job.state == "queued"
         if (not waiting and (view.nodes or pending or not view.live)) or time.monotonic() > deadline:
             return view

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import UsageError
 from clusterddp.hosts.zipapp import bundle
 from clusterddp.inventory import is_secret
+from clusterddp.inventory.variable_names import SLURM_OPTIONS
 from clusterddp.launch import again, prepare
 from clusterddp.launch.code import code_of, kept_code
 from clusterddp.launch.plan import make_plan
 from clusterddp.launch.record import record_without_hosts, variables_of
 from clusterddp.launch.script import check_script, check_synced
+from clusterddp.launch.slurm_apart import CODE, CarriedCode, carried_code, refuse_together, refuse_too_large
 from clusterddp.launch.slurm_options import refuse_ignored
 from clusterddp.remote.shared.node_env import Node
 from clusterddp.remote.shared.slurm_job import SlurmJob, index_of
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.base import Site
     from clusterddp.launch.options import RunOptions
     from clusterddp.project import Project
+    from clusterddp.remote.shared.plan import NodePlan
     from clusterddp.remote.shared.run_record import RunRecord
     from clusterddp.slurm.login import Login
     from clusterddp.sync.files import Tree
@@ -94,16 +97,20 @@ def _submission(
     if options.relaunch and not inside:  # each start has the limit anew, and another follows: Slurm counts
         wanted = replace(wanted, time_limit=None)
     check_synced(wanted.script, options, project, tree)
+    apart = not settings.slurm.get("shared", True)
+    if apart:
+        refuse_together(options, inside=inside)
     login = log_in()
     run = prepare.new_run_id()
     own = prepare.new_run_id() if runs else run  # what an array's runs share
     name = own if options.workdir == FRESH else options.workdir or ""
-    site.progress("looking at the code there" if options.no_sync else "syncing")
-    told = (site.notify, site.progress)
-    workdirs, code = code_of([login.host], project, tree, options, name, *told, dry=dry)
+    carried = carried_code(login, project, tree, options, name, dry=dry) if apart else None
+    if carried:
+        workdir, code = carried.workdir, carried.sent.digest
+    else:
+        workdir, code = _synced(login, site, project, tree, options, name, dry=dry)
     if not dry:
         site.notify(kept_code(project, tree, code))
-    workdir = workdirs[login.host.name]
     record = _record(run, project, inventory, options, tree, code)._replace(workdir=name or None)
     if runs:
         record = record._replace(name=f"{options.name or run}.{index_of(run)}", array=own)
@@ -115,19 +122,44 @@ def _submission(
         fork_server=settings.fork_server and not options.no_fork_server
     )
     plan = make_plan(run=run, nodes=[node], options=wanted, record=record).node_plan(0)
-    plan = plan._replace(env={}, peers=(), places=(), store=None, record=record, manager=MANAGER)
-    plan = plan._replace(policy=plan.policy._replace(tight=False))  # nobody has compared their clocks
     job = SlurmJob(
         state=login.state,
-        plan=plan,
+        plan=_of_all(plan, record),
         python=settings.python,
         nproc=options.nproc_per_node or settings.nproc,
         interface=settings.interface,
         inside=bool(inside),
+        apart=carried.sent if carried else None,
     )
-    code_path = f"{login.state}/helper/{bundle().digest}.pyz"
-    python = settings.ansible_python or str(login.host.hello["executable"])
-    return Submission(job=job, script=script(job, request, code=code_path, python=python), runs=runs, hidden=hidden)
+    text = _script(job, request, login, settings.ansible_python, carried)
+    return Submission(job=job, script=text, runs=runs, hidden=hidden)
+
+
+def _script(job: SlurmJob, request: Request, login: Login, python: str | None, carried: CarriedCode | None) -> str:
+    """The job's script, which runs our code by ``python``, else the login host's, or any where no folder is shared."""
+    if carried is None:
+        path = f"{login.state}/helper/{bundle().digest}.pyz"
+        return script(job, request, code=path, python=python or str(login.host.hello["executable"]))
+    path = f"{login.state}/{NAME}/{job.plan.run}/{CODE}"
+    text = script(job, request, code=path, python=python or "python3", packed=carried.packed)
+    refuse_too_large(login, len(text))
+    return text
+
+
+def _synced(
+    login: Login, site: Site, project: Project, tree: Tree, options: RunOptions, name: str, *, dry: bool
+) -> tuple[str, str]:
+    """The folder that the login host and the nodes share, with the project's code, and that code's digest."""
+    site.progress("looking at the code there" if options.no_sync else "syncing")
+    told = (site.notify, site.progress)
+    workdirs, code = code_of([login.host], project, tree, options, name, *told, dry=dry)
+    return workdirs[login.host.name], code
+
+
+def _of_all(plan: NodePlan, record: RunRecord) -> NodePlan:
+    """A node's plan without what is its own."""
+    policy = plan.policy._replace(tight=False)  # nobody has compared their clocks
+    return plan._replace(env={}, peers=(), places=(), store=None, record=record, manager=MANAGER, policy=policy)
 
 
 def array_ids(indices: str) -> dict[int, str]:
@@ -207,7 +239,8 @@ def slurm_request(inventory: Inventory, options: RunOptions) -> Request:
 
 def _options(entry: HostEntry, options: RunOptions) -> dict[str, str]:
     """Sbatch's options by the inventory's ``clusterddp_slurm_*``, and by what a run of any kind may ask for."""
-    given: dict[str, Any] = {name.replace("_", "-"): one for name, one in entry.slurm.items() if name != "lines"}
+    known = {name: one for name, one in entry.slurm.items() if name in SLURM_OPTIONS}
+    given: dict[str, Any] = {name.replace("_", "-"): one for name, one in known.items()}
     if isinstance(entry.gpus, int) and entry.gpus:
         given.setdefault("gpus-per-node", str(entry.gpus))
     if options.time_limit:

@@ -101,7 +101,7 @@ class Ssh:
         proofs = [outcome.value or Proof(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
         return proofs + [Proof(host=name, error="not in the inventory") for name in missing]
 
-    def reader(self, cluster: RunHosts, host: str) -> Host:
+    def reader(self, cluster: RunHosts, run: str, host: str) -> Host:  # noqa: ARG002
         """See ``Carrier``."""
         return cluster.host(host)
 

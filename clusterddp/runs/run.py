@@ -57,7 +57,7 @@ class Carrier(Protocol):
     def stop(self, cluster: RunHosts, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
         """End the run on these hosts; what was found on each. A host that cannot be asked is a Proof with an error."""
 
-    def reader(self, cluster: RunHosts, host: str) -> Host:
+    def reader(self, cluster: RunHosts, run: str, host: str) -> Host:
         """A helper that sees the files of a run's host: its output, its records."""
 
     def host(self, cluster: RunHosts, run: str, host: str) -> Host:
@@ -116,6 +116,7 @@ class Run:
         live: Whether it lived when it was looked for.
         submitted: The ids of all runs that were submitted as one, if it has just been.
         notified: Whether its hosts tell the webhook that it was started with.
+        secrets: Values of its secrets that its hosts are to get when they begin, by name.
     """
 
     cluster: RunHosts
@@ -127,6 +128,7 @@ class Run:
     live: bool = True
     submitted: tuple[str, ...] = ()
     notified: bool = False
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def of_attempt(self, number: int) -> Run:
         """The same run as of one attempt: whose lines ``logs`` and ``tail`` give.
@@ -232,7 +234,7 @@ class Run:
 
     def reader(self, host: str) -> Host:
         """A helper that sees the files of one of its hosts."""
-        return self.cluster.carrier(self.record).reader(self.cluster, host)
+        return self.cluster.carrier(self.record).reader(self.cluster, self.id, host)
 
     def begun(self, progress: Callable[[str], None]) -> Run:
         """The same once its nodes have begun; ``progress`` takes what it waits for."""

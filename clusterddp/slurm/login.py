@@ -13,7 +13,7 @@ from clusterddp.errors import HelperError, InventoryError, UsageError
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.inventory import HostEntry
 from clusterddp.remote.shared.records import written
-from clusterddp.remote.shared.slurm_job import JOB_ID, NOT_SHARED, SubmittedRun, read_submitted
+from clusterddp.remote.shared.slurm_job import JOB_ID, SubmittedRun, read_submitted
 from clusterddp.slurm.answers import (
     ACCOUNTING_FORMAT,
     QUEUE_FORMAT,
@@ -25,7 +25,7 @@ from clusterddp.slurm.answers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import Inventory
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 STATE = "~/.clusterddp"  # also on a network file system: all nodes of a job have to see it
 HERE = "localhost"  # the name of this machine where it is the login host
 SUBMIT_TIMEOUT = 210.0  # seconds: three commands, where the first gets no answer
-NO_OUTPUT = "0:53"  # a job's ExitCode where its node could not open the file for its output
+COLLECTING = 60.0  # seconds to fetch a run's files
 TIMEOUT = 90.0  # seconds for a command of Slurm's; its own are 60
 
 
@@ -131,11 +131,15 @@ class Login:
             found |= {job.job: job for job in read_accounting(out) if job.job in left}
         return found
 
-    def no_folder(self, job: Job) -> bool:
-        """Whether a job that failed did so because its first node has not our folder of the login host."""
-        status, out, _ = self.command("scontrol", "show", "job", "-o", job.job)
-        code = read_shown(out).get("ExitCode", "") if not status else ""
-        return code in {NO_OUTPUT, f"{NOT_SHARED}:0"}
+    def exit_status(self, number: str) -> str:
+        """How a job's script ended, as Slurm writes it: ``CODE:SIGNAL``; empty where it has forgotten it."""
+        status, out, _ = self.command("scontrol", "show", "job", "-o", number)
+        if not status:
+            return read_shown(out).get("ExitCode", "")
+        _, out, _ = self.command(
+            "sacct", "--noheader", "--parsable2", "--allocations", "--format=ExitCode", "-j", number
+        )
+        return out.strip()
 
     def runs(self, prefix: str) -> list[SubmittedRun]:
         """The runs that were submitted there and whose ids begin so."""
@@ -148,6 +152,13 @@ class Login:
         answer = self.host.call("slurm_stop", {"run": run, "reason": reason, "grace": grace})
         with reading_answer(self.host.name):
             return int(answer["spools"])
+
+    def collect(self, run: str, job: str, nodes: Sequence[str]) -> dict[str, str]:
+        """Fetch a run's files from the nodes of its job, which share no folder; why a node gave none, by its name."""
+        wanted = {"run": run, "job": job, "nodes": list(nodes)}
+        answer = self.host.call("slurm_collect", wanted, timeout=COLLECTING)
+        with reading_answer(self.host.name):
+            return {str(name): str(why) for name, why in answer.items()}
 
     def keep_end(self, run: str, verdict: VerdictRecord | None) -> None:
         """Keep how a run ended, by Slurm's word where its job said nothing; its secrets go in any case."""

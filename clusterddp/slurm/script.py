@@ -16,13 +16,14 @@ from clusterddp.errors import UsageError
 from clusterddp.remote.shared.plan import NodePlan
 from clusterddp.remote.shared.records import written
 from clusterddp.remote.shared.run_record import RunRecord
-from clusterddp.remote.shared.slurm_job import COMMENT, NOT_SHARED, SUBMITTED, SlurmJob, index_of
+from clusterddp.remote.shared.slurm_job import COMMENT, NOT_SHARED, NOT_UNPACKED, SUBMITTED, SlurmJob, index_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 NOTICE = 120  # seconds before the time limit, or a preemption, at which the job is told
 END = "END OF JOB"
+PACKED = "# PACKED"  # the line before what nodes unpack
 # What the script itself needs: a line of the inventory that changes it would break every run.
 OWNED = ("export", "chdir", "ntasks-per-node", "nodes", "open-mode", "output", "comment", "signal", "job-name", "array")
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?:[= ].*)?")
@@ -71,26 +72,32 @@ def extra_line(line: str) -> str:
     return option
 
 
-def script(job: SlurmJob, request: Request, *, code: str, python: str) -> str:
+def script(job: SlurmJob, request: Request, *, code: str, python: str, packed: str = "") -> str:
     """The whole script.
 
     Args:
         job: What its nodes start.
         request: What Slurm is asked for.
-        code: The path of our code, which all nodes see.
+        code: The path of our code, which all nodes see, or have.
         python: What runs it there: 3.8 or newer.
+        packed: What nodes that are ``apart`` unpack, in base64; empty where it is left out.
     """
     plan, record = job.plan, job.plan.record
     folder = f"{job.state}/slurm/{plan.run}"
     command = shlex.join([*(["-m"] if record.module else []), record.script or "", *record.argv])
     by_hand = f"SLURM_JOB_ID={request.inside} bash" if request.inside else "sbatch"
+    hint = [
+        f"# `{by_hand}` of this file by hand does the same, once the code is in its place:",
+        f"#   {_comment(plan.cwd)}",
+    ]
     head = [
         "#!/bin/bash",
         f"# Run {plan.run} of clusterddp: {_comment(command)}",
-        f"# `{by_hand}` of this file by hand does the same, once the code is in its place:",
-        f"#   {_comment(plan.cwd)}",
+        *(["# What its nodes unpack stands below it where clusterddp submits it."] if job.apart else hint),
         *(
-            [f"# and the values of {', '.join(plan.secrets)} in {_comment(folder)}/secrets.json (mode 0600)"]
+            []
+            if job.apart
+            else [f"# and the values of {', '.join(plan.secrets)} in {_comment(folder)}/secrets.json (mode 0600)"]
             * bool(plan.secrets)
         ),
         "",
@@ -101,18 +108,22 @@ def script(job: SlurmJob, request: Request, *, code: str, python: str) -> str:
     body = _BODY.format(
         state=shlex.quote(job.state),
         folder=_folder(plan.run, folder, request),
+        seen="on each node" if job.apart else "every node sees it",
+        shared="" if job.apart else _SHARED,
+        unpack=_UNPACK.format(step=_step(plan, request)) if job.apart else "",
+        by='"$python" -I -S "$code" slurm step "$folder" \\\n    ' if job.apart else "",
+        refused=f' && chmod 700 "$state" || exit {NOT_UNPACKED}' if job.apart else "",
+        role="task" if job.apart else "node",
         take=_take(plan.run, request),
         code=shlex.quote(code),
         python=shlex.quote(python),
         job=_readable(compact(job)),
         end=END,
-        submitted=SUBMITTED,
-        not_shared=NOT_SHARED,
         step=_step(plan, request),
         whole=_WHOLE if whole else "",
         gpus="${gpus:+--gpus=$gpus} " if whole else "",
     )
-    return "\n".join(head) + "\n" + body
+    return "\n".join(head) + "\n" + body + (f"\n{PACKED}\n{packed}" if job.apart else "")
 
 
 def _folder(run: str, folder: str, request: Request) -> str:
@@ -138,17 +149,15 @@ def _step(plan: NodePlan, request: Request) -> str:
 
 _BODY = """
 state={state}
-{folder}  # of this run; every node sees it
+{folder}  # of this run; {seen}
 code={code}  # of clusterddp, the same on every node
 python={python}  # what runs it there, 3.8 or newer
 
-# Whoever submits by clusterddp has made the folder: it is missing where this node does not share it.
-[ "$1" != {submitted} ] || [ -e "$folder/job.json" ] || exit {not_shared}
-
+{shared}\
 # What the nodes start. They find each other in the folder, and choose addresses and ports for torchrun themselves.
 # A requeue is the run's next attempt, and a start of its own.
 umask 077
-mkdir -p "$folder/start.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"
+mkdir -p "$folder/start.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"{refused}
 rm -f "$folder/end.json"
 {take} >"$folder/job.json" <<'{end}'
 {job}
@@ -157,6 +166,7 @@ rm -f "$folder/end.json"
 # `--export=NONE` above keeps the environment of whoever submits out of the job; a step is to get the job's own.
 unset SLURM_EXPORT_ENV
 
+{unpack}\
 # Signals to the job reach this shell alone, which tells the nodes: the notice before the time limit or a preemption is
 # passed on to the workers that handle SIGUSR1; SIGTERM ends this start.
 trap '"$python" -I -S "$code" slurm notice "$folder"' USR1
@@ -164,8 +174,8 @@ trap '"$python" -I -S "$code" slurm stop "$folder"' TERM
 
 {whole}\
 # One task a node: clusterddp's supervisor, which starts torchrun, keeps what the workers print, and ends all of it.
-srun --kill-on-bad-exit=1 {step}{gpus}--mpi=none ${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}} \\
-    "$python" -I -S "$code" slurm node "$folder" &
+{by}srun --kill-on-bad-exit=1 {step}{gpus}--mpi=none ${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}} \\
+    "$python" -I -S "$code" slurm {role} "$folder" &
 step=$!
 while kill -0 "$step" 2>/dev/null; do
     wait "$step"
@@ -178,6 +188,19 @@ exec "$python" -I -S "$code" slurm end "$folder" "$status"
 """
 
 
+_SHARED = f"""\
+# Whoever submits by clusterddp has made the folder: it is missing where this node does not share it.
+[ "$1" != {SUBMITTED} ] || [ -e "$folder/job.json" ] || exit {NOT_SHARED}
+
+"""
+_UNPACK = f"""\
+# The nodes share no folder. What they lack is at the end of this script, and each unpacks it; our own output is here.
+exec >>"$folder.out" 2>&1
+sed '1,/^{PACKED}$/d' "$0" | base64 -d | srun --kill-on-bad-exit=1 {{step}}--mpi=none \\
+    sh -c 'umask 077; mkdir -p "$1" && chmod 700 "$2" && tar -C "$1" -xzmf -' sh "$folder" "$state" \\
+    || exit {NOT_UNPACKED}
+
+"""
 _WHOLE = """\
 # A job that has its nodes whole has all their GPUs, however many each has, and a step those that it asks for.
 gpus=$(scontrol show job -d -o "$SLURM_JOB_ID" | grep -o 'JOB_GRES=[^ ]*' | tr '=,' '\\n\\n' |
@@ -212,7 +235,9 @@ def _options(job: SlurmJob, request: Request) -> list[str]:
         "export=NONE",
         "chdir=/",
         "open-mode=append",
-        f"output={_word(job.state)}/slurm/{'%A_%a' if request.array else '%j'}.out",
+        "output=/dev/null"
+        if job.apart
+        else f"output={_word(job.state)}/slurm/{'%A_%a' if request.array else '%j'}.out",
     ]
     return own + asked + fixed
 

@@ -158,6 +158,7 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
         from clusterddp.cli.progress import Progress  # noqa: PLC0415
         from clusterddp.cli.timeline import recording  # noqa: PLC0415
 
+        cluster.detached = given["detach"]
         cluster.webhook = webhook(given["notify"] or "", given["silence"])
         heed_signals()
         try:

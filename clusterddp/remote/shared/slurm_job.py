@@ -9,7 +9,7 @@ Pure. Not here: what a job does with it (slurm/task.py), who submits it (launch/
 """
 
 import re
-from typing import Any, Mapping, NamedTuple, Optional
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from .fields import Fields
 from .log_frames import RUN
@@ -21,6 +21,7 @@ JOB_ID = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10})?")  # an array's has its index
 COMMENT = "clusterddp:"  # begins a job's comment; the run's id follows
 SUBMITTED = "submitted"  # the script's first word where we submit it; by hand it has none
 NOT_SHARED = 93  # its exit code where the folder of its run is not on the job's first node
+NOT_UNPACKED = 94  # where nodes that share none could not make it
 START = re.compile(r"start\.([0-9]{1,10})\.([0-9]{1,10})")  # a job's number, and how often it was requeued before
 
 
@@ -39,6 +40,19 @@ def start_name(environment: Mapping[str, str]) -> str:
     return "start.%s.%s" % (environment["SLURM_JOB_ID"], environment.get("SLURM_RESTART_COUNT") or "0")
 
 
+class SentCode(NamedTuple):
+    """The project's code as it comes with the job, to nodes that share no folder: the args of ``sync_apply``."""
+
+    workdir: str  # the folder on each node, which may begin with ~/
+    digest: str  # empty: none comes, and each node's is taken as it is
+    manifest: int  # bytes
+    lists: int  # bytes
+    name: str = ""  # of the folder beside it that is meant
+    folders: Tuple[str, ...] = ()  # that are to be there besides
+    links: Mapping[str, str] = {}  # path inside → where it leads
+    more: Mapping[str, Any] = {}
+
+
 class SlurmJob(NamedTuple):
     """What each node of a job is to start, as far as it can be known before Slurm has chosen them."""
 
@@ -48,6 +62,7 @@ class SlurmJob(NamedTuple):
     nproc: Optional[int] = None  # workers of each node; None: one a GPU, else one
     interface: Optional[str] = None
     inside: bool = False  # a job that was there already: it goes on when the run has ended
+    apart: Optional[SentCode] = None  # its nodes share no folder with each other or the login host: ``state`` is each's
     more: Mapping[str, Any] = {}
 
 
@@ -63,9 +78,20 @@ class SubmittedRun(NamedTuple):
     end: Optional[VerdictRecord] = None  # what the job said in the end
     inside: bool = False  # the job was there already
     secrets: bool = False  # whether their values still lie there
+    apart: bool = False  # its nodes share no folder
+    parting: bool = False  # of such a run: its script waits for what its nodes know to be fetched
     more: Mapping[str, Any] = {}
 
 
+_CODE: Readers = {
+    "workdir": Fields.text,
+    "digest": Fields.text,
+    "manifest": Fields.number,
+    "lists": Fields.number,
+    "name": Fields.text,
+    "folders": Fields.texts,
+    "links": lambda fields, name: fields.mapping(name, Fields.text),
+}
 _JOB: Readers = {
     "state": lambda fields, name: fields.check(name, lambda path: path.startswith("/"), "an absolute path"),
     "plan": PLAN_READER,
@@ -73,6 +99,7 @@ _JOB: Readers = {
     "nproc": Fields.maybe_number,
     "interface": Fields.maybe_text,
     "inside": Fields.flag,
+    "apart": maybe(record(SentCode, _CODE)),
 }
 _SUBMITTED: Readers = {
     "run": lambda fields, name: fields.check(name, RUN.fullmatch, "a run's id"),
@@ -84,6 +111,8 @@ _SUBMITTED: Readers = {
     "end": maybe(record(VerdictRecord, VERDICT)),
     "inside": Fields.flag,
     "secrets": Fields.flag,
+    "apart": Fields.flag,
+    "parting": Fields.flag,
 }
 
 

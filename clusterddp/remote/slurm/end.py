@@ -14,6 +14,7 @@ from ..shared.failures import ended_by_manager
 from ..shared.verdict import CTRL_C, INTERRUPTED, NOT_THE_SCRIPT, STOPPED
 from ..shared.verdict_record import VerdictRecord, best
 from .folder import JobFolder
+from .parting import wait_for_collection
 
 PLACE = 1 << 20  # behind all nodes
 OUT_OF_MEMORY = 137
@@ -32,10 +33,16 @@ def end(folder: JobFolder, start: str, status: int) -> int:
         status: How srun ended.
     """
     found = verdict_of(folder, start, status)
-    plan = folder.job().plan
+    job = folder.job()
+    plan = job.plan
     by_manager = found.line.endswith(ended_by_manager(plan.manager))
+    if job.apart:
+        folder.write_parting(start)
     if goes_on(folder, start, found, by_manager=by_manager):
         folder.write_requeued(start, requeued=True)
+        if job.apart:
+            wait_for_collection(folder, start)
+            folder.remove_secrets()  # the next start may be on other nodes
         said = requeue(os.environ["SLURM_JOB_ID"])
         _say(folder, "%s; attempt %d comes when Slurm starts the job again" % (found.line, found.attempt + 1))
         if not said:
@@ -44,6 +51,8 @@ def end(folder: JobFolder, start: str, status: int) -> int:
         folder.write_requeued(start, requeued=False)
     elif not (by_manager and plan.relaunch):  # else it may start again, or not: only Slurm knows
         folder.write_end(found)
+        if job.apart:
+            wait_for_collection(folder, start)
     _say(folder, found.line)
     return found.exit_code
 
@@ -75,7 +84,8 @@ def _say(folder: JobFolder, line: str) -> None:
 def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
     """By the nodes' own word, else by why they could not begin, else by srun's."""
     spools, attempt = folder.spools(), max(1, folder.attempt())
-    copies = [copy for copy in (spool.verdict() for spool in spools) if copy and copy.attempt >= attempt]
+    told = (*(spool.verdict() for spool in spools), *folder.told(start))
+    copies = [copy for copy in told if copy and copy.attempt >= attempt]
     kept: Optional[VerdictRecord] = best(copies)
     if kept:
         return kept

@@ -37,6 +37,7 @@ class NodeFacts(NamedTuple):
     threads: int
     gpus: Tuple[str, ...]
     addresses: Tuple[Address, ...]
+    workdir: str = ""
     attempts: int = 0  # how many there were before, as this node sees them
     key: str = ""  # of run control, by the first node
     more: Mapping[str, Any] = {}
@@ -58,6 +59,7 @@ _READERS: Readers = {
     "threads": Fields.number,
     "gpus": Fields.texts,
     "addresses": records(Address, _ADDRESS),
+    "workdir": Fields.text,
     "attempts": Fields.number,
     "key": Fields.text,
 }
@@ -68,12 +70,13 @@ def read_facts(data: Any) -> NodeFacts:
     return read_record(NodeFacts, _READERS, data, "facts")
 
 
-def node_facts(job: SlurmJob, host: str, environment: Mapping[str, str]) -> NodeFacts:
+def node_facts(job: SlurmJob, host: str, workdir: str, environment: Mapping[str, str]) -> NodeFacts:
     """This node.
 
     Args:
         job: What it is to start.
         host: Slurm's name of it.
+        workdir: Where the code is on it.
         environment: Of the step's task: what Slurm gives this node.
 
     Raises:
@@ -83,7 +86,7 @@ def node_facts(job: SlurmJob, host: str, environment: Mapping[str, str]) -> Node
     asked = {
         "setup": list(plan.setup),
         "python": job.python,
-        "workdir": plan.workdir,
+        "workdir": workdir,
         "env": dict(plan.policy.env),
         "state": job.state,
     }
@@ -104,6 +107,7 @@ def node_facts(job: SlurmJob, host: str, environment: Mapping[str, str]) -> Node
         threads=max(1, cores // nproc),
         gpus=tuple(str(gpu["name"]) for gpu in found["gpus"]),
         addresses=tuple(_addresses(found["addresses"], job.interface)),
+        workdir=workdir,
     )
 
 

@@ -117,6 +117,48 @@ class JobFolder:
         """Whether workers of any node have."""
         return any(name.startswith("heeded.") for name in os.listdir(self.file(start)))
 
+    def write_parting(self, start: str) -> None:
+        """A start will wait for its files to be fetched, from when it says how it ended, or is requeued."""
+        write_json(self.file(start, "parting.json"), {})
+
+    def write_collected(self) -> None:
+        """What there is of the last start was fetched."""
+        for start in self.starts()[-1:]:
+            write_json(self.file(start, "collected.json"), {})
+
+    def collected(self, start: str) -> bool:
+        """Whether a start's files were fetched."""
+        return os.path.exists(self.file(start, "collected.json"))
+
+    def parting(self) -> bool:
+        """Whether the last start waits for that."""
+        start = next(iter(self.starts()[-1:]), None)
+        if start is None or not os.path.exists(self.file(start, "parting.json")) or self.collected(start):
+            return False
+        return self.end() is not None or os.path.exists(self.file(start, "requeued.json"))
+
+    def remove_code(self) -> None:
+        """Remove the code that came with the job's script: the next start brings it again."""
+        for name in ("clusterddp.pyz", "code"):
+            try:
+                os.unlink(self.file(name))
+            except FileNotFoundError:
+                pass  # none came
+
+    def write_told(self, start: str, place: int, verdict: VerdictRecord) -> None:
+        """Keep what a node whose spool nobody else sees says of the run's end."""
+        write_json(self.file(start, "verdict.%d.json" % place), written(verdict))
+
+    def told(self, start: str) -> Iterator[VerdictRecord]:
+        """What such nodes say of it; damaged ones are left out."""
+        for name in sorted(os.listdir(self.file(start))):
+            try:
+                found = self._record(os.path.join(start, name), read_verdict) if name.startswith("verdict.") else None
+            except Refused:
+                continue
+            if found:
+                yield found
+
     def stop_order(self, start: str = "") -> Optional[StopOrder]:
         """The order to end the run, which every later start refuses; of a ``start`` the one to end that alone."""
         return self._record(os.path.join(start, "stop.json"), read_stop_order)

@@ -147,19 +147,21 @@ def _told(folder: JobFolder) -> SubmittedRun:
         attempt=folder.attempt(),
         end=folder.end(),
         secrets=os.path.exists(folder.file("secrets.json")),
+        apart=job.apart is not None,
+        parting=folder.parting(),
     )
 
 
 def slurm_stop(request: Request) -> Dict[str, Any]:
     """Order a run to end, for now and for every later start; ``{job, spools}``: Slurm's number, and how many it has."""
-    args, folder = request.args, _known(request)
+    args, folder = request.args, known_run(request)
     folder.order_stop(str(args["reason"]), float(args["grace"]))
     return {"job": folder.submitted(), "spools": len(folder.spools())}
 
 
 def slurm_ended(request: Request) -> None:
     """Keep ``verdict`` as how ``run`` ended, where one is given; nothing of its secrets is needed any more."""
-    folder = _known(request)
+    folder = known_run(request)
     verdict = request.args["verdict"]
     try:
         kept, told = folder.end(), None if verdict is None else read_verdict(verdict)
@@ -173,7 +175,7 @@ def slurm_ended(request: Request) -> None:
         spool.drop_secrets()
 
 
-def _known(request: Request) -> JobFolder:
+def known_run(request: Request) -> JobFolder:
     """The folder of ``run``; raises Refused."""
     folder = JobFolder.of(request.args["state"], str(request.args["run"]))
     if not os.path.isdir(folder.path):

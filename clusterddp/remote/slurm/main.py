@@ -1,6 +1,8 @@
 """The role ``slurm``: what a job's script calls, on each node and in the batch shell.
 
     slurm node FOLDER           one task of a step, a node each: starts the node's supervisor, ends with it
+    slurm step FOLDER SRUN …    where nodes share no folder: runs srun, and keeps their folders alike
+    slurm task FOLDER           there, in place of node: the same, with the folder kept alike
     slurm notice FOLDER         the job's end is near: workers that handle SIGUSR1 get it
     slurm stop FOLDER           orders this start to end: Slurm, or somebody by it, ends the job
     slurm end FOLDER STATUS     after the step: says how the run ended, and ends with its exit code, or requeues the job
@@ -9,15 +11,18 @@
 """
 
 import os
+import signal
 import sys
 from typing import List
 
 from ..shared.failures import ended_by_manager
 from ..shared.slurm_job import start_name
 from ..system.bootstrap import Refused
+from .cleanup import prune_at_submit
 from .end import end
 from .folder import JobFolder
-from .task import Task
+from .relay import relay_step, relay_task
+from .task import PASSED_OVER, Task
 
 NOT_THE_SCRIPT = 125
 
@@ -30,6 +35,14 @@ def main(argv: List[str]) -> int:
         if what == "node":
             return Task(job).run()
         start = start_name(os.environ)
+        if what == "step":
+            prune_at_submit(job.state)  # nothing else looks after what is left on this host
+            return relay_step(job, start, rest)
+        if what == "task":
+            for number in PASSED_OVER:  # for the supervisor alone
+                signal.signal(number, lambda *_: None)
+            own = [sys.executable, "-I", "-S", sys.argv[0], "slurm", "node", folder]
+            return relay_task(job, start, own)
         if what == "notice":
             job.write_notice(start)
             return 0

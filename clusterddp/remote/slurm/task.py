@@ -29,11 +29,14 @@ from ..spool.layout import Spool, all_spools
 from ..supervisor.start import commit_node, start_node
 from ..system import prctl
 from ..system.bootstrap import Refused
+from .code import CODE, place_code
 from .facts import NodeFacts, choose_addresses, node_facts, read_facts
 from .folder import JobFolder
 from .meeting import Meeting
 
 NOT_THE_SCRIPT = 125
+PASSED_OVER = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # what a task does not end with
+SECRETS_PATIENCE = 120.0  # seconds for whoever follows the run to bring its secrets, where no folder is shared
 LOOK = 0.2  # seconds between looks whether all have ended
 LOOK_FOR_NOTICE = 2.0  # seconds between looks for a notice, in the folder that all nodes share
 SAVING = 60.0  # seconds from a notice to the end of an attempt that another follows; Slurm's own end comes 60 s later
@@ -63,7 +66,7 @@ class Task:
     def run(self) -> int:
         """The task's whole life; its exit status."""
         prctl.set_subreaper()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):  # for the supervisor alone
+        for number in PASSED_OVER:  # for the supervisor alone
             signal.signal(number, lambda *_: None)
         if not os.path.isdir(self.folder.path):
             raise Refused("%s: no folder %s here" % (self.host, self.folder.path))
@@ -78,6 +81,8 @@ class Task:
                 raise Refused("the run was stopped: %s" % order.reason)
             plans = self.plans(job, meeting)
             plan = plans[self.place]
+            if job.apart:
+                self.await_secrets(plan)
             answer = start_node(job.state, plan, self.folder.secrets(plan.secrets), self.key)
             spool = Spool(answer["spool"])
             ports = meeting.exchange("ready", {"store": answer["store"], "control": answer["control"]})
@@ -87,6 +92,9 @@ class Task:
         except (Refused, OSError, KeyError, ValueError) as error:
             self._fail(meeting, error, spool)
         self.wait(job if spool else None)
+        verdict = spool.verdict() if spool else None
+        if verdict and job.apart:
+            self.folder.write_told(self.start, self.place, verdict)
         return 0 if spool and spool.exit_record() else NOT_THE_SCRIPT
 
     def plans(self, job: SlurmJob, meeting: Meeting) -> List[NodePlan]:
@@ -95,22 +103,39 @@ class Task:
         Raises:
             Refused: a node cannot take part.
         """
-        own = node_facts(job, self.host, os.environ)
+        workdir = place_code(job, job.apart, self.folder.file(CODE)) if job.apart else job.plan.workdir
+        own = node_facts(job, self.host, workdir, os.environ)
         earlier = [spool.attempt for spool in all_spools(job.state, job.plan.run)]
+        if job.apart:  # other nodes than before know of none
+            earlier.append(int(os.environ.get("SLURM_RESTART_COUNT") or 0))
         own = own._replace(attempts=max(earlier, default=0), key=random.token_hex(32) if not self.place else "")
         told = [read_facts(one) for one in meeting.exchange("facts", written(own))]
+        attempt = max(one.attempts for one in told) + 1
         self.key = told[0].key
         addresses = choose_addresses(told, os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""))
         if not self.place:
-            self.folder.write_attempt(self.start, told[0].attempts + 1)
+            self.folder.write_attempt(self.start, attempt)
         both = zip(told, addresses)  # noqa: B905 - Python 3.8
         nodes = [_node(job, one, address.address, address.interface) for one, address in both]
         backend = choose_backend(job.plan.rdzv_backend, [one.torch for one in told], [job.state])
         about = {"versions": _versions(job, told), "gpus": {one.host: one.gpus for one in told}}
         return [
-            placed_plan(job.plan, nodes, place, attempt=told[0].attempts + 1, backend=backend, about=about)
+            placed_plan(job.plan, nodes, place, attempt=attempt, backend=backend, about=about)
             for place in range(len(nodes))
         ]
+
+    def await_secrets(self, plan: NodePlan) -> None:
+        """Until the values of the run's secrets are here, or it is stopped, or nobody has brought them."""
+        deadline = time.monotonic() + SECRETS_PATIENCE
+        while plan.secrets and not os.path.exists(self.folder.file("secrets.json")):
+            if self.folder.stop_order() or self.folder.stop_order(self.start):
+                raise Refused("the run was stopped")
+            if time.monotonic() > deadline:
+                raise Refused(
+                    "nobody has brought the values of %s for %d s" % (", ".join(plan.secrets), SECRETS_PATIENCE),
+                    "stay attached until the run has begun, or let the nodes share clusterddp_state",
+                )
+            time.sleep(LOOK)
 
     def _fail(self, meeting: Meeting, error: Exception, spool: Any) -> None:
         """We cannot begin: the others are told, and what has begun here ends."""
@@ -177,8 +202,8 @@ def _node(job: SlurmJob, facts: NodeFacts, address: str, interface: str) -> Node
         env={},
         secrets=plan.secrets,
         ports=plan.ports,
-        workdir=plan.workdir,
-        cwd=plan.cwd,
+        workdir=facts.workdir,
+        cwd=facts.workdir + plan.cwd[len(plan.workdir) :],
         run_dir="%s/rundirs/%s-%s" % (job.state, plan.run, facts.host),
         clock_error_ns=CLOCK_ERROR_NS,
         threads=facts.threads,

@@ -52,7 +52,7 @@ class Slurm:
     def stop(self, cluster, run, hosts, *, grace, reason):
         return [Proof(host=name) for name in hosts]
 
-    def reader(self, cluster, host):
+    def reader(self, cluster, run, host):
         return cluster.host(host)
 
     def host(self, cluster, run, host):

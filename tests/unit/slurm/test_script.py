@@ -11,7 +11,7 @@ import pytest
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.records import parsed
 from clusterddp.remote.shared.run_record import RunRecord
-from clusterddp.remote.shared.slurm_job import SlurmJob, in_array, index_of, read_slurm_job
+from clusterddp.remote.shared.slurm_job import SentCode, SlurmJob, in_array, index_of, read_slurm_job
 from clusterddp.slurm.script import END, Request, extra_line, nodelist, script, slurm_time
 from tests.unit.plan_made import PLAN
 
@@ -36,12 +36,22 @@ OPTIONS = {"partition": "a100", "time": "90", "no-requeue": ""}
 ASKED = Request(nodes=(2, 2), options=OPTIONS, lines=("--exclusive",))
 
 
+APART = SentCode(workdir="~/work", digest="ab12", manifest=10, lists=2)
+
+
 def text(request: Request | None = None) -> str:
     return script(job(), request or ASKED, code="/home/u/.clusterddp/helper/0123.pyz", python="/usr/bin/python3")
 
 
 def test_the_whole_script() -> None:
     assert text() == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_whole_script_where_no_folder_is_shared() -> None:
+    code = "/home/u/.clusterddp/slurm/k3xa8w2mnp/clusterddp.pyz"
+    said = script(job(apart=APART), ASKED, code=code, python="python3", packed="aGVsbG8=\n")
+    assert said == GOLDEN.with_name("apart.sh").read_text(encoding="utf-8")
+    assert subprocess.run(["bash", "-n"], input=said, text=True, check=False).returncode == 0
 
 
 def test_a_shell_takes_it_and_the_job_in_it_is_the_one_that_was_written() -> None:

@@ -1,0 +1,102 @@
+#!/bin/bash
+# Run k3xa8w2mnp of clusterddp: train.py --lr 3e-4
+# What its nodes unpack stands below it where clusterddp submits it.
+
+#SBATCH --job-name='night run'
+#SBATCH --comment=clusterddp:k3xa8w2mnp
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --partition=a100
+#SBATCH --time=90
+#SBATCH --no-requeue
+#SBATCH --signal=B:USR1@120
+#SBATCH --export=NONE
+#SBATCH --chdir=/
+#SBATCH --open-mode=append
+#SBATCH --output=/dev/null
+#SBATCH --exclusive
+
+state=/home/u/.clusterddp
+folder=/home/u/.clusterddp/slurm/k3xa8w2mnp  # of this run; on each node
+code=/home/u/.clusterddp/slurm/k3xa8w2mnp/clusterddp.pyz  # of clusterddp, the same on every node
+python=python3  # what runs it there, 3.8 or newer
+
+# What the nodes start. They find each other in the folder, and choose addresses and ports for torchrun themselves.
+# A requeue is the run's next attempt, and a start of its own.
+umask 077
+mkdir -p "$folder/start.$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}" && chmod 700 "$state" || exit 94
+rm -f "$folder/end.json"
+cat >"$folder/job.json" <<'END OF JOB'
+{
+ "apart": {"digest": "ab12", "folders": [], "links": {}, "lists": 2, "manifest": 10, "name": "", "workdir": "~/work"},
+ "plan": {
+  "argv": ["-m", "torch.distributed.run", "train.py"],
+  "attempt": 1,
+  "clock_error_ns": 2000000,
+  "clock_offset_ns": -7,
+  "cwd": "/home/u/work",
+  "env": {},
+  "host": "node",
+  "nnodes": 1,
+  "node": "0-node",
+  "node_rank": 0,
+  "nproc": 2,
+  "places": [],
+  "policy": {"debug_comm": false, "elastic": false, "env": {}, "grace": 30.0, "run": "run1", "tight": false},
+  "ports": [29400, 29499],
+  "python": "/opt/py/bin/python",
+  "record": {
+   "argv": ["--lr", "3e-4"],
+   "hosts": [],
+   "name": "night run",
+   "run": "k3xa8w2mnp",
+   "script": "train.py"
+  },
+  "run": "k3xa8w2mnp",
+  "run_dir": "/home/u/.clusterddp/rundirs/run1-h",
+  "secrets": ["TOKEN"],
+  "setup": ["module load cuda"],
+  "store": null,
+  "time_limit": null,
+  "workdir": "/home/u/work",
+  "world_size": 2
+ },
+ "python": "python3",
+ "state": "/home/u/.clusterddp"
+}
+END OF JOB
+
+# `--export=NONE` above keeps the environment of whoever submits out of the job; a step is to get the job's own.
+unset SLURM_EXPORT_ENV
+
+# The nodes share no folder. What they lack is at the end of this script, and each unpacks it; our own output is here.
+exec >>"$folder.out" 2>&1
+sed '1,/^# PACKED$/d' "$0" | base64 -d | srun --kill-on-bad-exit=1 --mpi=none \
+    sh -c 'umask 077; mkdir -p "$1" && chmod 700 "$2" && tar -C "$1" -xzmf -' sh "$folder" "$state" \
+    || exit 94
+
+# Signals to the job reach this shell alone, which tells the nodes: the notice before the time limit or a preemption is
+# passed on to the workers that handle SIGUSR1; SIGTERM ends this start.
+trap '"$python" -I -S "$code" slurm notice "$folder"' USR1
+trap '"$python" -I -S "$code" slurm stop "$folder"' TERM
+
+# A job that has its nodes whole has all their GPUs, however many each has, and a step those that it asks for.
+gpus=$(scontrol show job -d -o "$SLURM_JOB_ID" | grep -o 'JOB_GRES=[^ ]*' | tr '=,' '\n\n' |
+    awk -F: '$1 == "gpu" {n += $NF} END {if (n) print n}')
+
+# One task a node: clusterddp's supervisor, which starts torchrun, keeps what the workers print, and ends all of it.
+"$python" -I -S "$code" slurm step "$folder" \
+    srun --kill-on-bad-exit=1 ${gpus:+--gpus=$gpus} --mpi=none ${SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK} \
+    "$python" -I -S "$code" slurm task "$folder" &
+step=$!
+while kill -0 "$step" 2>/dev/null; do
+    wait "$step"
+    status=$?
+done
+
+# How the run ended, by the nodes' own word; the job ends with its exit code. With --relaunch it is requeued in place
+# of that when its workers had the notice, or a node was lost.
+exec "$python" -I -S "$code" slurm end "$folder" "$status"
+
+# PACKED
+aGVsbG8=
