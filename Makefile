@@ -15,7 +15,7 @@ demo: $(VENV)/.stamp  ## train DDP over two nodes on this machine
 	$(BIN)/clusterddp run examples/toy_ddp.py --steps 5
 
 # What the lab and its peers need; without root the lab's tests are skipped by name.
-SYSTEM := openssh-server openssh-client iproute2 iptables tcsh fish procps rsync util-linux gcc libc6-dev chromium slurm-wlm munge nftables
+SYSTEM := openssh-server openssh-client iproute2 iptables tcsh zsh fish procps rsync util-linux gcc libc6-dev chromium slurm-wlm munge nftables
 system-packages:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  dpkg -s $(SYSTEM) >/dev/null 2>&1 || \
