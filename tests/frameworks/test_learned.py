@@ -1,0 +1,24 @@
+"""Which of the real frameworks are imported before a run, and that Lightning is not: it would take every rank for 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.frameworks.test_frameworks import PYTHON
+from tests.integration.fork_spool import LOADED
+from tests.integration.test_learning import tried
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.torch
+
+
+def test_transformers_and_accelerate_are_imported_before_a_run_and_lightning_is_not(tmp_path: Path) -> None:
+    names = ["transformers", "accelerate", "lightning_fabric", "lightning", "torchmetrics"]
+    found = tried(tmp_path, names, python=PYTHON, first=LOADED)
+    assert [name for name in names if not found[name][0]] == ["transformers", "accelerate"]
+    for name in ("lightning_fabric", "lightning"):
+        assert {"RANK", "LOCAL_RANK", "SLURM_PROCID"} & set(found[name][1]), found[name]
