@@ -84,6 +84,9 @@ class TestStart:
             assert third.answer == {**first.answer, "started": False}
             assert first.commit()["alive"]
             assert first.word("agent")
+            wait_for(
+                lambda: first.events("agent_started"), "the event of the agent's start"
+            )  # it may speak before that
             assert len(first.events("supervisor_started")) == len(first.events("agent_started")) == 1
         finally:
             first.stop()

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import struct
+import zlib
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..shared.chunks import content_of
@@ -120,9 +121,12 @@ def read_memory(state: str, root: bytes) -> Optional[Memory]:
             fields = Fields(parse_json(stream.readline()), most=_MOST)
             if fields.number("format") != _FORMAT or fields.text("boot") != boot_id():
                 return None
-            paths = stream.read(fields.number("paths"))
-            stats = stream.read(fields.number("stats"))
-            manifest = stream.read()
+            digest, at = fields.text("digest"), fields.number("at")
+            sizes = fields.number("paths"), fields.number("stats")
+            body = stream.read()
+            if _check(digest, at, body) != fields.number("check"):
+                return None
+        paths, stats, manifest = body[: sizes[0]], body[sizes[0] : sum(sizes)], body[sum(sizes) :]
         lists = {str(content): [str(one) for one in digests] for content, digests in fields.raw("lists").items()}
         if any(content_of(digests) != content for content, digests in lists.items()):
             return None
@@ -130,13 +134,18 @@ def read_memory(state: str, root: bytes) -> Optional[Memory]:
         return None
     size = _STATS.size
     nothing = bytes(size)
-    each = [stats[at : at + size] for at in range(0, len(stats), size)]
+    each = [stats[begin : begin + size] for begin in range(0, len(stats), size)]
     names = paths.split(b"\0")[:-1]
     if len(names) != len(each) or len(stats) % size or manifest.count(b"\n") != len(each):
         return None
     if nothing in each:
         each = [b"" if one == nothing else one for one in each]
-    return Memory(fields.text("digest"), fields.number("at"), names, each, lists, manifest)
+    return Memory(digest, at, names, each, lists, manifest)
+
+
+def _check(digest: str, at: int, body: bytes) -> int:
+    """What tells a damaged file; nobody else can write it."""
+    return zlib.crc32(body, zlib.crc32(b"%s %d" % (digest.encode(errors="replace"), at)))
 
 
 def lists_of(state: str, root: bytes) -> Dict[str, List[str]]:
@@ -154,7 +163,7 @@ def write_memory(state: str, root: bytes, memory: Memory) -> None:
     nothing = bytes(_STATS.size)
     paths = b"".join(path + b"\0" for path in memory.paths)
     stats = b"".join(one or nothing for one in memory.stats)
-    head = {
+    head: Dict[str, Any] = {
         "format": _FORMAT,
         "workdir": as_text(root),
         "digest": memory.digest,
@@ -164,10 +173,11 @@ def write_memory(state: str, root: bytes, memory: Memory) -> None:
         "stats": len(stats),
         "lists": memory.lists,
     }
-    path = memory_path(state, root)
+    path, body = memory_path(state, root), paths + stats + memory.manifest
+    head["check"] = _check(memory.digest, memory.at, body)
     private_folder(os.path.dirname(path))
     line = json.dumps(head, separators=(",", ":")).encode() + b"\n"
-    write_private(path, line + paths + stats + memory.manifest, durable=False)  # for one boot
+    write_private(path, line + body, durable=False)  # for one boot
 
 
 def forget(state: str, root: bytes) -> None:

@@ -39,13 +39,15 @@ def test_a_damaged_memory_is_none_or_whole(tmp_path: Path, at: int, put: bytes, 
     path = memory_path(str(host.state), os.fsencode(host.workdir))
     (tmp_path / path).write_bytes(whole[:at] + put + whole[at + taken :])
     memory = read_memory(str(host.state), os.fsencode(host.workdir))
-    assert memory is None or len(memory.paths) == len(memory.stats)
+    assert memory is None or (len(memory.paths) == len(memory.stats) == len(memory.hashes()))
     assert folder_of(path) is None or isinstance(folder_of(path), str)
 
 
 def test_a_host_that_remembers_nothing_reads_all_and_finds_the_same(tmp_path: Path) -> None:
     root, host, path = synced(tmp_path)
-    for damage in (b"", b"{}\n", b"\xff", b"[" * 100_000, path.read_bytes()[:-5]):
+    whole = path.read_bytes()
+    in_manifest = whole[:-20] + b"\xff" + whole[-19:]
+    for damage in (b"", b"{}\n", b"\xff", b"[" * 100_000, whole[:-5], in_manifest):
         path.write_bytes(damage)
         host.calls.clear()
         push(root, host)
