@@ -18,6 +18,8 @@ from .folder import NAME, JobFolder
 from .login import run_command, submit
 
 STAMP = "pruned-slurm"  # in the state folder
+LAST_WORDS = 20.0  # seconds for a script whose nodes have ended
+LOOK = 0.5
 
 
 def slurm_submit(request: Request) -> Dict[str, Any]:
@@ -32,6 +34,8 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
     args = request.args
     state, project = args["state"], args["project"]
     report: Dict[str, Any] = {"spools": 0, "bytes": 0, "run_dirs": 0, "kept": []}
+    if args["purge"] and project:
+        _await_stopped(state, project)
     ended = Ended(state)
     for folder in ended.folders():
         purged = args["purge"] and project and _project(folder) == project
@@ -45,6 +49,17 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
         retention.remove_empty(os.path.join(state, NAME))
     report["gone"] = last and uninstall.remove_leftovers(state)
     return report
+
+
+def _await_stopped(state: str, project: str) -> None:
+    """Wait for the project's runs that were told to stop: a script says its last words when its nodes have ended."""
+    deadline = time.monotonic() + LAST_WORDS
+    while time.monotonic() < deadline:
+        ended = {folder.run for folder in Ended(state).folders()}
+        own = [one for one in _folders(state) if one.run not in ended and _project(one) == project]
+        if not any(one.stop_order() for one in own):
+            return
+        time.sleep(LOOK)
 
 
 def prune_at_submit(state: str) -> None:
