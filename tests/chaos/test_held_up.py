@@ -44,7 +44,8 @@ RELAY = Path(__file__).with_name("relay.py")
 BEATS = f"""{WAIT}
 attempt = os.environ["TORCHELASTIC_RUN_ID"].rpartition(".")[2]
 while not os.path.exists(sys.argv[1]):
-    print("attempt", attempt, "at", time.clock_gettime(time.CLOCK_BOOTTIME), flush=True)
+    # At once: Python's -u writes each word by itself, and who is killed in between leaves half a line.
+    sys.stdout.write("attempt %s at %s\\n" % (attempt, time.clock_gettime(time.CLOCK_BOOTTIME)))
     time.sleep(0.05)
 """
 
