@@ -38,7 +38,7 @@ _PLUGIN = {
 _ENTRY = f"import sys\nfrom {PACKAGE}.__main__ import main\nsys.exit(main())\n"
 
 
-_MAKING = threading.Lock()  # one thread makes it, the other hosts' threads find it kept
+_MAKING = threading.Lock()  # one thread reads or makes it, and the other hosts' threads wait for that
 _SPOT = struct.Struct(">QQ32s")  # an Index where the archive is kept
 
 # Stage by stage: sh picks an interpreter by the first two lines of stdin; that interpreter runs the program
@@ -119,17 +119,21 @@ def _program(name: str, call: str) -> bytes:
     return b"%d\n" % len(program) + program
 
 
-@functools.cache
 def bundle() -> Bundle:
     """The zipapp of ``clusterddp/remote``, with byte code where this Python keeps its own (`__pycache__`).
 
     A host with a Python of the same version need not compile what it imports, at each connection and for each process
     of a run; zipimport passes over byte code of another version and takes the source beside it.
     """
+    with _MAKING:
+        return _bundle()
+
+
+@functools.cache
+def _bundle() -> Bundle:
     members = _members()
     try:
-        with _MAKING:
-            return _with_byte_code(members)
+        return _with_byte_code(members)
     except (OSError, NotImplementedError) as error:  # a folder of somebody else's; a Python that keeps no byte code
         return _with_sources(members, f"it cannot be kept here: {error}; each host makes its own", kept=True)
 

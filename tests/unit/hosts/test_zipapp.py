@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import logging
 import shutil
@@ -40,35 +41,37 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def members() -> set[str]:
-    return set(zipfile.ZipFile(io.BytesIO(zipapp.bundle.__wrapped__().code)).namelist())
+    return set(zipfile.ZipFile(io.BytesIO(zipapp._bundle.__wrapped__().code)).namelist())
 
 
 @pytest.mark.parametrize("version", INTERPRETERS)
 def test_a_host_takes_the_byte_code_of_its_own_version_and_else_the_source(remote: Path, version: str) -> None:
     path = remote.with_suffix(".pyz")
-    path.write_bytes(zipapp.bundle.__wrapped__().code)
+    path.write_bytes(zipapp._bundle.__wrapped__().code)
     argv = [interpreter(version), "-I", "-S", "-c", WHENCE, str(path)]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"{path}/{zipapp.PACKAGE}/helper/loop.{'pyc' if version == OWN else 'py'}"
 
 
 def test_it_is_compiled_once_and_anew_when_a_source_changes(remote: Path) -> None:
-    first = zipapp.bundle.__wrapped__()
+    first = zipapp._bundle.__wrapped__()
     (kept,) = (remote / "__pycache__").iterdir()
     made = kept.stat().st_mtime_ns
-    assert zipapp.bundle.__wrapped__() == first
+    assert zipapp._bundle.__wrapped__() == first
     assert kept.stat().st_mtime_ns == made
     (remote / "helper" / "loop.py").write_text("CHANGED = True\n")
-    assert zipapp.bundle.__wrapped__().digest != first.digest
+    assert zipapp._bundle.__wrapped__().digest != first.digest
     assert [path.name for path in (remote / "__pycache__").iterdir()] == [kept.name]
 
 
-def test_threads_that_need_it_at_once_compile_it_once(remote: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Mock(wraps=code_archive.indexed)
+def test_threads_that_need_it_at_once_read_and_compile_it_once(remote: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, read = Mock(wraps=code_archive.indexed), Mock(wraps=zipapp._members)
     monkeypatch.setattr(code_archive, "indexed", made)
+    monkeypatch.setattr(zipapp, "_members", read)
+    monkeypatch.setattr(zipapp, "_bundle", functools.cache(zipapp._bundle.__wrapped__))
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: zipapp.bundle.__wrapped__(), range(4)))
-    assert (made.call_count, len({one.digest for one in found})) == (1, 1)
+        found = list(pool.map(lambda _: zipapp.bundle(), range(4)))
+    assert (made.call_count, read.call_count, len({one.digest for one in found})) == (1, 1, 1)
     assert len(list((remote / "__pycache__").iterdir())) == 1
 
 

@@ -106,7 +106,7 @@ def test_what_every_command_runs_on_a_host_imports_next_to_nothing(
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path = tmp_path / "remote.pyz"
-    path.write_bytes(zipapp.bundle.__wrapped__().code)
+    path.write_bytes(zipapp._bundle.__wrapped__().code)
     program = LOADED.format(package=zipapp.PACKAGE, module=module)
     argv = [sys.executable, "-I", "-S", "-c", program, str(path)]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
