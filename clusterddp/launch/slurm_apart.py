@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
 from clusterddp.hosts.zipapp import bundle
-from clusterddp.remote.shared.slurm_job import SentCode
+from clusterddp.remote.shared.slurm_job import OUR_CODE, PROJECT_CODE, SentCode
 from clusterddp.slurm.answers import read_config
 from clusterddp.sync.upload import Files, Uploads
 from clusterddp.text.units import human_size
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from clusterddp.slurm.login import Login
     from clusterddp.sync.files import Tree
 
-CODE = "clusterddp.pyz"  # of ours, in the run's folder on each node
-STREAM = "code"  # of the project, beside it
 MOST = 4 << 20  # bytes of a script that Slurm takes where its configuration says nothing else
 _SHARE = "a job whose nodes share no folder"
 
@@ -116,7 +114,7 @@ def refuse_too_large(login: Login, size: int) -> None:
 def _packed(stream: bytes) -> str:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz", compresslevel=6) as archive:
-        for name, data in ((CODE, bundle().code), (STREAM, stream)):
+        for name, data in ((OUR_CODE, bundle().code), (PROJECT_CODE, stream)):
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(data), 0o600
             archive.addfile(member, io.BytesIO(data))

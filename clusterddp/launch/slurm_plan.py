@@ -17,10 +17,10 @@ from clusterddp.launch.code import code_of, kept_code
 from clusterddp.launch.plan import make_plan
 from clusterddp.launch.record import record_without_hosts, variables_of
 from clusterddp.launch.script import check_script, check_synced
-from clusterddp.launch.slurm_apart import CODE, CarriedCode, carried_code, refuse_together, refuse_too_large
+from clusterddp.launch.slurm_apart import CarriedCode, carried_code, refuse_together, refuse_too_large
 from clusterddp.launch.slurm_options import refuse_ignored
 from clusterddp.remote.shared.node_env import Node
-from clusterddp.remote.shared.slurm_job import SlurmJob, index_of
+from clusterddp.remote.shared.slurm_job import OUR_CODE, SlurmJob, index_of
 from clusterddp.remote.shared.workdirs import FRESH
 from clusterddp.slurm.login import login_entry
 from clusterddp.slurm.script import Request, extra_line, nodelist, script, slurm_time
@@ -140,7 +140,7 @@ def _script(job: SlurmJob, request: Request, login: Login, python: str | None, c
     if carried is None:
         path = f"{login.state}/helper/{bundle().digest}.pyz"
         return script(job, request, code=path, python=python or str(login.host.hello["executable"]))
-    path = f"{login.state}/{NAME}/{job.plan.run}/{CODE}"
+    path = f"{login.state}/{NAME}/{job.plan.run}/{OUR_CODE}"
     text = script(job, request, code=path, python=python or "python3", packed=carried.packed)
     refuse_too_large(login, len(text))
     return text

@@ -21,6 +21,7 @@ JOB_ID = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10})?")  # an array's has its index
 COMMENT = "clusterddp:"  # begins a job's comment; the run's id follows
 SUBMITTED = "submitted"  # the script's first word where we submit it; by hand it has none
 NOT_SHARED = 93  # its exit code where the folder of its run is not on the job's first node
+OUR_CODE, PROJECT_CODE = "clusterddp.pyz", "code"  # in the run's folder, where they came with the script
 NOT_UNPACKED = 94  # where nodes that share none could not make it
 START = re.compile(r"start\.([0-9]{1,10})\.([0-9]{1,10})")  # a job's number, and how often it was requeued before
 

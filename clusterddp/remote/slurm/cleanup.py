@@ -53,12 +53,9 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
 
 def _await_stopped(state: str, project: str) -> None:
     """Wait for the project's runs that were told to stop: a script says its last words when its nodes have ended."""
+    stopped = [one for one in _folders(state) if one.stop_order() and _project(one) == project]
     deadline = time.monotonic() + LAST_WORDS
-    while time.monotonic() < deadline:
-        ended = {folder.run for folder in Ended(state).folders()}
-        own = [one for one in _folders(state) if one.run not in ended and _project(one) == project]
-        if not any(one.stop_order() for one in own):
-            return
+    while not all(map(Ended(state).has, stopped)) and time.monotonic() < deadline:
         time.sleep(LOOK)
 
 
@@ -84,10 +81,12 @@ class Ended:
 
     def folders(self) -> Iterator[JobFolder]:
         """Their folders."""
-        for folder in _folders(self.state):
-            end = folder.end()
-            if (end and end.attempt >= folder.attempt()) or (end is None and self._is_gone(folder)):
-                yield folder
+        return filter(self.has, _folders(self.state))
+
+    def has(self, folder: JobFolder) -> bool:
+        """Whether a run is over."""
+        end = folder.end()
+        return end.attempt >= folder.attempt() if end else self._is_gone(folder)
 
     def _is_gone(self, folder: JobFolder) -> bool:
         job = folder.submitted()

@@ -11,7 +11,6 @@ from ..shared.slurm_job import SentCode, SlurmJob
 from ..sync.apply import sync_apply, workdir_state
 from ..system.bootstrap import Refused
 
-CODE = "code"  # the stream, in the run's folder
 _PIECE = 1 << 20
 _NO_OPERATION = -1
 

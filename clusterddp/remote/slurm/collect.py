@@ -16,14 +16,14 @@ import threading
 from typing import IO, Any, Dict, List
 
 from ..helper.request import Request
-from ..shared.slurm_job import JOB_ID
+from ..shared.slurm_job import JOB_ID, OUR_CODE, PROJECT_CODE
 from ..system.bootstrap import Refused, private_folder, write_private
 from .folder import NAME, JobFolder
 from .login import known_run
 
 LIMIT = 45.0  # seconds for a node's; the script waits for a minute
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-LEFT_OUT = ("secrets.json", "control.key", "remote.pyz", "hook", "torch", "clusterddp.pyz", "code", "*.tmp")
+LEFT_OUT = ("secrets.json", "control.key", "remote.pyz", "hook", "torch", OUR_CODE, PROJECT_CODE, "*.tmp")
 
 
 def slurm_secrets(request: Request) -> None:

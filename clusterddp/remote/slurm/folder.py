@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Type
 
 from ..shared.node_records import StopOrder, read_stop_order
 from ..shared.records import written
-from ..shared.slurm_job import START, SlurmJob, read_slurm_job
+from ..shared.slurm_job import OUR_CODE, PROJECT_CODE, START, SlurmJob, read_slurm_job
 from ..shared.verdict_record import VerdictRecord, read_verdict
 from ..spool.layout import Spool, all_spools, record_at
 from ..system.bootstrap import Refused, read_json, write_json
@@ -139,7 +139,7 @@ class JobFolder:
 
     def remove_code(self) -> None:
         """Remove the code that came with the job's script: the next start brings it again."""
-        for name in ("clusterddp.pyz", "code"):
+        for name in (OUR_CODE, PROJECT_CODE):
             try:
                 os.unlink(self.file(name))
             except FileNotFoundError:

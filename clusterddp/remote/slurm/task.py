@@ -24,12 +24,12 @@ from ..shared.nodelist import expand_nodelist
 from ..shared.placed_plan import choose_backend, placed_plan
 from ..shared.plan import NodePlan
 from ..shared.records import written
-from ..shared.slurm_job import SlurmJob, start_name
+from ..shared.slurm_job import PROJECT_CODE, SlurmJob, start_name
 from ..spool.layout import Spool, all_spools
 from ..supervisor.start import commit_node, start_node
 from ..system import prctl
 from ..system.bootstrap import Refused
-from .code import CODE, place_code
+from .code import place_code
 from .facts import NodeFacts, choose_addresses, node_facts, read_facts
 from .folder import JobFolder
 from .meeting import Meeting
@@ -103,7 +103,7 @@ class Task:
         Raises:
             Refused: a node cannot take part.
         """
-        workdir = place_code(job, job.apart, self.folder.file(CODE)) if job.apart else job.plan.workdir
+        workdir = place_code(job, job.apart, self.folder.file(PROJECT_CODE)) if job.apart else job.plan.workdir
         own = node_facts(job, self.host, workdir, os.environ)
         earlier = [spool.attempt for spool in all_spools(job.state, job.plan.run)]
         if job.apart:  # other nodes than before know of none

@@ -12,16 +12,17 @@ import json
 import os
 import signal
 import sys
-from typing import Dict, List, Mapping, NoReturn, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NoReturn, Sequence
 
 from .environment_reads import EVERY, own_to_one
 from .fork_checks import RefusedError, children, tell
 from .fork_imports import Imports
+from .installed import SITES
 from .learned import Package
 
 LIMIT = 120  # seconds for one package
 ALL_TRIED, BAD = 3, 4  # exit codes; why it is bad is on record
-SITES = ("/site-packages/", "/dist-packages/")
+NOT_TRIED = {"left_out": "it was not tried"}
 
 
 def tried(packages: Sequence[Package], here: str, notes: str) -> List[Package]:
@@ -42,26 +43,16 @@ def tried(packages: Sequence[Package], here: str, notes: str) -> List[Package]:
     finally:
         os.close(handle)
         os.unlink(notes)
-    return [verdicts.get(one.name, lambda p: p._replace(left_out="it was not tried"))(one) for one in packages]
+    return [one._replace(**verdicts.get(one.name, NOT_TRIED)) for one in packages]
 
 
-def _read(data: bytes) -> Mapping[str, "Verdict"]:
-    found: Dict[str, Verdict] = {}
+def _read(data: bytes) -> Mapping[str, Mapping[str, Any]]:
+    """What each package's trial has shown, by its name: fields of ``Package``."""
+    found: Dict[str, Mapping[str, Any]] = {}
     for line in data.splitlines():
         name, left_out, reads, asks = json.loads(line)
-        found[name] = Verdict(left_out, tuple(reads), tuple(asks))
+        found[name] = {"left_out": left_out, "reads": tuple(reads), "asks": tuple(asks)}
     return found
-
-
-class Verdict:
-    """What a package's trial has shown, put into it by a call."""
-
-    def __init__(self, left_out: str, reads: Tuple[str, ...], asks: Tuple[str, ...]) -> None:
-        self.left_out, self.reads, self.asks = left_out, reads, asks
-
-    def __call__(self, package: Package) -> Package:
-        """The package with it."""
-        return package._replace(left_out=self.left_out, reads=self.reads, asks=self.asks)
 
 
 def _try_each(packages: Sequence[Package], here: str, notes: int) -> NoReturn:
@@ -118,7 +109,7 @@ def reason_against(package: Package, imports: Imports, here: str = "") -> str:
 
 def _is_installed(file: str) -> bool:
     library = os.path.join(os.path.dirname(os.__file__), "")
-    return any(site in file for site in SITES) or file.startswith((library, os.path.realpath(library)))
+    return any("/%s/" % site in file for site in SITES) or file.startswith((library, os.path.realpath(library)))
 
 
 def _note(notes: int, package: Package, reason: str, imports: Imports) -> None:
