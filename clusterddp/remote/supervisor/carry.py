@@ -20,7 +20,6 @@ import os
 import socket
 import threading
 import time
-from collections import OrderedDict
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..control.connection import Address, Secret
@@ -29,6 +28,7 @@ from ..shared.frames import parse_json
 from ..shared.sync_stream import Incoming
 from ..sync.carried import Carried, bundles, carried_at, decoded, encoded, take
 from ..system.bootstrap import Refused
+from ..system.strangers import Strangers, end_connection
 
 PATIENCE = 30.0  # seconds for the other side's next bytes
 HASHING = 600.0  # seconds in which it reads what it has
@@ -72,8 +72,7 @@ class Serving:
         self._secret, self._listener, self._workdir, self._paths = secret, listener, workdir, paths
         self._known: Dict[str, Optional[Carried]] = {}
         self._reading = threading.Lock()
-        self._lock = threading.Lock()
-        self._strangers: "OrderedDict[socket.socket, None]" = OrderedDict()
+        self._strangers = Strangers(STRANGERS)
         self._at_once = threading.Semaphore(MOST_AT_ONCE)
         self._closed = False
         threading.Thread(target=self._accept, name="carry", daemon=True).start()
@@ -81,7 +80,7 @@ class Serving:
     def close(self) -> None:
         """Take no more questions."""
         self._closed = True
-        _end(self._listener)
+        end_connection(self._listener)
         self._listener.close()
 
     def _accept(self) -> None:
@@ -91,10 +90,7 @@ class Serving:
             except OSError:  # the caller has left, no descriptor is free, or we are closed
                 time.sleep(0.01)
                 continue
-            with self._lock:
-                self._strangers[connection] = None
-                if len(self._strangers) > STRANGERS:
-                    _end(self._strangers.popitem(last=False)[0])
+            self._strangers.add(connection)
             threading.Thread(target=self._serve, args=(connection,), name="carry to one", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
@@ -103,8 +99,7 @@ class Serving:
                 try:
                     asked, words = self._asked(connection)
                 finally:
-                    with self._lock:
-                        self._strangers.pop(connection, None)
+                    self._strangers.discard(connection)
                 connection.settimeout(PATIENCE)
                 with self._at_once:
                     self._answer(connection, asked, words)
@@ -267,12 +262,6 @@ def _reader(connection: socket.socket, until: Optional[float] = None) -> Callabl
         return connection.recv(_BLOCK)
 
     return read
-
-
-def _end(connection: socket.socket) -> None:
-    """Wake whoever waits for a socket: closing it would not."""
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _some(read: Callable[[], bytes]) -> bytes:

@@ -14,7 +14,7 @@ import socket
 import ssl
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ..shared.chunks import Chunk
@@ -22,6 +22,7 @@ from ..shared.frames import parse_json
 from ..shared.pace import Pace
 from ..shared.sync_stream import PLAIN, BadStream, Incoming, head
 from ..system.ports import bind_ports
+from ..system.strangers import Strangers, end_connection
 
 CONNECT = 3.0  # seconds to connect
 STALL = 8.0  # seconds without a byte after which the other end is given up
@@ -61,7 +62,7 @@ class Peers:
         self._piece = max(1 << 10, min(_PIECE, int(self._pace.rate / 4))) if rate else _PIECE  # sent at once
         self._lock = threading.Lock()
         self._closed = False
-        self._strangers: "OrderedDict[ssl.SSLSocket, None]" = OrderedDict()
+        self._strangers = Strangers(STRANGERS)
         self._open: Dict[ssl.SSLSocket, None] = {}
         self._connections: Counter[str] = Counter()  # by the host's name in this transfer
         self._uploads = threading.BoundedSemaphore(UPLOADS)
@@ -79,7 +80,7 @@ class Peers:
         with self._lock:
             self._closed = True
             for connection in (*self._listeners, *self._open):
-                _end(connection)
+                end_connection(connection)
             idle = [connection for kept in self._idle.values() for connection in kept]
         for connection in (*self._listeners, *idle):
             connection.close()
@@ -150,9 +151,8 @@ class Peers:
                 plain.close()
                 continue
             with self._lock:
-                self._strangers[connection] = self._open[connection] = None
-                if len(self._strangers) > STRANGERS:
-                    _end(self._strangers.popitem(last=False)[0])
+                self._open[connection] = None
+            self._strangers.add(connection)
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: ssl.SSLSocket) -> None:
@@ -160,8 +160,7 @@ class Peers:
         try:
             connection.do_handshake()
             _step_back()  # not before: on a busy host the other end would take us for out of reach
-            with self._lock:
-                self._strangers.pop(connection, None)
+            self._strangers.discard(connection)
             with self._counted(_name_of(connection)) as uploads:
                 while True:
                     connection.settimeout(None)  # it asks when it is told to
@@ -171,8 +170,7 @@ class Peers:
         except (OSError, ValueError, EOFError):
             pass  # whoever asked knows
         finally:
-            with self._lock:
-                self._strangers.pop(connection, None)
+            self._strangers.discard(connection)
             self._drop(connection)
 
     @contextlib.contextmanager
@@ -265,12 +263,6 @@ def _read(connection: ssl.SSLSocket, until: float) -> bytes:
     if time.monotonic() > until:
         raise socket.timeout("too slow")
     return connection.recv(_PIECE)
-
-
-def _end(connection: socket.socket) -> None:
-    """Wake whoever waits for a socket: closing it would not."""
-    with contextlib.suppress(OSError):
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def _step_back() -> None:

@@ -8,6 +8,7 @@ import re
 from contextlib import contextmanager
 from typing import Any, Container, Iterable, Iterator, Optional, Set
 
+from .fork_checks import mapped_files
 from .fork_worker import is_of_a_worker
 
 # No import of torch reads them, and each login or run has its own.
@@ -61,7 +62,7 @@ def noting(asked: Set[str]) -> Iterator[None]:
     """Add to ``asked`` what is read within; ``EVERY`` where that is everything."""
     environments: Any = [os.environ, os.environb]
     real = environments[0]._data  # noqa: SLF001
-    before = libraries()
+    before = mapped_files()
     note = Noting(real)
     note.asked = asked
     for one in environments:
@@ -73,15 +74,8 @@ def noting(asked: Set[str]) -> Iterator[None]:
             one._data = real  # noqa: SLF001
         real.clear()
         real.update(dict.items(note))
-    for path in libraries() - before:
+    for path in mapped_files() - before:
         asked.update(named_in(path))
-
-
-def libraries() -> Set[str]:
-    """The files that this process has mapped, but for Python's own."""
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as stream:
-        places = [line.rstrip("\n").split(None, 5) for line in stream]
-    return {place[5] for place in places if len(place) > 5 and place[5].startswith("/")}
 
 
 def named_in(path: str) -> Set[str]:

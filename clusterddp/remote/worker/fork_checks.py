@@ -7,7 +7,7 @@ Run in the training interpreter while it starts. Not here: forking (worker/fork_
 import os
 import sys
 from importlib.machinery import PathFinder
-from typing import Any, Container, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Container, Dict, List, Optional, Sequence, Set, Tuple
 
 NO_RENAME = "this kernel lets no process show another command line (CONFIG_CHECKPOINT_RESTORE)"
 FORK_SOCKET = "fork.sock"  # of the fork server, in the spool
@@ -46,11 +46,16 @@ def children() -> List[str]:
     return found
 
 
-def mapped_devices() -> List[str]:
-    """The devices that are in this process's memory: a driver may keep one without a descriptor."""
+def mapped_files() -> Set[str]:
+    """The files that are in this process's memory: its programs, libraries and devices."""
     with open("/proc/self/maps", "rb") as stream:
-        paths = {line.rstrip(b"\n").split(None, 5)[-1] for line in stream}
-    return sorted(os.fsdecode(path) for path in paths if path.startswith(b"/dev/"))
+        places = [line.rstrip(b"\n").split(None, 5) for line in stream]
+    return {os.fsdecode(place[5]) for place in places if len(place) > 5 and place[5].startswith(b"/")}
+
+
+def mapped_devices() -> List[str]:
+    """The devices among them: a driver may keep one without a descriptor."""
+    return sorted(path for path in mapped_files() if path.startswith("/dev/"))
 
 
 def process_state() -> Dict[str, Any]:

@@ -33,7 +33,6 @@ from ..system.clock import boot_clock
 from ..system.rename import rename
 from . import learned
 from .environment import fork_server_environment
-from .environment_reads import libraries
 from .folder_holders import Holders
 from .fork_checks import (
     FORK_SOCKET,
@@ -41,6 +40,7 @@ from .fork_checks import (
     RefusedError,
     first_folders,
     import_state,
+    mapped_files,
     refuse_start_up_code,
     refuse_unknown_python,
 )
@@ -323,7 +323,7 @@ def _read_paths() -> Set[str]:
     for module in list(sys.modules.values()):
         file = getattr(module, "__dict__", {}).get("__file__")
         paths.update([file] if isinstance(file, str) else [])
-    paths.update(libraries())
+    paths.update(mapped_files())
     return paths
 
 
