@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.errors import EXIT_INTERRUPTED, HelperError, PlanError, RunError, UnreachableError, UsageError
+from clusterddp.errors import EXIT_INTERRUPTED, HelperError, PlanError, RunError, UnreachableError
 from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.launch.slurm_nodes import JobNodes, bring_secrets, nodes_of_run, running
 from clusterddp.remote.shared.failures import ended_by_manager
@@ -63,6 +63,7 @@ class Slurm:
         """See ``Launcher``: it is in the queue then."""
         from clusterddp.launch.prepare import secret_values  # noqa: PLC0415 - start-up
         from clusterddp.launch.slurm_allocation import allocated  # noqa: PLC0415
+        from clusterddp.launch.slurm_apart import refuse_detached  # noqa: PLC0415
         from clusterddp.launch.slurm_plan import submission  # noqa: PLC0415
         from clusterddp.slurm.script import compact  # noqa: PLC0415
 
@@ -71,18 +72,15 @@ class Slurm:
         secrets, login = secret_values(set(ready.job.plan.secrets) - ready.hidden.keys()), _login(site)
         given = {**secrets, **ready.hidden}
         later = given if ready.job.apart else {}
-        if later and site.detached:
-            raise UsageError(
-                f"--detach: nobody could bring {', '.join(sorted(later))} to nodes that share no folder",
-                remedy="stay attached until the run has begun, then detach (Ctrl-\\)",
-            )
+        if site.detached:
+            refuse_detached(ready.job, later)
         site.progress("submitting")
         record = ready.job.plan.record
         records = [_in_array(record, index, run) for index, run in ready.runs.items()] or [record]
         run = Run(site, records[0].run, 1, {}, records[0], submitted=tuple(one.run for one in records))
         run.secrets = later
         words = (record.run, ready.script, compact(ready.job), {} if later else given)
-        number = login.submit(*words, inside=inside or None, runs=ready.runs)
+        number = login.submit(*words, inside=inside or None, runs=ready.runs, code=ready.code)
         site.launched = run
         for one in records:
             site.project.record_run(one)
@@ -179,6 +177,8 @@ class Slurm:
         seen, nodes = there.told(one, wanted)
         known = {(node["attempt"], node["host"]) for node in nodes}
         parts[one.run] = [n for n in parts[one.run] if (n["attempt"], n["host"]) not in known] + nodes
+        if seen is not one and seen.awaiting:
+            there.send_code(one.run, seen.awaiting)
         if seen.parting:
             there.collect(one.run)
         return seen

@@ -1,7 +1,8 @@
 """A run's code where a job's nodes share no folder (``clusterddp_slurm_shared: false``): the job's script carries it.
 
-Slurm itself brings a script to the job's first node, so nobody need be there when the job starts, or starts again. Not
-here: how nodes unpack it (slurm/script.py), and place it (remote/slurm/code.py).
+Slurm itself brings a script to the job's first node, so nobody need be there when the job starts, or starts again. What
+is more than a script holds is kept on the login host, for whoever follows the run to have it sent. Not here: how nodes
+unpack it (slurm/script.py), have it sent and place it (remote/slurm/code.py).
 """
 
 from __future__ import annotations
@@ -11,22 +12,28 @@ import io
 import re
 import tarfile
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
 from clusterddp.hosts.zipapp import bundle
 from clusterddp.remote.shared.slurm_job import OUR_CODE, PROJECT_CODE, SentCode
 from clusterddp.slurm.answers import read_config
+from clusterddp.sync.transfer import Transfer
 from clusterddp.sync.upload import Files, Uploads
-from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
     from clusterddp.launch.options import RunOptions
     from clusterddp.project import Project
+    from clusterddp.remote.shared.slurm_job import SlurmJob
     from clusterddp.slurm.login import Login
     from clusterddp.sync.files import Tree
 
 MOST = 4 << 20  # bytes of a script that Slurm takes where its configuration says nothing else
+SMALL = 1 << 20  # bytes of packed code that any script holds
+ROOM = 0.7  # of a script, for the project's code: base64, our own code and the job's description are the rest
 _SHARE = "a job whose nodes share no folder"
 
 
@@ -37,12 +44,14 @@ class CarriedCode:
     Attributes:
         sent: What nodes are told of it.
         workdir: Where it will be, where a node's home is the login host's.
-        packed: It and our own code, in base64; empty for a dry run.
+        packed: Our own code, and the project's where it is not too large, in base64; empty for a dry run.
+        code: The project's where it is.
     """
 
     sent: SentCode
     workdir: str
     packed: str
+    code: Iterable[bytes] = ()
 
 
 def refuse_together(options: RunOptions, *, inside: str) -> None:
@@ -60,10 +69,32 @@ def refuse_together(options: RunOptions, *, inside: str) -> None:
         )
 
 
+def refuse_detached(job: SlurmJob, secrets: Mapping[str, str]) -> None:
+    """Refuse to leave a run alone whose nodes somebody has to bring something when they begin.
+
+    Raises:
+        UsageError: says what.
+    """
+    code = job.apart is not None and job.apart.broadcast
+    if code or secrets:
+        what = ", ".join([*sorted(secrets), *["the code, more than a job's script holds,"] * code])
+        raise UsageError(
+            f"--detach: nobody could bring {what} to nodes that share no folder",
+            remedy="stay attached until the run has begun, then detach (Ctrl-\\)",
+        )
+
+
 def carried_code(
-    login: Login, project: Project, tree: Tree, options: RunOptions, name: str, *, dry: bool
+    login: Login,
+    project: Project,
+    tree: Tree,
+    options: RunOptions,
+    name: str,
+    progress: Callable[[str], None],
+    *,
+    dry: bool,
 ) -> CarriedCode:
-    """The project's code for a script, and where nodes put it.
+    """The project's code for a script, or for the login host to send, and where nodes put it.
 
     Args:
         login: The login host.
@@ -71,6 +102,7 @@ def carried_code(
         tree: The code; with ``--no-sync`` what each node has is taken.
         options: The run's.
         name: Of a folder beside the workdir, in place of it.
+        progress: Takes how far a large one has come to the login host.
         dry: Nothing is packed.
     """
     entry = login.host.entry
@@ -89,32 +121,40 @@ def carried_code(
     expected = re.sub("^~(?=/)", str(login.host.hello["home"]), workdir)
     if dry:
         return CarriedCode(sent=sent, workdir=expected, packed="")
-    pieces = uploads.pieces(uploads.every, compress=True) if sent.digest else ()
-    return CarriedCode(sent=sent, workdir=expected, packed=_packed(b"".join(piece for piece, _ in pieces)))
+    if not sent.digest:
+        return CarriedCode(sent=sent, workdir=expected, packed=_packed(b""))
+    transfer = Transfer(f"sending the code to {login.host.name}", progress)
+    transfer.expect(sum(chunk.size for chunk in uploads.every))
+    pieces = transfer.counted(uploads.pieces(uploads.every, compress=True))
+    held = _up_to(SMALL, pieces)
+    if len(held) > SMALL:
+        room = int(ROOM * _script_size(login))
+        held += _up_to(room - len(held), pieces)
+        if len(held) > room:
+            sent = sent._replace(broadcast=True)
+            return CarriedCode(sent=sent, workdir=expected, packed=_packed(b""), code=chain([held], pieces))
+    return CarriedCode(sent=sent, workdir=expected, packed=_packed(held))
 
 
-def refuse_too_large(login: Login, size: int) -> None:
-    """Refuse a script that Slurm does not take.
+def _up_to(size: int, pieces: Iterator[bytes]) -> bytes:
+    """The next pieces until they are more than ``size`` bytes, or all."""
+    held = bytearray()
+    while len(held) <= size and (piece := next(pieces, None)) is not None:
+        held += piece
+    return bytes(held)
 
-    Raises:
-        UsageError: says how large it may be.
-    """
-    if size <= MOST // 2:
-        return
+
+def _script_size(login: Login) -> int:
+    """How many bytes of a script Slurm takes."""
     _, out, _ = login.command("scontrol", "show", "config")
     said = re.search(r"max_script_size=([0-9]{1,12})", read_config(out).get("SchedulerParameters", ""))
-    most = int(said[1]) if said else MOST
-    if size >= most:
-        raise UsageError(
-            f"the code makes the job's script {human_size(size)}, and Slurm takes {human_size(most)}",
-            remedy="keep data out of it (.gitignore), or let the nodes share clusterddp_state with the login host",
-        )
+    return int(said[1]) if said else MOST
 
 
 def _packed(stream: bytes) -> str:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz", compresslevel=6) as archive:
-        for name, data in ((OUR_CODE, bundle().code), (PROJECT_CODE, stream)):
+        for name, data in ((OUR_CODE, bundle().code), *([(PROJECT_CODE, stream)] if stream else [])):
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(data), 0o600
             archive.addfile(member, io.BytesIO(data))

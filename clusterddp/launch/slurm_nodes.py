@@ -96,6 +96,7 @@ class JobNodes:
             end=end,
             secrets=there.secrets,
             parting=there.parting,
+            awaiting=there.awaiting,
         ), nodes
 
     def _nodes(self, name: str, run: str, asked: Wanted) -> list[dict[str, Any]]:
@@ -127,6 +128,17 @@ class JobNodes:
             HostError: it does not answer.
         """
         self.first().call("slurm_secrets", {"run": run, "secrets": dict(secrets)})
+
+    def send_code(self, run: str, start: str) -> None:
+        """Have the login host send the run's code to all nodes, which wait for it at a start of the job."""
+        try:
+            self._login.broadcast(run, self._job.job, start)
+            self.first().call("slurm_arrived", {"run": run, "start": start})
+        except HostError as error:  # asked again until the nodes wait no longer
+            told = self._login.host.memory.setdefault(("not sent", run), set())
+            if str(error) not in told:
+                told.add(str(error))
+                self._cluster.notify(f"run {run}: its code cannot be sent to its nodes: {error}")
 
     def collect(self, run: str) -> None:
         """Bring what the nodes have of a run's end to the login host, and let the job end."""

@@ -17,7 +17,7 @@ from clusterddp.launch.code import code_of, kept_code
 from clusterddp.launch.plan import make_plan
 from clusterddp.launch.record import record_without_hosts, variables_of
 from clusterddp.launch.script import check_script, check_synced
-from clusterddp.launch.slurm_apart import CarriedCode, carried_code, refuse_together, refuse_too_large
+from clusterddp.launch.slurm_apart import CarriedCode, carried_code, refuse_together
 from clusterddp.launch.slurm_options import refuse_ignored
 from clusterddp.remote.shared.node_env import Node
 from clusterddp.remote.shared.slurm_job import OUR_CODE, SlurmJob, index_of
@@ -28,7 +28,7 @@ from clusterddp.slurm.states import MANAGER
 from clusterddp.sync.files import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.base import Site
@@ -52,12 +52,14 @@ class Submission:
         job: What its nodes start.
         script: What Slurm is given.
         runs: The ids of an array's runs, by index.
+        code: The project's, where the login host is to send it to the job's nodes.
         hidden: Variables that look like secrets by their names: they travel as the secrets do, for Slurm keeps scripts.
     """
 
     job: SlurmJob
     script: str
     runs: Mapping[int, str]
+    code: Iterable[bytes] = field(default=(), repr=False)
     hidden: Mapping[str, str] = field(repr=False)
 
 
@@ -104,7 +106,7 @@ def _submission(
     run = prepare.new_run_id()
     own = prepare.new_run_id() if runs else run  # what an array's runs share
     name = own if options.workdir == FRESH else options.workdir or ""
-    carried = carried_code(login, project, tree, options, name, dry=dry) if apart else None
+    carried = carried_code(login, project, tree, options, name, site.progress, dry=dry) if apart else None
     if carried:
         workdir, code = carried.workdir, carried.sent.digest
     else:
@@ -132,7 +134,7 @@ def _submission(
         apart=carried.sent if carried else None,
     )
     text = _script(job, request, login, settings.ansible_python, carried)
-    return Submission(job=job, script=text, runs=runs, hidden=hidden)
+    return Submission(job=job, script=text, runs=runs, hidden=hidden, code=carried.code if carried else ())
 
 
 def _script(job: SlurmJob, request: Request, login: Login, python: str | None, carried: CarriedCode | None) -> str:
@@ -141,9 +143,7 @@ def _script(job: SlurmJob, request: Request, login: Login, python: str | None, c
         path = f"{login.state}/helper/{bundle().digest}.pyz"
         return script(job, request, code=path, python=python or str(login.host.hello["executable"]))
     path = f"{login.state}/{NAME}/{job.plan.run}/{OUR_CODE}"
-    text = script(job, request, code=path, python=python or "python3", packed=carried.packed)
-    refuse_too_large(login, len(text))
-    return text
+    return script(job, request, code=path, python=python or "python3", packed=carried.packed)
 
 
 def _synced(

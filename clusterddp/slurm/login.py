@@ -7,6 +7,7 @@ print (answers.py).
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError, InventoryError, UsageError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 STATE = "~/.clusterddp"  # also on a network file system: all nodes of a job have to see it
 HERE = "localhost"  # the name of this machine where it is the login host
 SUBMIT_TIMEOUT = 210.0  # seconds: three commands, where the first gets no answer
+SENDING = 3600.0  # seconds for code that is no part of the script
 COLLECTING = 60.0  # seconds to fetch a run's files
 TIMEOUT = 90.0  # seconds for a command of Slurm's; its own are 60
 
@@ -88,10 +90,12 @@ class Login:
         *,
         inside: str | None = None,
         runs: Mapping[int, str] = {},
+        code: Iterable[bytes] = (),
     ) -> str:
         """Submit a run's script, or start it ``inside`` a job that is there; Slurm's number of the job.
 
-        ``runs``: the ids of an array's runs, by index; ``run`` is the array's then.
+        ``runs``: the ids of an array's runs, by index; ``run`` is the array's then. ``code``: what is kept there until
+        the job's nodes are sent it (``broadcast``).
 
         Raises:
             UsageError: Slurm refuses it; says why.
@@ -100,8 +104,10 @@ class Login:
         import json  # noqa: PLC0415 - start-up
 
         told = {"run": run, "script": script, "job": job, "secrets": secrets, "inside": inside, "runs": runs}
-        message = json.dumps(told)
-        answer = self.host.upload("slurm_submit", {}, [message.encode()], timeout=SUBMIT_TIMEOUT)
+        message = json.dumps(told).encode()
+        limit = SENDING if code else SUBMIT_TIMEOUT
+        data = chain([message], code)
+        answer = self.host.upload("slurm_submit", {"message": len(message)}, data, timeout=limit)
         status, out, err = self._ended(answer, "sbatch")
         if status:
             raise refusal(last_error(err))
@@ -159,6 +165,14 @@ class Login:
         answer = self.host.call("slurm_collect", wanted, timeout=COLLECTING)
         with reading_answer(self.host.name):
             return {str(name): str(why) for name, why in answer.items()}
+
+    def broadcast(self, run: str, job: str, start: str) -> None:
+        """Send the code of a run that is kept there to all nodes of its job, which has begun as ``start``; once.
+
+        Raises:
+            HelperError: that fails; says why.
+        """
+        self.host.call("slurm_broadcast", {"run": run, "job": job, "start": start}, timeout=SENDING)
 
     def keep_end(self, run: str, verdict: VerdictRecord | None) -> None:
         """Keep how a run ended, by Slurm's word where its job said nothing; its secrets go in any case."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -111,6 +112,28 @@ def test_secrets_reach_nodes_without_a_shared_folder_by_who_follows_the_run(
     for host in apart_slurm.lab.hosts:
         assert not host.run(["grep", "-rl", "s3cret", ".clusterddp"], check=False).stdout
     nothing_is_left(apart_slurm)
+
+
+@thorough
+def test_code_that_is_more_than_a_script_holds_is_sent_by_who_follows_the_run_and_again_after_a_requeue(
+    apart_user: User, apart_slurm: Slurm
+) -> None:
+    user = apart_user
+    (user.folder / "weights.bin").write_bytes(random.Random(1).randbytes(30 << 20))
+    user.write("sized.py", SAVE.replace('"begun", attempt', '"begun", attempt, os.path.getsize("weights.bin")'))
+    refused = user.run("run", "--nnodes", "2", "--detach", "sized.py")
+    assert refused.code == 125
+    assert "--detach: nobody could bring the code, more than a job's script holds, to nodes" in refused.notes[-1]
+    with user.start("run", "--nnodes", "2", "--relaunch", "1", "--name", "large", "sized.py") as live:
+        live.wait_for(f"begun 1 {30 << 20}", times=2)
+        apart_slurm.run("scancel", "--batch", "--signal=USR1", user.status("large")["job"])
+        live.wait_for(f"begun 2 {30 << 20}", times=2)
+        done = live.end()
+    assert done.code == 0, done.err
+    nothing_is_left(apart_slurm)
+    for host in apart_slurm.lab.hosts:
+        kept = host.run(["sh", "-c", "ls .clusterddp/slurm/*/code"], check=False).stdout
+        assert not kept, (host.name, kept)
 
 
 @thorough

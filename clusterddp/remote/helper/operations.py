@@ -53,6 +53,8 @@ TABLE = {
     "slurm_stop": "slurm.login:slurm_stop",
     "slurm_clean": "slurm.cleanup:slurm_clean",
     "slurm_secrets": "slurm.collect:slurm_secrets",
+    "slurm_broadcast": "slurm.code:slurm_broadcast",
+    "slurm_arrived": "slurm.code:slurm_arrived",
     "slurm_collect": "slurm.collect:slurm_collect",
     "slurm_collected": "slurm.collect:slurm_collected",
     "slurm_ended": "slurm.login:slurm_ended",

@@ -3,7 +3,7 @@
     <state>/slurm/<run>/
         script job.json secrets.json submitted.json stop.json end.json
         start.<job>.<restart>/       where the nodes of one start meet
-            attempt.json notice.json heeded.<place>.json stop.json requeued.json
+            attempt.json notice.json heeded.<place>.json stop.json requeued.json awaiting.json arrived.json
 
 Pure. Not here: what a job does with it (slurm/task.py), who submits it (launch/slurm.py).
 """
@@ -21,7 +21,7 @@ JOB_ID = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10})?")  # an array's has its index
 COMMENT = "clusterddp:"  # begins a job's comment; the run's id follows
 SUBMITTED = "submitted"  # the script's first word where we submit it; by hand it has none
 NOT_SHARED = 93  # its exit code where the folder of its run is not on the job's first node
-OUR_CODE, PROJECT_CODE = "clusterddp.pyz", "code"  # in the run's folder, where they came with the script
+OUR_CODE, PROJECT_CODE = "clusterddp.pyz", "code"  # in the run's folder, where nodes share none
 NOT_UNPACKED = 94  # where nodes that share none could not make it
 START = re.compile(r"start\.([0-9]{1,10})\.([0-9]{1,10})")  # a job's number, and how often it was requeued before
 
@@ -42,7 +42,7 @@ def start_name(environment: Mapping[str, str]) -> str:
 
 
 class SentCode(NamedTuple):
-    """The project's code as it comes with the job, to nodes that share no folder: the args of ``sync_apply``."""
+    """The project's code as it comes to a job whose nodes share no folder: the args of ``sync_apply``."""
 
     workdir: str  # the folder on each node, which may begin with ~/
     digest: str  # empty: none comes, and each node's is taken as it is
@@ -51,6 +51,7 @@ class SentCode(NamedTuple):
     name: str = ""  # of the folder beside it that is meant
     folders: Tuple[str, ...] = ()  # that are to be there besides
     links: Mapping[str, str] = {}  # path inside → where it leads
+    broadcast: bool = False  # whoever follows the run has it sent by sbcast; else it is in the job's script
     more: Mapping[str, Any] = {}
 
 
@@ -81,6 +82,7 @@ class SubmittedRun(NamedTuple):
     secrets: bool = False  # whether their values still lie there
     apart: bool = False  # its nodes share no folder
     parting: bool = False  # of such a run: its script waits for what its nodes know to be fetched
+    awaiting: Optional[str] = None  # of such a run: the start whose nodes wait for their code
     more: Mapping[str, Any] = {}
 
 
@@ -92,6 +94,7 @@ _CODE: Readers = {
     "name": Fields.text,
     "folders": Fields.texts,
     "links": lambda fields, name: fields.mapping(name, Fields.text),
+    "broadcast": Fields.flag,
 }
 _JOB: Readers = {
     "state": lambda fields, name: fields.check(name, lambda path: path.startswith("/"), "an absolute path"),
@@ -114,6 +117,7 @@ _SUBMITTED: Readers = {
     "secrets": Fields.flag,
     "apart": Fields.flag,
     "parting": Fields.flag,
+    "awaiting": maybe(lambda fields, name: fields.check(name, START.fullmatch, "a start's name")),
 }
 
 

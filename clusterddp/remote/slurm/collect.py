@@ -18,8 +18,7 @@ from typing import IO, Any, Dict, List
 from ..helper.request import Request
 from ..shared.slurm_job import JOB_ID, OUR_CODE, PROJECT_CODE
 from ..system.bootstrap import Refused, private_folder, write_private
-from .folder import NAME, JobFolder
-from .login import known_run
+from .folder import NAME, JobFolder, known_run
 
 LIMIT = 45.0  # seconds for a node's; the script waits for a minute
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
@@ -59,6 +58,8 @@ def slurm_collect(request: Request) -> Dict[str, str]:
             thread.start()
         for thread in threads:
             thread.join()
+    if folder.end():
+        folder.remove_code()  # no start follows that would need it
     return failed
 
 

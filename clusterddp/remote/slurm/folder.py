@@ -7,6 +7,7 @@ import os
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, TypeVar
 
+from ..helper.request import Request
 from ..shared.node_records import StopOrder, read_stop_order
 from ..shared.records import written
 from ..shared.slurm_job import OUR_CODE, PROJECT_CODE, START, SlurmJob, read_slurm_job
@@ -137,8 +138,27 @@ class JobFolder:
             return False
         return self.end() is not None or os.path.exists(self.file(start, "requeued.json"))
 
+    def write_awaiting(self, start: str) -> None:
+        """The nodes of a start wait for their code."""
+        write_json(self.file(start, "awaiting.json"), {})
+
+    def write_arrived(self, start: str) -> None:
+        """The code of a start is on all of its nodes."""
+        write_json(self.file(start, "arrived.json"), {})
+
+    def arrived(self, start: str) -> bool:
+        """Whether it is."""
+        return os.path.exists(self.file(start, "arrived.json"))
+
+    def awaiting(self) -> Optional[str]:
+        """The last start, if it waits for its code."""
+        for start in self.starts()[-1:]:
+            if os.path.exists(self.file(start, "awaiting.json")) and not self.arrived(start):
+                return start
+        return None
+
     def remove_code(self) -> None:
-        """Remove the code that came with the job's script: the next start brings it again."""
+        """Remove the code of a run whose nodes share no folder: the next start brings it again."""
         for name in (OUR_CODE, PROJECT_CODE):
             try:
                 os.unlink(self.file(name))
@@ -220,3 +240,11 @@ class JobFolder:
 
     def _record(self, name: str, read: Callable[[Any], T]) -> Optional[T]:
         return record_at(self.file(name), read)
+
+
+def known_run(request: Request) -> JobFolder:
+    """The folder of ``run``; raises Refused."""
+    folder = JobFolder.of(request.args["state"], str(request.args["run"]))
+    if not os.path.isdir(folder.path):
+        raise Refused("run %s was never submitted here" % request.args["run"])
+    return folder

@@ -4,6 +4,7 @@ Operations of the helper. Not here: what Slurm's answers mean (clusterddp/slurm)
 """
 
 import getpass
+import itertools
 import json
 import os
 import shutil
@@ -19,8 +20,9 @@ from ..shared.verdict import NOT_THE_SCRIPT
 from ..shared.verdict_record import read_verdict
 from ..system.bootstrap import Refused, private_folder, write_private
 from ..system.bounded_child import Child
+from .code import keep_code
 from .end import made
-from .folder import NAME, JobFolder
+from .folder import NAME, JobFolder, known_run
 
 PROGRAMS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo", "sacctmgr")
 NOT_SUBMITTED = "sbatch did not end in time, so nobody knows its job"
@@ -55,11 +57,16 @@ def run_command(argv: List[str]) -> Dict[str, Any]:
 def submit(request: Request) -> Dict[str, Any]:
     """Submit a run's script, once; ``{status, out, err}`` of sbatch.
 
-    The operator's data is JSON ``{run, script, job, secrets, inside, runs}``; ``inside``: the number of a job that is
-    there already, in which the script is to run; else null. ``runs``: the ids of an array's runs by index, or none.
+    The operator's data is JSON of ``request.args["message"]`` bytes, ``{run, script, job, secrets, inside, runs}``, and
+    behind it the code that is to be sent to the job's nodes, if any. ``inside``: the number of a job that is there
+    already, in which the script is to run; else null. ``runs``: the ids of an array's runs by index, or none.
     """
-    message = json.loads(request.read_all())
+    data, size = b"", int(request.args["message"])
+    while len(data) < size:
+        data += request.read() or _cut()
+    message = json.loads(data[:size])
     state, run, runs = request.args["state"], message["run"], message["runs"] or {"": message["run"]}
+    keep_code(JobFolder.of(state, run), itertools.chain([data[size:]], iter(request.read, b"")))
     folders = {index: _prepared(JobFolder.of(state, one), index, message) for index, one in runs.items()}
     script = next(iter(folders.values())).file("script")
     if message["inside"]:
@@ -78,6 +85,10 @@ def submit(request: Request) -> Dict[str, Any]:
     if cut:
         _take_out(run)
     return answer
+
+
+def _cut() -> bytes:
+    raise Refused("what was to be submitted did not come whole", "submit it again")
 
 
 def _prepared(folder: JobFolder, index: str, message: Dict[str, Any]) -> JobFolder:
@@ -149,6 +160,7 @@ def _told(folder: JobFolder) -> SubmittedRun:
         secrets=os.path.exists(folder.file("secrets.json")),
         apart=job.apart is not None,
         parting=folder.parting(),
+        awaiting=folder.awaiting(),
     )
 
 
@@ -171,13 +183,6 @@ def slurm_ended(request: Request) -> None:
     except DamagedError as error:
         raise Refused("the verdict is damaged: %s" % error) from None
     folder.remove_secrets()
+    folder.remove_code()
     for spool in folder.spools():
         spool.drop_secrets()
-
-
-def known_run(request: Request) -> JobFolder:
-    """The folder of ``run``; raises Refused."""
-    folder = JobFolder.of(request.args["state"], str(request.args["run"]))
-    if not os.path.isdir(folder.path):
-        raise Refused("run %s was never submitted here" % request.args["run"])
-    return folder

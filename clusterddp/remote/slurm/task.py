@@ -13,7 +13,7 @@ import secrets as random
 import signal
 import sys
 import time
-from typing import Any, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 from ..helper.request import Request
 from ..processes import signals
@@ -24,7 +24,7 @@ from ..shared.nodelist import expand_nodelist
 from ..shared.placed_plan import choose_backend, placed_plan
 from ..shared.plan import NodePlan
 from ..shared.records import written
-from ..shared.slurm_job import PROJECT_CODE, SlurmJob, start_name
+from ..shared.slurm_job import PROJECT_CODE, SentCode, SlurmJob, start_name
 from ..spool.layout import Spool, all_spools
 from ..supervisor.start import commit_node, start_node
 from ..system import prctl
@@ -36,7 +36,7 @@ from .meeting import Meeting
 
 NOT_THE_SCRIPT = 125
 PASSED_OVER = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # what a task does not end with
-SECRETS_PATIENCE = 120.0  # seconds for whoever follows the run to bring its secrets, where no folder is shared
+PATIENCE = 120.0  # seconds for whoever follows the run to bring what is lacking, where no folder is shared
 LOOK = 0.2  # seconds between looks whether all have ended
 LOOK_FOR_NOTICE = 2.0  # seconds between looks for a notice, in the folder that all nodes share
 SAVING = 60.0  # seconds from a notice to the end of an attempt that another follows; Slurm's own end comes 60 s later
@@ -103,7 +103,7 @@ class Task:
         Raises:
             Refused: a node cannot take part.
         """
-        workdir = place_code(job, job.apart, self.folder.file(PROJECT_CODE)) if job.apart else job.plan.workdir
+        workdir = self.place_code(job, job.apart) if job.apart else job.plan.workdir
         own = node_facts(job, self.host, workdir, os.environ)
         earlier = [spool.attempt for spool in all_spools(job.state, job.plan.run)]
         if job.apart:  # other nodes than before know of none
@@ -126,13 +126,35 @@ class Task:
 
     def await_secrets(self, plan: NodePlan) -> None:
         """Until the values of the run's secrets are here, or it is stopped, or nobody has brought them."""
-        deadline = time.monotonic() + SECRETS_PATIENCE
-        while plan.secrets and not os.path.exists(self.folder.file("secrets.json")):
+        path = self.folder.file("secrets.json")
+        if plan.secrets:
+            self._await(lambda: os.path.exists(path), path, "the values of %s" % ", ".join(plan.secrets))
+
+    def place_code(self, job: SlurmJob, sent: SentCode) -> str:
+        """The folder on this node that holds the project's code, which is awaited where it is sent."""
+        path = self.folder.file(PROJECT_CODE)
+        if sent.broadcast:
+            if not self.place:
+                self.folder.write_awaiting(self.start)
+            self._await(lambda: self.folder.arrived(self.start), path, "the run's code")
+        return place_code(job, sent, path)
+
+    def _await(self, there: Callable[[], bool], path: str, what: str) -> None:
+        """Until something is there, which comes to ``path``; no longer than that grows, or is to come.
+
+        Raises:
+            Refused: the run is stopped, or nobody has brought it.
+        """
+        size, deadline = 0, time.monotonic() + PATIENCE
+        while not there():
             if self.folder.stop_order() or self.folder.stop_order(self.start):
                 raise Refused("the run was stopped")
+            come = os.path.getsize(path) if os.path.exists(path) else 0
+            if come != size:
+                size, deadline = come, time.monotonic() + PATIENCE
             if time.monotonic() > deadline:
                 raise Refused(
-                    "nobody has brought the values of %s for %d s" % (", ".join(plan.secrets), SECRETS_PATIENCE),
+                    "nobody has brought %s for %d s" % (what, PATIENCE),
                     "stay attached until the run has begun, or let the nodes share clusterddp_state",
                 )
             time.sleep(LOOK)
