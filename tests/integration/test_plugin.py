@@ -105,6 +105,28 @@ def plan_for(
     return replace(plan, nodes=spread, argv=argv)
 
 
+THE_OTHER_FIRST = """
+    import os, time
+    from torch.distributed import TCPStore
+    rank = int(os.environ["RANK"])
+    while rank == 0 and not os.path.exists("met"):
+        time.sleep(0.01)
+    assert os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True"  # what torch's env:// asks
+    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, is_master=False)
+    store.add("came", 1)
+    open("met", "w").close()
+    store.wait(["last"]) if rank else store.set("last", "")
+"""
+
+
+def test_a_worker_that_comes_before_rank_0_finds_the_store(hosts: list[Host], tmp_path: Path) -> None:
+    plan = plan_for(hosts[:2], tmp_path, THE_OTHER_FIRST, (1, 1), {})
+    with launched(hosts[:2], plan) as (one, two):
+        assert [started.ended()["state"] for started in (one, two)] == ["succeeded", "succeeded"], one.said()
+        events = [event for started in (one, two) for event in started.events("worker_started")]
+    assert {PORTS[0] <= event["master_port"] <= PORTS[1] for event in events} == {True}
+
+
 @pytest.mark.parametrize("path", [None, "/of/the/user"])
 def test_ranks_follow_the_inventory_and_all_workers_start_again(
     hosts: list[Host], tmp_path: Path, path: str | None
@@ -125,6 +147,10 @@ def test_ranks_follow_the_inventory_and_all_workers_start_again(
 
 HANGS_WITH_ALL = """
     import os, time
+    from torch.distributed import TCPStore
+    world = int(os.environ["WORLD_SIZE"])
+    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world, is_master=False)
+    assert store.add("workers of this round", 1) <= world
     print(os.environ["WORLD_SIZE"], flush=True)
     while os.environ["WORLD_SIZE"] == "7":  # as in a collective whose peer is gone, and nobody says so
         time.sleep(0.1)

@@ -57,7 +57,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         self.endpoint = params.endpoint
         self.timeout = timedelta(seconds=params.get_as_int("read_timeout", 60))
         self.store = self.asked(self.connect)
-        self.port = Port(plan.ports, params.local_addr)
+        self.workers_store = WorkersStore(plan.ports, params.local_addr)
         self.beats = Beats(self.asked(self.connect), plan.node_rank)
         job = Job(
             node=plan.node_rank,
@@ -66,7 +66,9 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
             most=params.max_nodes,
             join_timeout=params.get_as_int("join_timeout", 300),
         )
-        self.rounds = Rounds(self.store, job, lambda: (params.local_addr, self.port.reserve()), tell=tell, told=gone)
+        self.rounds = Rounds(
+            self.store, job, lambda: (params.local_addr, self.workers_store.listen()), tell=tell, told=gone
+        )
         self.beats.begin(job.beat)
         atexit.register(self.shutdown)  # torch does not call it when a signal ends the agent
 
@@ -92,14 +94,17 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
 
     @property
     def use_agent_store(self) -> bool:
-        """Workers make a store of their own in each round: one shared over rounds has stale keys in it."""
-        return False
+        """Workers are clients of an agent's store, as under torchrun's own c10d; each round has a new one."""
+        return True
 
     def next_rendezvous(self) -> RendezvousInfo:
         """Wait for the next round."""
         world = self.asked(self.rounds.next)
         os.environ[ROUND] = str(self.rounds.number)
-        self.port.keep(world.nodes[0] == self.rounds.job.node)
+        if world.nodes[0] == self.rounds.job.node:
+            self.asked(self.workers_store.serve)
+        else:
+            self.workers_store.close()
         store = PrefixStore("%d/agents" % self.rounds.number, self.store)
         rank = world.nodes.index(self.rounds.job.node)
         return RendezvousInfo(store, rank, len(world.nodes), RendezvousStoreInfo(world.address, world.port))
@@ -122,7 +127,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
     def shutdown(self) -> bool:
         """Say that this agent is no more."""
         atexit.unregister(self.shutdown)
-        self.port.keep(False)
+        self.workers_store.close()
         return self.beats.end()
 
 
@@ -162,38 +167,48 @@ class Beats:
         return True
 
 
-class Port:
-    """A port of the plan's range, held for rank 0's worker until it listens there.
+class WorkersStore:
+    """The store by which a round's workers meet, on a port of the plan's range, where this node holds rank 0.
 
-    Bound but not listening, with SO_REUSEADDR set afterwards: the worker, whose store sets that too, can bind it as
-    well, while another reservation, which binds without, finds it taken.
+    It listens before any worker starts. One of another host that comes first waits for the answer; torch's client, if
+    it were refused, would come again half a second later, and ever later after that.
     """
 
     def __init__(self, ports: Tuple[int, int], address: Optional[str]) -> None:
         self.first, self.last = ports
-        self.family = socket.AF_INET6 if ":" in (address or "") else socket.AF_INET
-        self.held: Optional[socket.socket] = None
+        six = ":" in (address or "")
+        self.family, self.own = (socket.AF_INET6, "::1") if six else (socket.AF_INET, "127.0.0.1")
+        self.listener: Optional[socket.socket] = None
+        self.store: Any = None
 
-    def reserve(self) -> int:
-        """Hold a free port in place of the one held before; 0 when none is free."""
-        self.keep(False)
+    def listen(self) -> int:
+        """Listen on a free port, without the store of the round before; 0 when none is free."""
+        self.close()
         for port in range(self.first, self.last + 1):
-            held = socket.socket(self.family, socket.SOCK_STREAM)
+            listener = socket.socket(self.family, socket.SOCK_STREAM)
             try:
-                held.bind(("", port))
+                listener.bind(("", port))
+                listener.listen(1024)
             except OSError:  # taken
-                held.close()
+                listener.close()
                 continue
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self.held = held
+            self.listener = listener
             return port
         return 0
 
-    def keep(self, wanted: bool) -> None:
-        """Release the port unless it is ``wanted``."""
-        if self.held and not wanted:
-            self.held.close()
-            self.held = None
+    def serve(self) -> None:
+        """Answer those who come, and have come."""
+        if self.listener:
+            port, handle = self.listener.getsockname()[1], self.listener.detach()  # the store closes it
+            self.store = TCPStore(self.own, port, is_master=True, wait_for_workers=False, master_listen_fd=handle)
+            self.listener = None
+
+    def close(self) -> None:
+        """End it."""
+        self.store = None
+        if self.listener:
+            self.listener.close()
+            self.listener = None
 
 
 def tell(line: str) -> None:
