@@ -19,7 +19,7 @@ import pytest
 from clusterddp.remote.worker import learned
 from clusterddp.remote.worker.learned import IMPORTED, Learned
 from clusterddp.remote.worker.warm_folder import BEGUN_WITH
-from tests.integration.fork_spool import LOADED, empty_torch, torch_environment
+from tests.integration.fork_spool import LOADED, empty_torch, fork_server, torch_environment
 from tests.integration.shim_spool import ShimSpool, make_spool, wait_for
 from tests.integration.warm_spool import ask, begun, warm_server
 
@@ -180,6 +180,36 @@ def test_the_next_run_finds_what_the_last_one_had_imported_and_no_rank_is_taken_
         (tmp_path / "site-packages" / "good" / "__init__.py").write_text("NAME = 'another'\n")
         refused = ask(warm, spool, *SCRIPT, env=env)
         assert refused == {"refused": f"{site}/good/__init__.py has changed since it was started"}
+    learned.keep(str(tmp_path / "run"), record)
+    assert_own_server_has(spool, env, tmp_path)
+
+
+def assert_own_server_has(spool: ShimSpool, env: dict[str, str], tmp_path: Path) -> None:
+    """A run's own fork server imports what was learned, where the script names it and all is as it was tried."""
+    ranked = "left ranked: it reads RANK when it is imported\n"
+    (tmp_path / "path" / "results.csv").write_text("")  # any file may come into a folder of the search path
+    with fork_server(spool, *SCRIPT, env=env) as said:
+        assert said == ranked + "ahead good\nready\n"
+        assert spool.run(*SCRIPT, env=env).out == b"['good', 'good.part'] another 3 two\n"
+    assert spool.events("worker_started")[-1]["forked"]
+    with fork_server(spool, "-u", "helper.py", env=env) as said:
+        assert said == "ready\n"  # this script names none of it
+
+    script = spool.cwd / "script.py"
+    script.write_text("import helper\n")
+    (spool.cwd / "helper.py").write_text("def later():\n    import good.part as part\n")
+    package = tmp_path / "site-packages" / "good" / "__init__.py"
+    package.write_text("import atexit, threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n")
+    for said_now in (
+        "refused good: importing it changed the number of threads\n",
+        "left good: importing it changed the number of threads\nready\n",
+    ):
+        with fork_server(spool, *SCRIPT, env=env) as said:
+            assert said == said_now
+    package.write_text("")
+    (tmp_path / "site-packages" / "good-1.0.dist-info").rename(tmp_path / "site-packages" / "good-2.0.dist-info")
+    with fork_server(spool, *SCRIPT, env=env) as said:
+        assert said == "ready\n"  # another version is tried first
 
 
 def test_what_a_project_no_longer_names_is_forgotten_and_learned_anew(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class NodeProcesses:
     @classmethod
     def of(cls, spool: Spool, supervisor: Optional[int], known: Iterable[Tuple[int, int]] = ()) -> "NodeProcesses":
         """The processes of the spool's node; ``known``: (pid, start ticks) of processes found to be its earlier."""
-        state = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(spool.folder))))
+        state = spool.state
         spools = [other for other in all_spools(state, spool.run) if other.host == spool.host]
         node = cls(spools or [spool], supervisor)
         node.known.update(known)

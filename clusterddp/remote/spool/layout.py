@@ -82,6 +82,11 @@ class Spool:
         return os.path.join(self.folder, *names)
 
     @property
+    def state(self) -> str:
+        """The state folder, from the folder's path."""
+        return os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(self.folder))))
+
+    @property
     def run(self) -> str:
         """The run id, from the folder's path."""
         return self.folder.split(os.sep)[-3]

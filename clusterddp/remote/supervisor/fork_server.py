@@ -25,6 +25,11 @@ PATIENCE = 60.0  # seconds for importing; on a cold network file system it takes
 LATER_PATIENCE = 5.0  # seconds for a fork in a later attempt: the other hosts wait, and torch is there
 ORDER_LIMIT = 1.0  # seconds for a fork to take its order
 LONGEST = 4096  # bytes of what it says
+_TOLD = {  # its words, each with an event and the field that has what follows
+    "refused": ("not_forked", "reason"),
+    "ahead": ("imported_ahead", "packages"),
+    "left": ("not_imported_ahead", "reason"),
+}
 
 
 class Fork:
@@ -196,8 +201,9 @@ class ForkServer:
             word, _, rest = line.decode("utf-8", "replace").partition(" ")
             if word == "ready":
                 self.event("fork_server_ready")
-            elif word == "refused":
-                self.event("not_forked", reason=rest)
+            elif word in _TOLD:
+                name, field = _TOLD[word]
+                self.event(name, **{field: rest})
 
 
 def _kill(pid: int) -> None:

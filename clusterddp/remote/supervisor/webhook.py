@@ -144,7 +144,7 @@ class Teller:
 
     def __init__(self, spool: Spool, url: str, silence: float) -> None:
         self.spool, self.url, self.silence = spool, url, silence
-        self.state = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(spool.folder))))
+        self.state = spool.state
         self.lost: Set[str] = set()  # hosts that are known to be
         self.silent = False  # it was told
 

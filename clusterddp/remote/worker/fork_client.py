@@ -18,7 +18,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 from ..system import procfs
 from .fork_checks import FORK_SOCKET
 
-PATIENCE = 30.0  # seconds for the server to import the rest, and to fork
+PATIENCE = 60.0  # seconds for the server to import the rest, and to fork
 _STATUS = (
     "Uid", "Gid", "Groups", "Umask", "NoNewPrivs", "Seccomp", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb",
     "Cpus_allowed_list", "Mems_allowed_list",

@@ -1,5 +1,7 @@
 """A run's fork server: imports torch once, then forks the agents, the store and each worker from itself.
 
+Besides torch it imports what the script is known to need (worker/import_ahead.py).
+
 The supervisor starts it with the very command line of a worker, `python -u SCRIPT ARGS`, and the start-up hook
 (worker/hook/sitecustomize.py) calls ``serve`` while the interpreter is still starting. A worker is a fork that returns
 from there into Python's own start: it runs the script as any other.
@@ -20,6 +22,7 @@ import json
 import os
 import select
 import socket
+import time
 from typing import Iterable, List, NoReturn, Tuple
 
 from ..system.rename import rename
@@ -37,9 +40,11 @@ from .fork_checks import (
 from .fork_imports import AGENT_MODULES, WORKER_MODULES, Imports
 from .fork_keeper import Keeper
 from .fork_worker import Given
+from .import_ahead import Ahead
 
 LONGEST = 65536  # bytes of a request
 MOST_HANDLES = 8  # with a request
+SLOW = 20.0  # seconds after which nothing more is imported ahead: workers wait for us no longer than a minute
 REAP = 0.5  # seconds between looks for keepers that have ended
 TITLE = "clusterddp: fork server of %s"  # its command line and its keepers', for `ps`
 
@@ -53,6 +58,7 @@ def serve(spool: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
         loaded: The modules that were loaded before any of ours.
     """
     try:
+        began = time.monotonic()
         imports = Imports(loaded)
         refuse_unknown_python()
         refuse_start_up_code()
@@ -62,6 +68,7 @@ def serve(spool: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
         imports.load(AGENT_MODULES)
         server.obey(listener)
         imports.load(WORKER_MODULES)
+        server.load_ahead(imports, listener, began)
         return server.run(listener)
     except BaseException as error:  # noqa: BLE001 - whatever it is, workers are started plainly
         tell(int(told), "refused %s" % (error if isinstance(error, RefusedError) else repr(error)))
@@ -141,6 +148,19 @@ class Server:
             fork_adopted.run(role, spool, handles, self.supervisor, middle)
         finally:
             os._exit(1)
+
+    def load_ahead(self, imports: Imports, listener: socket.socket, began: float) -> None:
+        """Import what else the script needs; agent and store do not wait for it, nor workers for a disk that is slow.
+
+        Raises:
+            RefusedError: a package is not as it was when it was tried.
+        """
+        ahead = Ahead(self.spool, self.given.argv, lambda line: tell(self.orders.fileno(), line))
+        for package in ahead.packages():
+            if time.monotonic() - began > SLOW:
+                return
+            ahead.load(package, imports)
+            self.obey(listener)
 
     def run(self, listener: socket.socket) -> Tuple[str, str]:
         """Say so, then fork a keeper for each connection, and what the supervisor asks for; returns in a worker."""

@@ -20,7 +20,7 @@ from ..shared.plan import NodePlan
 from ..spool.layout import Spool
 from . import learned
 from .environment_writes import UnknownError, mattering_write, project_files
-from .fork_checks import RefusedError, file_state, first_folders, refuse_shadows
+from .fork_checks import RefusedError, file_state, first_folders, import_state, refuse_shadows
 from .import_trial import tried
 from .installed import installed
 from .learned import Learned, Package
@@ -81,7 +81,7 @@ class Runs:
             return known
         packages = packages_of(told, self.base)
         folders = _folders(plan)
-        words = _imported_words(folders)
+        words = _project_words(folders)
         if known and words is not None and set(known.named) - words:
             packages = []
         named = sorted(one.name for one in packages if words and one.name in words)
@@ -114,18 +114,28 @@ def _modules(packages: Iterable[Package]) -> Set[str]:
 
 def _with_verdicts_of(known: Learned, found: Learned) -> Learned:
     """With the verdicts of its last trial, where they are of the same packages."""
-    found = found._replace(tried=known.tried)
-    if digest(found) != known.tried:
-        return found._replace(tried="")
-    verdicts = {one.name: one for one in known.packages}
-    return found._replace(packages=tuple(verdicts[one.name] for one in found.packages))
+    if [(one.name, one.modules) for one in found.packages] != [(one.name, one.modules) for one in known.packages]:
+        return found
+    return found._replace(packages=known.packages, tried=known.tried)
 
 
 def digest(known: Learned) -> str:
-    """A digest of all that the verdicts hang on: the packages and what is installed."""
+    """A digest of all that the verdicts hang on: the packages, and what is installed of all that they look for.
+
+    Other files may come and go: an editable installation has a project's own folder in ``sys.path``.
+    """
     packages = [[one.name, one.modules] for one in known.packages]
-    found = [sys.version, packages, [[path, file_state(path)] for path in sys.path]]
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    asked = {name for one in known.packages for name in (one.name, *one.asks)}
+    there = [[path, installed_state(path, asked)] for path in sys.path]
+    return hashlib.sha256(json.dumps([sys.version, packages, there]).encode()).hexdigest()
+
+
+def installed_state(folder: str, asked: Container[str]) -> object:
+    """What an entry of ``sys.path`` provides of the names, with what changes when it does; and which distributions."""
+    found = import_state(folder, asked)
+    if not found or not os.path.isdir(folder):
+        return found
+    return [[entry, file_state(os.path.join(folder, str(entry)))] for entry in found]
 
 
 def packages_of(modules: Iterable[str], base: Container[str]) -> List[Package]:
@@ -190,14 +200,23 @@ def _folders(plan: NodePlan) -> Tuple[str, ...]:
         os.chdir(before)
 
 
-def _imported_words(folders: Sequence[str]) -> Optional[Set[str]]:
+def _project_words(folders: Sequence[str]) -> Optional[Set[str]]:
     """All words in import statements of the project's files; None where these cannot be read."""
-    words: Set[bytes] = set()
     try:
-        for path in project_files(folders):
-            with open(path, "rb") as stream:
-                for line in IMPORT_LINE.findall(stream.read()):
-                    words.update(re.findall(rb"\w+", line))
+        return import_words(project_files(folders))
     except (OSError, UnknownError):
         return None
+
+
+def import_words(paths: Iterable[str]) -> Set[str]:
+    """All words in import statements of Python files.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    words: Set[bytes] = set()
+    for path in paths:
+        with open(path, "rb") as stream:
+            for line in IMPORT_LINE.findall(stream.read()):
+                words.update(re.findall(rb"\w+", line))
     return {word.decode("utf-8", "replace") for word in words}

@@ -104,6 +104,20 @@ def test_a_server_that_refuses_and_ends_is_awaited_no_longer_and_wakes_no_loop(
     assert view.ask("agent", "/spool") is None
 
 
+def test_what_it_imports_besides_torch_is_on_record(server: tuple[ForkServer, socket.socket], spool: Spool) -> None:
+    view, its = server
+    with selectors.DefaultSelector() as selector:
+        view.wake(selector)
+        for line in (b"left ranked: it reads RANK\n", b"ahead good\n", b"ready\n"):
+            its.sendall(line)
+        while not (told := spool.events()) or told[-1]["event"] != "fork_server_ready":
+            for key, _ in selector.select(5):
+                key.data()
+    assert [(one["event"], one.get("packages") or one.get("reason")) for one in told] == [
+        ("not_imported_ahead", "ranked: it reads RANK"), ("imported_ahead", "good"), ("fork_server_ready", None)
+    ]  # fmt: skip
+
+
 def test_a_server_that_takes_too_long_is_awaited_no_longer(
     ends: Ends, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
