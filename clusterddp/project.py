@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import UsageError
+from clusterddp.remote.shared.frames import parse_json
 from clusterddp.remote.shared.records import parsed, written
 from clusterddp.remote.shared.run_record import RunRecord, read_run_record
 
@@ -169,7 +170,7 @@ class Project:
     def _read(self) -> dict[str, Any]:
         path = self.folder / "project.json"
         try:
-            data = json.loads(path.read_bytes())
+            data = parse_json(path.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError) as error:

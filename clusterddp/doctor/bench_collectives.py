@@ -9,6 +9,7 @@ Not here: the run (rehearsal.play), what was told (facts/bench_results.py), what
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from clusterddp.facts import Bench
     from clusterddp.runs.run import RunHosts
 
+_log = logging.getLogger("clusterddp")
 PROGRAM = "bench.py"
 OF_CHECKS = {"gemm": "gemm", "allreduce": "allreduce", "stragglers": "late"}  # check → what is measured for it
 START = 60.0  # seconds until every host has told something
@@ -103,6 +105,9 @@ def _ended(played: Played) -> tuple[str, _Group, str]:
     verdict = played.verdict
     if verdict and verdict.state == "succeeded":
         return "", (), ""
+    lost = None if played.late else played.lost
+    if lost:
+        return lost.message, (lost.host,) if isinstance(lost, HostError) else (), lost.remedy
     if verdict is None or (played.late and verdict.state == "stopped"):
         return f"it did not end within {played.seconds:.0f} s", (), ""
     return verdict.line, verdict.culprits, verdict.remedy
@@ -137,10 +142,11 @@ def _try(
     def one(group: _Group) -> float:
         try:
             played = play(cluster, [by_name[name] for name in group], PROGRAM, options, limit=GROUP_LIMIT)
-        except ClusterddpError:
+        except ClusterddpError as error:
+            _log.debug("%s: %s", ", ".join(group), error)
             return 0.0  # a bad group, whatever it was
-        error, _, _ = _ended(played)
-        return 0.0 if error else max((one.busbw for one in _told(played).reduces), default=0.0)
+        why, _, _ = _ended(played)
+        return 0.0 if why else max((one.busbw for one in _told(played).reduces), default=0.0)
 
     for turn in at_once(groups):
         pool = ThreadPoolExecutor(len(turn))

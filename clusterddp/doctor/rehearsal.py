@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import clusterddp
@@ -27,6 +27,7 @@ from clusterddp.launch.prepare import backend_for, new_run_id, node_of
 from clusterddp.launch.record import operator
 from clusterddp.logs import LineReader, Selection
 from clusterddp.logs.merge import FrameArrived
+from clusterddp.remote.shared.frames import parse_json
 from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.run import Run
@@ -80,7 +81,8 @@ class Played:
     Attributes:
         run: Its run id.
         told: Every line of JSON that its workers wrote, as they came.
-        verdict: How the run ended; None where hosts did not tell in time.
+        verdict: How the run ended; None where hosts did not tell in time, or were lost.
+        lost: Why nobody tells how it ended, where that is known.
         late: It was stopped at its limit.
         seconds: From the start to the end.
         left: Hosts on which something of it may be left, each with what is known.
@@ -89,6 +91,7 @@ class Played:
     run: str
     told: tuple[Told, ...] = ()
     verdict: Verdict | None = None
+    lost: ClusterddpError | None = None
     late: bool = False
     seconds: float = 0.0
     left: Mapping[str, str]
@@ -145,8 +148,8 @@ def play(
         _forget(hosts, plan.run)
         raise
     seconds = time.monotonic() - began
-    told, verdict = follower.heard()
-    return Played(run=plan.run, told=told, verdict=verdict, late=late, seconds=seconds, left=_forget(hosts, plan.run))
+    left = _forget(hosts, plan.run)
+    return replace(follower.heard(plan.run), late=late, seconds=seconds, left=left)
 
 
 class _Audience:
@@ -157,19 +160,20 @@ class _Audience:
         self._silent = set(run.spools)
         self._told: list[Told] = []
         self._verdict: Verdict | None = None
+        self._lost: ClusterddpError | None = None
         self._reader = LineReader()
         self._follower = Follower(run, Selection(stream="out", agent=False, follow=True), self._show)
         threading.Thread(target=self._follow, name=f"follow {run.id}", daemon=True).start()
 
-    def heard(self) -> tuple[tuple[Told, ...], Verdict | None]:
+    def heard(self, run: str) -> Played:
         """The lines so far, and the verdict if there is one."""
-        return tuple(self._told), self._verdict
+        return Played(run=run, told=tuple(self._told), verdict=self._verdict, lost=self._lost, left={})
 
     def _follow(self) -> None:
         try:
             self._verdict = self._follower.follow()
-        except ClusterddpError:
-            pass  # no host tells how it ended: there is no verdict
+        except ClusterddpError as error:  # no host tells how it ended
+            self._lost = error
         finally:
             self.begun.set()
             self.ended.set()
@@ -188,7 +192,7 @@ class _Audience:
 def _object(text: str) -> Mapping[str, Any] | None:
     """A line as a JSON object; None for any other: libraries print what they like."""
     try:
-        value = json.loads(text)
+        value = parse_json(text.encode(errors="replace"))
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
@@ -263,21 +267,25 @@ def rehearse(cluster: RunHosts, parts: Sequence[Part], *, limit: float = LIMIT) 
     try:
         played = play(cluster, parts, REHEARSAL, {"backend": backend, "timeout": STEP}, limit=limit)
     except ClusterddpError as error:
-        names = (error.host,) if isinstance(error, HostError) else tuple(part.host.name for part in parts)
-        return RehearsalSeen(backend=backend, why=why, blamed=names, words=error.message, remedy=error.remedy)
+        return replace(RehearsalSeen(backend=backend, why=why), **_failure(error))
     lines = played.by_host()
     verdict = played.verdict
-    failed = verdict if verdict and verdict.state == "failed" else None
-    return RehearsalSeen(
+    seen = RehearsalSeen(
         reached={part.host.name: str((lines.get(part.host.name) or [{}])[-1].get("stage", "")) for part in parts},
         backend=backend,
         why=why,
-        blamed=failed.culprits if failed else (),
-        words=failed.line if failed else "",
-        remedy=failed.remedy if failed else "",
         seconds=played.seconds,
         left=played.left,
     )
+    if verdict and verdict.state == "failed":
+        return replace(seen, blamed=verdict.culprits, words=verdict.line, remedy=verdict.remedy)
+    return replace(seen, **_failure(played.lost)) if played.lost and not played.late else seen
+
+
+def _failure(error: ClusterddpError) -> dict[str, Any]:
+    """What an error says of a rehearsal: the host to blame, or nobody in particular."""
+    blamed = (error.host,) if isinstance(error, HostError) else ()
+    return {"blamed": blamed, "words": error.message, "remedy": error.remedy}
 
 
 def _backend(parts: Sequence[Part]) -> tuple[str, str, dict[str, tuple[str, ...]]]:

@@ -18,6 +18,8 @@ from urllib.parse import quote, unquote
 
 from clusterddp.errors import RunError
 from clusterddp.logs.merge import FrameArrived
+from clusterddp.remote.shared.fields import Fields
+from clusterddp.remote.shared.frames import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,11 +68,11 @@ class Saver:
 
     def _claim(self, run: str) -> None:
         mark = self.folder / _MARK
-        if mark.exists():
-            owner = _run_of(mark.read_bytes())
-            if owner != run:
-                raise RunError(f"{self.folder} holds the output of run {owner}", remedy="name another folder")
+        owner = _run_of(mark.read_bytes()) if mark.exists() else None
+        if owner == run:
             return
+        if owner:
+            raise RunError(f"{self.folder} holds the output of run {owner}", remedy="name another folder")
         if self._files:
             raise RunError(f"{self.folder} holds output of a run that it does not name", remedy="name another folder")
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -138,6 +140,6 @@ def _name(key: Key, header: Mapping[str, Any]) -> str:
 
 def _run_of(data: bytes) -> str | None:
     try:
-        return str(json.loads(data)["run"])
-    except (ValueError, KeyError, TypeError):
+        return Fields(parse_json(data)).text("run")
+    except ValueError:  # it is no record of ours
         return None

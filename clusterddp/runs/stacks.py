@@ -5,10 +5,11 @@ Not here: how a host finds them out (remote/processes/stacks.py), drawing them (
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from clusterddp.remote.shared.frames import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -132,8 +133,8 @@ def _faulthandler(text: str) -> list[tuple[StackFrame, ...]]:
 def _py_spy(text: str) -> list[tuple[StackFrame, ...]]:
     """The same from py-spy's JSON."""
     try:
-        told = json.loads(text)
-    except ValueError:
+        told = parse_json(text.encode(errors="replace"))
+    except ValueError:  # cut off, or no JSON
         return []
     told.sort(key=lambda thread: thread.get("os_thread_id") == thread.get("pid"))  # the main thread's are equal
     return [

@@ -42,11 +42,11 @@ def list_ignored(root: bytes) -> list[bytes]:
 
 
 def commit_and_dirty(root: bytes) -> dict[str, str | bool | None]:
-    """``commit`` (None before the first) and ``dirty``."""
+    """``commit`` (None before the first) and ``dirty``: something is changed, or git cannot tell."""
     head = _git(root, "rev-parse", "--verify", "--quiet", "HEAD")
     changes = _git(root, "status", "--porcelain", "-z", "--untracked-files=normal", "--", ".")
     commit = head.stdout.decode().strip() if head.returncode == 0 else None
-    return {"commit": commit, "dirty": bool(changes.stdout)}
+    return {"commit": commit, "dirty": bool(changes.stdout or changes.returncode)}
 
 
 def _within_another(root: bytes) -> bool:

@@ -36,6 +36,16 @@ def test_finding_a_project_makes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "1", '{"id": "../x"}'], ids=range(4))
+def test_a_damaged_id_is_told_in_a_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / ".clusterddp").mkdir()
+    (tmp_path / ".clusterddp" / "project.json").write_text(text)
+    with pytest.raises(
+        UsageError, match=r"project\.json: (cannot be read|holds something else).*; remove it or mend it"
+    ):
+        _ = find(tmp_path, {}).id
+
+
 def test_the_id_is_made_once_and_ignored_by_git_and_private(tmp_path: Path) -> None:
     project = find(tmp_path, {})
     assert project.id == project.id == find(tmp_path, {}).id

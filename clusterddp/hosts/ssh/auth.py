@@ -94,7 +94,7 @@ class Login:
 
     def _keys(self, agents: contextlib.ExitStack, offered: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
         """Keys named by the user first (the agent signs for those it holds), then the agent's, then the defaults."""
-        held = {key.asbytes(): key for key in self._agent_keys(agents)}
+        held = {key.asbytes(): key for key in self._agent_keys(agents, offered)}
         target = self.target
         for path in target.key_files[: target.given_keys]:
             yield from self._from_file(path, held, offered)
@@ -104,12 +104,13 @@ class Login:
         for path in target.key_files[target.given_keys :]:
             yield from self._from_file(path, held, offered)
 
-    def _agent_keys(self, agents: contextlib.ExitStack) -> Sequence[paramiko.AgentKey]:
+    def _agent_keys(self, agents: contextlib.ExitStack, offered: list[str]) -> Sequence[paramiko.AgentKey]:
         if not self.target.agent:
             return ()
         try:
             agent = paramiko.Agent()
-        except (paramiko.SSHException, OSError):  # an agent that is gone is no agent
+        except (paramiko.SSHException, OSError) as error:  # as without one, but said where no other key does
+            offered.append(f"the agent ({error})")
             return ()
         agents.callback(agent.close)
         return agent.get_keys()

@@ -15,9 +15,11 @@ import selectors
 import socket
 import threading
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, Optional, Tuple
 
 from ..helper.request import Request
+from ..shared.fields import Fields
+from ..shared.frames import parse_json
 from .dial import OK, WRONG_NONCE, DialTarget
 from .reachability import bind_range, dial_all
 
@@ -69,7 +71,7 @@ def pour(request: Request) -> Dict[str, Any]:
         counted, word = None, str(error) or type(error).__name__
     if counted is None:
         return {"bytes": None, "ns": None, "error": WRONG_NONCE if word == OK else word}
-    return {"bytes": counted["bytes"], "ns": counted["ns"], "error": None}
+    return {"bytes": counted[0], "ns": counted[1], "error": None}
 
 
 def _serve(connection: socket.socket, nonce: bytes) -> None:
@@ -119,8 +121,8 @@ def _until_it_leaves(connection: socket.socket) -> None:
         pass
 
 
-def _pour(address: str, port: int, nonce: bytes) -> Any:
-    """The receiver's count; None where another program answers at that port.
+def _pour(address: str, port: int, nonce: bytes) -> Optional[Tuple[int, int]]:
+    """The receiver's count of bytes, and its ns; None where another program answers at that port.
 
     Raises:
         OSError: the connection broke, or no answer came.
@@ -134,18 +136,21 @@ def _pour(address: str, port: int, nonce: bytes) -> Any:
         connection.setblocking(False)
         selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
         piece = memoryview(os.urandom(PIECE))  # what cannot be compressed on the way
-        heard: List[bytes] = []
+        heard = b""
         deadline = time.monotonic() + WARM_UP + WINDOW + PATIENCE
-        while not b"".join(heard).endswith(b"\n"):
+        while not heard.endswith(b"\n"):
+            if len(heard) > MOST_ANSWER:
+                raise ValueError("its answer is too long")
             ready = selector.select(max(0.0, deadline - time.monotonic()))
             if time.monotonic() >= deadline:
                 raise OSError("timeout")
             for _, events in ready:
                 if events & selectors.EVENT_READ:
-                    heard.append(_some(connection))
+                    heard += _some(connection)
                 elif events & selectors.EVENT_WRITE:
                     connection.send(piece)
-    return json.loads(b"".join(heard)[:MOST_ANSWER])
+    answer = Fields(parse_json(heard))
+    return answer.number("bytes"), max(1, answer.number("ns"))
 
 
 def _some(connection: socket.socket) -> bytes:

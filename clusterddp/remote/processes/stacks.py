@@ -6,7 +6,6 @@ neither is told of by its kernel state. Not here: reading the texts, and which r
 (clusterddp/runs/stacks.py).
 """
 
-import json
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ import time
 from typing import Any, Dict, List, Optional
 
 from ..helper.request import Request
+from ..shared.frames import parse_json
 from ..spool.layout import Spool
 from ..system import procfs
 
@@ -102,7 +102,7 @@ def ask_py_spy(program: str, workers: List[LiveWorker]) -> List[LiveWorker]:
 
 def _is_json(text: bytes) -> bool:
     try:
-        return len(text) <= LONGEST and bool(json.loads(text))
+        return len(text) <= LONGEST and bool(parse_json(text))
     except ValueError:
         return False
 

@@ -162,7 +162,11 @@ def write_json(path: str, value: Any, *, durable: bool = True) -> None:
 
 
 def read_json(path: str) -> Any:
-    """The JSON value in ``path``, or None if there is no such file."""
+    """The JSON value in ``path``, or None if there is no such file.
+
+    Raises:
+        OSError: it cannot be read; ValueError: it is no JSON, or nested too deep.
+    """
     import json
 
     try:
@@ -172,6 +176,8 @@ def read_json(path: str) -> Any:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             return None
         raise
+    except RecursionError:
+        raise ValueError("%s is nested too deep" % path) from None
 
 
 def file_sha256(path: str) -> str:

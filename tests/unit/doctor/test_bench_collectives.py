@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from clusterddp.checks.engine import select
-from clusterddp.doctor.bench_collectives import parts_for
+from clusterddp.doctor.bench_collectives import _ended, parts_for
+from clusterddp.doctor.rehearsal import Played
+from clusterddp.errors import UnreachableError
 
 
 @pytest.mark.parametrize(
@@ -19,3 +23,18 @@ from clusterddp.doctor.bench_collectives import parts_for
 )
 def test_only_what_the_chosen_checks_judge_is_measured(only: tuple[str, ...], parts: tuple[str, ...]) -> None:
     assert parts_for(select(only, bench=True)) == parts
+
+
+LOST = UnreachableError("gpu01", "no answer")
+
+
+@pytest.mark.parametrize(
+    ("played", "why"),
+    [
+        ({"lost": LOST, "seconds": 2.0}, ("gpu01: no answer", ("gpu01",), "")),
+        ({"late": True, "lost": LOST, "seconds": 9.0}, ("it did not end within 9 s", (), "")),
+        ({"seconds": 9.0}, ("it did not end within 9 s", (), "")),
+    ],
+)
+def test_hosts_that_are_lost_are_not_taken_for_a_job_that_hangs(played: dict[str, Any], why: object) -> None:
+    assert _ended(Played(run="r", left={}, **played)) == why

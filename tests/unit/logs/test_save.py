@@ -80,9 +80,10 @@ class TestSave:
         save(tmp_path, hello("h"), said("h", b"abc"))
         with pytest.raises(RunError, match="holds the output of run r1; name another folder"):
             Saver(tmp_path, "r2")
-        (tmp_path / "run.json").unlink()
-        with pytest.raises(RunError, match="a run that it does not name"):
-            Saver(tmp_path, "r1")
+        for text in ("{}", "[" * 100_000, '{"run": 1}'):
+            (tmp_path / "run.json").write_text(text)
+            with pytest.raises(RunError, match="a run that it does not name"):
+                Saver(tmp_path, "r1")
 
     def test_a_spool_is_saved_byte_for_byte(self, tmp_path: Path) -> None:
         writer = Writer(tmp_path / "host")

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import socket
 import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import paramiko
 import pytest
 from paramiko.server import InteractiveQuery
 
+from clusterddp.errors import AuthenticationError
 from clusterddp.hosts.ssh.auth import MOST_PROMPT, MOST_PROMPTS, Login
 from clusterddp.hosts.ssh.target import Target
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TARGET = Target(
     name="gpu01",
@@ -90,3 +96,34 @@ def test_a_question_has_an_end() -> None:
 @pytest.mark.parametrize("count", [0, 2, MOST_PROMPTS])
 def test_several_questions_are_asked_one_after_the_other(count: int) -> None:
     assert asked([f"{number}? " for number in range(count)]) == [f"(me@gpu01.lan) {n}? " for n in range(count)]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # paramiko leaves it to the collector
+def test_an_agent_that_is_out_of_order_is_told_where_no_key_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.bind(str(tmp_path / "agent"))
+        agent.listen()
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+
+        def refuse() -> None:
+            connection, _ = agent.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(b"\0\0\0\1\5")  # SSH_AGENT_FAILURE
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        ours, theirs = socket.socketpair()
+        server, client = paramiko.Transport(theirs), paramiko.Transport(ours)
+        server.add_server_key(paramiko.ECDSAKey.generate())
+        try:
+            server.start_server(threading.Event(), Asking([]))
+            client.start_client(timeout=30)
+            with pytest.raises(AuthenticationError, match=r"me@10.0.0.1:22 refused the agent \(could not get keys"):
+                Login(target=replace(TARGET, agent=True), ask=None).authenticate(client)
+        finally:
+            client.close()
+            server.close()
+            thread.join()

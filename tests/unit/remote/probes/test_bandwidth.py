@@ -10,6 +10,8 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.probes import bandwidth
 from clusterddp.remote.probes.bandwidth import drain, pour
@@ -18,8 +20,6 @@ from tests.unit.operation import run_operation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pytest
 
 HOME = "127.0.0.1"
 PORTS = [29440, 29459]
@@ -109,3 +109,26 @@ def test_a_listener_that_never_answers_is_a_timeout(monkeypatch: pytest.MonkeyPa
 
 def test_a_listener_without_operator_ends_by_itself() -> None:
     assert run_operation(drain, {"ports": PORTS, "nonce": "n", "seconds": 0.05}) == {}
+
+
+NO_COUNTS = (b"[" * 100_000, b"[" * 150 + b"\n", b"{}\n", b"1\n", b'{"bytes":-1,"ns":1}\n', b"x" * 1000)
+
+
+@pytest.mark.parametrize("answer", NO_COUNTS, ids=range(len(NO_COUNTS)))
+def test_whatever_answers_at_the_port_an_error_is_told(answer: bytes) -> None:
+    with socket.create_server((HOME, 0)) as listener:
+
+        def greet() -> None:
+            for _ in range(2):
+                connection, _ = listener.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.sendall(b"secret")
+                    if connection.recv(1):
+                        connection.sendall(answer)
+
+        greeter = threading.Thread(target=greet)
+        greeter.start()
+        found = poured(listener.getsockname()[1])
+        greeter.join()
+    assert found.pop("error")
+    assert found == {"bytes": None, "ns": None}

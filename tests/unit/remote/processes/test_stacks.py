@@ -60,8 +60,9 @@ def test_py_spys_threads_are_put_in_the_same_order() -> None:
 
 
 def test_what_a_broken_host_tells_is_no_stack() -> None:
-    (stack,) = parse_stacks("gpu00", [told(0, "{", source="py-spy")])
-    assert (stack.frames, stack.place) == ((), "no Python frame; sleeping")
+    for text in ("{", "[" * 100_000):
+        (stack,) = parse_stacks("gpu00", [told(0, text, source="py-spy")])
+        assert (stack.frames, stack.place) == ((), "no Python frame; sleeping")
 
 
 def test_equal_stacks_stand_together_the_largest_group_first() -> None:

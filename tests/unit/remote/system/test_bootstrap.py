@@ -263,6 +263,13 @@ class TestLock:
         assert time.monotonic() - began < 1
 
 
+@pytest.mark.parametrize("text", ["{", "", "[" * 100_000, "\0"], ids=range(4))
+def test_a_file_that_is_no_json_is_a_value_error_whatever_is_in_it(tmp_path: Path, text: str) -> None:
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(ValueError):  # noqa: PT011 - json's own words, or ours
+        read_json(str(tmp_path / "file"))
+
+
 def test_an_event_of_the_spool_is_json_with_a_time(spool: Spool) -> None:
     spool.event("agent_started", pid=7)
     record = json.loads(Path(spool.path("events.jsonl")).read_text())
