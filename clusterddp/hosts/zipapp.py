@@ -5,7 +5,6 @@ Not here: opening the connection (connection.py) and speaking with the helper (h
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -24,7 +23,7 @@ from clusterddp.remote.shared.frames import MAGIC, PROTOCOL
 from clusterddp.remote.shared.plan import BACKEND
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _log = logging.getLogger("clusterddp")
 REMOTE = Path(__file__).parents[1] / "remote"
@@ -39,7 +38,8 @@ _ENTRY = f"import sys\nfrom {PACKAGE}.__main__ import main\nsys.exit(main())\n"
 
 
 _MAKING = threading.Lock()  # one thread reads or makes it, and the other hosts' threads wait for that
-_SPOT = struct.Struct(">QQ32s")  # an Index where the archive is kept
+# Before the archive where it is kept: digests of the files' states, of their contents, of the archive; its Index.
+_HEAD = struct.Struct(">32s32s32sQQ32s")
 
 # Stage by stage: sh picks an interpreter by the first two lines of stdin; that interpreter runs the program
 # whose length stands on the next line. One constant string: no host, user or path is ever part of it, so no
@@ -131,64 +131,92 @@ def bundle() -> Bundle:
 
 @functools.cache
 def _bundle() -> Bundle:
-    members = _members()
     try:
-        return _with_byte_code(members)
+        return _with_byte_code()
     except (OSError, NotImplementedError) as error:  # a folder of somebody else's; a Python that keeps no byte code
-        return _with_sources(members, f"it cannot be kept here: {error}; each host makes its own", kept=True)
+        return _with_sources(_members(), f"it cannot be kept here: {error}; each host makes its own", kept=True)
+
+
+def _sources() -> Iterator[tuple[str, os.stat_result]]:
+    """Every file of ``remote/`` and its state, in order. Each command looks at them, so without pathlib."""
+    found = []
+    for folder, folders, names in os.walk(REMOTE):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        found += [f"{folder}/{name}" for name in names]
+    for path in sorted(found):
+        yield path, os.stat(path)  # noqa: PTH116 - as above
 
 
 def _members() -> dict[str, bytes]:
     """What the zipapp holds, by name; the same for the same sources."""
     found = {"__main__.py": _ENTRY.encode()}
     found |= {f"{PACKAGE}-0.dist-info/{name}": text.encode() for name, text in _PLUGIN.items()}
-    for path in sorted(REMOTE.rglob("*")):
-        inside = path.relative_to(REMOTE)
-        if path.is_file() and "__pycache__" not in inside.parts:
-            found[f"{PACKAGE}/{inside.as_posix()}"] = path.read_bytes()
+    for path, _ in _sources():
+        found[PACKAGE + path[len(str(REMOTE)) :]] = Path(path).read_bytes()
     return found
 
 
-def _with_byte_code(members: Mapping[str, bytes]) -> Bundle:
-    """The archive with byte code, read from where it was kept or made and kept there, behind a digest of its sources.
+def _state() -> bytes:
+    """A digest that is another one once any source was written: as Python itself looks at its byte code, and closer."""
+    found = hashlib.sha256(repr((importlib.util.MAGIC_NUMBER, _ENTRY, _PLUGIN)).encode())
+    for path, info in _sources():
+        numbers = (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino)
+        found.update(f"{path}\0{numbers}".encode(errors="surrogateescape"))
+    return found.digest()
+
+
+def _content(members: Mapping[str, bytes]) -> bytes:
+    found = hashlib.sha256(importlib.util.MAGIC_NUMBER)
+    for name, data in members.items():
+        found.update(b"%s %d " % (name.encode(), len(data)) + data)
+    return found.digest()
+
+
+def _with_byte_code() -> Bundle:
+    """The archive with byte code, read from where it was kept or made and kept there, behind digests of its sources.
 
     Raises:
         OSError: it cannot be kept: compiling all for every command would cost more than it saves.
         NotImplementedError: this Python keeps no byte code.
     """
-    kept = Path(importlib.util.cache_from_source(str(REMOTE / "zipapp.py"))).with_suffix(".pyz")
-    sources = hashlib.sha256(importlib.util.MAGIC_NUMBER)
-    for name, data in members.items():
-        sources.update(b"%s %d " % (name.encode(), len(data)) + data)
-    with contextlib.suppress(FileNotFoundError):
-        found = kept.read_bytes()
-        if found.startswith(sources.digest()):
-            return _unpacked(found[sources.digest_size :])
-    if sys.dont_write_bytecode:
-        return _with_sources(members, "PYTHONDONTWRITEBYTECODE or `python -B` forbids to keep it")
-    from clusterddp.remote.shared.code_archive import indexed  # noqa: PLC0415 - once a version
-
-    code, index = indexed(members, PACKAGE)
-    data = _SPOT.pack(*index) + code
-    kept.parent.mkdir(exist_ok=True)
-    scratch = kept.with_suffix(f".{os.getpid()}.tmp")
+    place = Path(importlib.util.cache_from_source(str(REMOTE / "zipapp.py"))).with_suffix(".pyz")
     try:
-        scratch.write_bytes(sources.digest() + data)
-        scratch.replace(kept)
+        kept = place.read_bytes()
+    except FileNotFoundError:
+        kept = b""
+    state, size = _state(), 32
+    if kept.startswith(state):
+        return _unpacked(kept)
+    members = _members()
+    content = _content(members)
+    if kept[size:].startswith(content):  # checked out anew, or copied
+        found = state + kept[size:]
+    elif sys.dont_write_bytecode:
+        return _with_sources(members, "PYTHONDONTWRITEBYTECODE or `python -B` forbids to keep it")
+    else:
+        from clusterddp.remote.shared.code_archive import indexed  # noqa: PLC0415 - once a version
+
+        code, index = indexed(members, PACKAGE)
+        found = _HEAD.pack(state, content, hashlib.sha256(code).digest(), *index) + code
+    if not sys.dont_write_bytecode:
+        _keep(place, found)
+    return _unpacked(found)
+
+
+def _keep(place: Path, data: bytes) -> None:
+    place.parent.mkdir(exist_ok=True)
+    scratch = place.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        scratch.write_bytes(data)
+        scratch.replace(place)
     finally:
         scratch.unlink(missing_ok=True)
-    return _unpacked(data)
 
 
 def _unpacked(data: bytes) -> Bundle:
-    code = data[_SPOT.size :]
-    offset, size, digest = _SPOT.unpack_from(data)
-    return Bundle(
-        code=code,
-        digest=hashlib.sha256(code).hexdigest(),
-        index=Index(offset=offset, size=size, sha256=digest),
-        kept=True,
-    )
+    _, _, digest, offset, size, sha256 = _HEAD.unpack_from(data)
+    index = Index(offset=offset, size=size, sha256=sha256)
+    return Bundle(code=data[_HEAD.size :], digest=digest.hex(), index=index, kept=True)
 
 
 def _with_sources(members: Mapping[str, bytes], reason: str, *, kept: bool = False) -> Bundle:

@@ -41,8 +41,8 @@ FACES = {"__init__", "__main__"}  # of a package: they pass on what the rooms ho
 # A library → the only rooms, or files of one, that may import it. A type checker may know its names elsewhere.
 DOORS = {
     "rich": {"cli/tables"},
-    "fabric": {"hosts/ssh", "fabfile"},
-    "invoke": {"hosts/ssh", "fabfile"},
+    "fabric": {"fabfile"},
+    "invoke": {"fabfile"},
     "paramiko": {"hosts/ssh"},
     "yaml": {"inventory"},
     "click": {"cli"},

@@ -1,7 +1,7 @@
 """The way to a host: a byte pipe to one command on it, whatever carries it.
 
-``Connector.open`` chooses between a child process (``local``), paramiko through fabric, and the ``ssh`` program.
-This package is the only importer of fabric and paramiko, and imports them when the first connection needs them.
+``Connector.open`` chooses between a child process (``local``), paramiko, and the ``ssh`` program.
+This package is the only importer of paramiko, and imports it when the first connection needs it.
 Frames, helpers and retries of work are not its matter.
 
     Connector ── resolve (inventory, sshargs, sshconfig → Target) ──┬─ pipes       local child

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from clusterddp.errors import HostError, UnreachableError
 from clusterddp.hosts.ssh.config import SshConfig
+from clusterddp.hosts.ssh.invoke_later import import_invoke_later
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, UnknownHostKeyError
 from clusterddp.hosts.ssh.openssh_pipe import open_pipe
 from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
@@ -110,7 +111,7 @@ class Connector:
         Raises:
             HostError: It cannot be opened, its key is not trusted, or it opens no session.
         """
-        from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - fabric costs 0.2 s
+        from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - paramiko is dear to import
         from clusterddp.inventory import HostEntry  # noqa: PLC0415
 
         keys = connection.ssh_config.get("userknownhostsfile")  # its configuration may be another: `fab -S FILE`
@@ -156,7 +157,8 @@ class Connector:
         if route.openssh:
             program = self._config.program or "ssh"
             return _patiently(lambda: open_pipe(target, command, program))
-        from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - fabric costs 0.2 s
+        import_invoke_later()
+        from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - paramiko is dear to import
 
         return _patiently(
             lambda: fabric_pipe.start(self._connect(target, self._ask), command, target.name, self._patience[2])

@@ -1,7 +1,8 @@
-"""The way to a host through fabric and paramiko: the connection, and the pipe over its channel.
+"""The way to a host through paramiko: the connection, and the pipe over its channel.
 
 Covers one authenticated connection and one channel on it. What carries it is ``carrier``'s, who logs in ``login``'s;
-which machine, keys and jump hosts is said by the ``Target``. Imports fabric and paramiko; imported lazily.
+which machine, keys and jump hosts is said by the ``Target``. Imports paramiko; imported lazily. fabric itself is not
+imported: who has a ``fabric.Connection`` brings it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
-import fabric
 import paramiko
 
 from clusterddp.errors import AuthenticationError, HostError, UnreachableError
@@ -22,6 +22,8 @@ from clusterddp.hosts.ssh.proxy import carry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import fabric
 
     from clusterddp.hosts.ssh.auth import Ask
     from clusterddp.hosts.ssh.known_hosts import KnownHosts
@@ -39,29 +41,28 @@ class Link:
     """One authenticated connection and what it stands on.
 
     Args:
-        connection: The connection.
+        client: The connection.
         sock: What carries it: a socket or a jump host's channel.
         proxy: The ProxyCommand's process.
     """
 
-    def __init__(self, connection: fabric.Connection, sock: Any, proxy: Proxy | None = None) -> None:
-        self.connection = connection
+    def __init__(self, client: paramiko.SSHClient, sock: Any, proxy: Proxy | None = None) -> None:
+        self.client = client
         self._sock = sock
         self._proxy = proxy
 
     @property
     def transport(self) -> paramiko.Transport:
         """The live transport."""
-        transport: paramiko.Transport = self.connection.client.get_transport()
-        return transport
+        return _transport(self.client)
 
     def close(self) -> None:
         """End the connection, its thread and its child."""
-        transport = self.connection.client.get_transport()
+        transport = self.client.get_transport()
         # Woken at once: paramiko's reader looks at its own closed flag only ten times a second.
         with contextlib.suppress(OSError, EOFError):
             self._sock.shutdown(socket.SHUT_RDWR)
-        self.connection.client.close()
+        self.client.close()
         if transport is not None and transport.is_alive():
             transport.join(2)  # its own close() does not wait
         self._sock.close()
@@ -143,7 +144,7 @@ def start(link: Link, command: str, name: str, timeout: float) -> FabricPipe:
         UnreachableError: The host opens no session.
     """
     try:
-        return FabricPipe(_session(link.connection, command, name, timeout), link.close)
+        return FabricPipe(_session(link.client, command, name, timeout), link.close)
     except BaseException:
         link.close()
         raise
@@ -161,12 +162,20 @@ def over(connection: fabric.Connection, command: str, target: Target, known: Kno
             connection.open()
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise _classified(error, target, connection.client.get_transport(), "") from error
-    return FabricPipe(_session(connection, command, target.name, timeout), lambda: None)
+    return FabricPipe(_session(connection.client, command, target.name, timeout), lambda: None)
 
 
-def _session(connection: fabric.Connection, command: str, name: str, timeout: float) -> paramiko.Channel:
+def _transport(client: paramiko.SSHClient) -> paramiko.Transport:
+    """An open client's."""
+    transport = client.get_transport()
+    if transport is None:
+        raise EOFError("the connection is closed")
+    return transport
+
+
+def _session(client: paramiko.SSHClient, command: str, name: str, timeout: float) -> paramiko.Channel:
     try:
-        channel: paramiko.Channel = connection.client.get_transport().open_session(timeout=timeout)
+        channel = _transport(client).open_session(timeout=timeout)
         channel.exec_command(command)
     except (paramiko.SSHException, EOFError, OSError) as error:
         raise UnreachableError(
@@ -193,30 +202,26 @@ def connect(
         HostError: It cannot be reached, its key is not trusted, or it refuses ours.
     """
     sock, proxy = carry(target, timeouts, jump)
-    connection = fabric.Connection(
-        target.host,
-        user=target.user,
-        port=target.port,
-        config=fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True),  # everything is decided already
-        gateway=False,
-        forward_agent=False,
-        connect_timeout=max(1, round(target.connect_timeout)),
-        connect_kwargs={
-            "sock": sock,
-            "banner_timeout": timeouts.banner,
-            "auth_timeout": timeouts.auth,
-            "channel_timeout": timeouts.channel,
-            "compress": target.compress,
-            "auth_strategy": Login(target=target, ask=ask),
-            "transport_factory": _transports(known.types(target.host_key_files, target.key_names), timeouts),
-        },
-    )
-    connection.client.set_missing_host_key_policy(HostKeyPolicy(target, known))
-    link = Link(connection, sock, proxy)
+    client = paramiko.SSHClient()
+    client.set_missing_host_key_policy(HostKeyPolicy(target, known))
+    link = Link(client, sock, proxy)
+    login: Any = Login(target=target, ask=ask)  # in the shape of an AuthStrategy, without being one
     try:
-        connection.open()
+        client.connect(
+            target.host,
+            port=target.port,
+            username=target.user,
+            timeout=max(1, round(target.connect_timeout)),
+            sock=sock,
+            banner_timeout=timeouts.banner,
+            auth_timeout=timeouts.auth,
+            channel_timeout=timeouts.channel,
+            compress=target.compress,
+            auth_strategy=login,
+            transport_factory=_transports(known.types(target.host_key_files, target.key_names), timeouts),
+        )
     except BaseException as error:
-        transport = connection.client.get_transport()
+        transport = client.get_transport()
         link.close()
         if isinstance(error, (paramiko.SSHException, OSError, EOFError)):
             raise _classified(error, target, transport, proxy.last_words() if proxy else "") from error

@@ -73,13 +73,19 @@ class KnownKey:
             return hmac.digest(salt, name.encode(), "sha1") == digest
         found = False
         for pattern in self.patterns.split(","):
-            wanted = pattern.removeprefix("!").lower()
-            if not fnmatch.fnmatchcase(name, wanted.replace("[", "[[]")):  # only * and ? are special
+            if not _is_named(name, pattern.removeprefix("!").lower()):
                 continue
             if pattern.startswith("!"):
                 return False
             found = True
         return found
+
+
+def _is_named(name: str, pattern: str) -> bool:
+    """Only * and ? are special; most lines have neither, and compiling a pattern is dear."""
+    if "*" in pattern or "?" in pattern:
+        return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
+    return name == pattern
 
 
 def _parse(path: Path, text: str) -> list[KnownKey]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -62,6 +63,27 @@ def test_it_is_compiled_once_and_anew_when_a_source_changes(remote: Path) -> Non
     (remote / "helper" / "loop.py").write_text("CHANGED = True\n")
     assert zipapp._bundle.__wrapped__().digest != first.digest
     assert [path.name for path in (remote / "__pycache__").iterdir()] == [kept.name]
+
+
+def test_sources_that_were_written_anew_and_are_the_same_are_not_compiled_again(
+    remote: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = zipapp._bundle.__wrapped__()
+    monkeypatch.setattr(code_archive, "indexed", Mock(side_effect=AssertionError("compiled again")))
+    source = remote / "helper" / "loop.py"
+    source.write_bytes(source.read_bytes())
+    assert zipapp._bundle.__wrapped__() == first
+    monkeypatch.setattr(zipapp, "_members", Mock(side_effect=AssertionError("read again")))
+    assert zipapp._bundle.__wrapped__() == first
+
+
+def test_a_change_that_leaves_size_and_time_of_a_source_is_noticed(remote: Path) -> None:
+    source = remote / "helper" / "loop.py"
+    source.write_text("CHANGED = 1\n")
+    first, info = zipapp._bundle.__wrapped__(), source.stat()
+    source.write_text("CHANGED = 2\n")
+    os.utime(source, ns=(info.st_atime_ns, info.st_mtime_ns))
+    assert zipapp._bundle.__wrapped__().digest != first.digest
 
 
 def test_threads_that_need_it_at_once_read_and_compile_it_once(remote: Path, monkeypatch: pytest.MonkeyPatch) -> None:

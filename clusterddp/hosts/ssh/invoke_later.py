@@ -1,0 +1,25 @@
+"""invoke is imported once somebody uses it: paramiko imports it for `Match exec` in ssh settings alone.
+
+It brings asyncio, unittest.mock and a YAML reader, a fifth of what the first connection imports.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+
+class _Later(ModuleType):
+    """Stands where ``import invoke`` looks, and gives way to invoke itself when it is asked for anything."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
+def import_invoke_later() -> None:
+    """Call it before paramiko is imported; where invoke is there already nothing changes."""
+    sys.modules.setdefault("invoke", _Later("invoke"))
