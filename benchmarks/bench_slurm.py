@@ -72,11 +72,13 @@ def main() -> None:
             slurm.controller.write(f"/home/trainer/bench/{name}", text)
         run = [str(Path(sys.executable).with_name("clusterddp")), "run", "--nnodes", "2"]
         words = ["toy_ddp.py", "--steps", "2"]
-        plain = slurm.write_inventory(WHOLE_TORCH)
-        forking = slurm.write_inventory({**WHOLE_TORCH, "clusterddp_fork_server": True}, project.parent / "fork.yaml")
+        plain, forking = (
+            slurm.write_inventory({**WHOLE_TORCH, "clusterddp_fork_server": wanted}, project.parent / f"{wanted}.yaml")
+            for wanted in (False, True)
+        )
         commands = {
             "sbatch by hand": lab.ssh(slurm.controller.name, SUBMIT),
-            "clusterddp": [*run, "-i", str(plain), *words],
+            "plainly": [*run, "-i", str(plain), *words],
             "with the fork server": [*run, "-i", str(forking), *words],
         }
         for command in commands.values():  # facts are cached from here on, as the page cache is

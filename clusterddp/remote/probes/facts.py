@@ -6,7 +6,7 @@ Not here: whether hosts reach each other (probes/reachability.py); judging what 
 
 import os
 import time
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from ..helper.request import Request
 from ..shared import interfaces
@@ -25,7 +25,7 @@ def facts(request: Request) -> Dict[str, Any]:
     """This host's facts.
 
     Args of the request: ``setup`` (lines), ``python``, ``workdir``, ``env`` (clusterddp_env), ``state``, ``fresh``,
-    ``packages`` (whether they are told).
+    ``packages`` (whether they are told), ``alike`` (whether what torch said of as many GPUs of the same models counts).
 
     Raises:
         Refused: the setup lines fail, or the network cannot be looked at.
@@ -70,6 +70,19 @@ def _addresses() -> Any:
         raise Refused("the network interfaces cannot be listed: %s" % error) from error
 
 
+def _depends(args: Dict[str, Any], env: Dict[str, str], found: Dict[str, Any]) -> List[str]:
+    """What torch's answer depends on besides its installation; of GPUs that are ``alike`` how many of which model."""
+    given = ["%s=%s" % item for item in sorted((args.get("env") or {}).items())]
+    lines, devices, bus = list(args.get("setup") or []), found["visible_devices"], str(found["pci_gpus"])
+    if not args.get("alike"):
+        visible = [gpu["uuid"] for gpu in found["gpus"]] + [str(devices)]
+        return [found["env_digest"], *lines, *given, *visible, bus]
+    others = {name: value for name, value in env.items() if name not in _VISIBLE}
+    models = sorted("%s %s %s" % (gpu["name"], gpu["driver"], gpu["mig"]) for gpu in found["gpus"])
+    chosen = "all" if devices is None else str(len([one for one in devices.split(",") if one]))
+    return [environment_digest(others), *lines, *given, *models, chosen, bus]
+
+
 def _python_facts(args: Dict[str, Any], env: Dict[str, str], found: Dict[str, Any]) -> Dict[str, Any]:
     """What hangs on the interpreter; a host without one has all its other facts."""
     try:
@@ -77,10 +90,9 @@ def _python_facts(args: Dict[str, Any], env: Dict[str, str], found: Dict[str, An
     except Refused as error:
         nothing = dict.fromkeys(("python", "python_version", "torch", "torch_folder", "packages"))
         return {**nothing, "python_error": error.message}
-    visible = [gpu["uuid"] for gpu in found["gpus"]] + [str(found["visible_devices"]), str(found["pci_gpus"])]
-    given = ["%s=%s" % item for item in sorted((args.get("env") or {}).items())]
-    depends = [found["env_digest"], *(args.get("setup") or []), *given, *visible]
-    torch = torch_facts(interpreter, env, state=args["state"], depends=depends, fresh=bool(args.get("fresh")))
+    torch = torch_facts(
+        interpreter, env, state=args["state"], depends=_depends(args, env, found), fresh=bool(args.get("fresh"))
+    )
     return {
         "python": interpreter.python,
         "python_version": interpreter.version,

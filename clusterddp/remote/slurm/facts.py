@@ -89,6 +89,7 @@ def node_facts(job: SlurmJob, host: str, workdir: str, environment: Mapping[str,
         "workdir": workdir,
         "env": dict(plan.policy.env),
         "state": job.state,
+        "alike": True,  # a job gets other GPUs each time, and all nodes keep what torch says in one place
     }
     found = facts(Request(0, asked, NO_OPERATION, NO_OPERATION))
     torch: Dict[str, Any] = found["torch"] or {}

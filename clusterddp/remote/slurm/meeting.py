@@ -10,8 +10,8 @@ from typing import Any, List
 
 from ..system.bootstrap import Refused, private_folder, read_json, write_json
 
-LOOK = 0.05  # seconds between looks for the others
-REFRESH = 2.0  # seconds between two files of our own while we look
+LOOK, LONGEST_LOOK = 0.01, 0.05  # seconds between looks for the others: at first, and after a second
+REFRESH, LONGEST_REFRESH = 0.1, 2.0  # seconds between two files of our own while we look: at first, then ever more
 PATIENCE = 600.0  # seconds for all nodes: setup lines, and `import torch` on a cold file system
 
 
@@ -35,7 +35,8 @@ class Meeting:
         """
         write_json(self._file(subject, self.place), own)
         told = [own if place == self.place else None for place in range(len(self.names))]
-        deadline, refresh = time.monotonic() + PATIENCE, time.monotonic() + REFRESH
+        deadline, look, pause = time.monotonic() + PATIENCE, LOOK, REFRESH
+        refresh = time.monotonic() + pause
         while True:
             for place, known in enumerate(told):
                 told[place] = read_json(self._file(subject, place)) if known is None else known
@@ -48,9 +49,11 @@ class Meeting:
             if time.monotonic() > deadline:
                 raise Refused("%s: no word for %d s after the job's start" % (", ".join(missing), PATIENCE))
             if time.monotonic() > refresh:
-                refresh += REFRESH
+                pause = min(LONGEST_REFRESH, pause * 2)
+                refresh += pause
                 write_json(self._file("here", self.place), time.time(), durable=False)
-            time.sleep(LOOK)
+            time.sleep(look)
+            look = min(LONGEST_LOOK, look * 1.05)
 
     def fail(self, message: str) -> None:
         """Tell the others that we cannot go on."""
