@@ -227,11 +227,11 @@ class Cluster(BesideRuns):
         """
         return self.start(self.options_again(reference))
 
-    def options_again(self, reference: str) -> RunOptions:
-        """What ``again`` starts, as a value."""
+    def options_again(self, reference: str, ask: Callable[[str], str] | None = None) -> RunOptions:
+        """What ``again`` starts, as a value; ``ask`` asks a person for a secret that is not set here."""
         from clusterddp.launch import again  # noqa: PLC0415 - start-up
 
-        return again.options_of(again.recorded(self.project, reference))
+        return again.options_of(again.recorded(self.project, reference), ask)
 
     def start(self, options: RunOptions) -> Run:
         """``run`` with its options as one value."""

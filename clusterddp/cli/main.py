@@ -24,6 +24,7 @@ from clusterddp.errors import (
     EXIT_NOT_THE_SCRIPT,
     EXIT_USAGE,
     ClusterddpError,
+    HostError,
     HostsError,
     ScriptError,
     UsageError,
@@ -223,8 +224,15 @@ def _no_output() -> None:
 
 
 def _say_error(error: ClusterddpError) -> None:
+    """One line for an error; what is the same on several hosts is said once, of all of them."""
+    from clusterddp.remote.shared.host_names import folded_names  # noqa: PLC0415 - start-up
+
+    hosts: dict[str, list[str]] = {}
     for one in error.errors if isinstance(error, HostsError) else [error]:
-        say(str(one))
+        host = one.host if isinstance(one, HostError) else ""
+        hosts.setdefault(str(one).removeprefix(f"{host}: ") if host else str(one), []).append(host)
+    for text, names in hosts.items():
+        say(f"{folded_names(names)}: {text}" if names[0] else text)
 
 
 def _in_thread(error: BaseException | None, words: list[str]) -> None:

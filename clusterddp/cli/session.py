@@ -16,7 +16,7 @@ from clusterddp.cli.pyproject import checked, place, with_defaults
 from clusterddp.errors import InventoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from clusterddp.api import Cluster
@@ -51,8 +51,12 @@ def open_cluster(inventory: Path | None, limit: str | None, *, quiet: bool = Fal
         say(f"cluster: {_describe(loaded, chosen)}")
     for notice in loaded.notices:
         say(notice)
-    ask = _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
-    return Cluster(loaded, project=project, accept_new_host_keys=accept, notify=say, ask=ask)
+    return Cluster(loaded, project=project, accept_new_host_keys=accept, notify=say, ask=asking())
+
+
+def asking() -> Callable[[str], str] | None:
+    """What asks whoever sits at the terminal for something secret; None where nobody does."""
+    return _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
 
 
 def _ask(prompt: str) -> str:

@@ -22,7 +22,7 @@ from clusterddp.sync import objects
 from clusterddp.sync.files import Tree, scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from clusterddp.inventory import Inventory
     from clusterddp.project import Project
@@ -79,8 +79,12 @@ def recorded(project: Project, reference: str) -> RunRecord:
     return found[0]
 
 
-def options_of(record: RunRecord) -> RunOptions:
+def options_of(record: RunRecord, ask: Callable[[str], str] | None = None) -> RunOptions:
     """The options that a run was started with.
+
+    Args:
+        record: What it wrote down.
+        ask: Asks a person for a secret that is not set here, which then is as if it were.
 
     Raises:
         RunError: it did not write down all, or in words that this version does not know.
@@ -93,7 +97,11 @@ def options_of(record: RunRecord) -> RunOptions:
     if unknown:
         raise _refused(record, f"this version knows no option {min(unknown)}", "take the version that started it")
     env = {str(name): value for name, value in dict(given.pop("env", {})).items()}
-    for name in [name for name, value in env.items() if value is None]:
+    hidden, secret = [name for name, value in env.items() if value is None], given.get("secret")
+    for name in (*hidden, *(secret if isinstance(secret, (list, tuple)) else ())):
+        if ask and name not in os.environ:
+            os.environ[name] = ask(f"{name}, as for run {record.run}: ")
+    for name in hidden:
         if name not in os.environ:
             raise UsageError(
                 f"{name} is not set in this environment, and its value is kept nowhere", remedy=f"export {name} first"

@@ -135,7 +135,7 @@ def choose(project: Project, sources: Sequence[str], dest: str, progress: Callab
             places[path] = full
             if len(digests) > 1:
                 chunks[entry.content] = tuple(digests)
-    if project.folder.is_dir() and known.changed:
+    if known.changed:
         with contextlib.suppress(UsageError):  # a project that cannot be written is hashed anew each time
             project.write(f"pushed-{word}.json", known.encoded())
     _refuse_doubled(entries)

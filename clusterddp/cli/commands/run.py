@@ -133,7 +133,7 @@ _BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", 
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
     """Run SCRIPT with ARGS by torchrun on every node, and show its lines labelled by rank."""
-    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+    from clusterddp.cli.session import asking, open_cluster  # noqa: PLC0415 - start-up
 
     if given["join"]:
         with open_cluster(inventory, limit) as cluster:
@@ -145,7 +145,7 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
     result = Path(given["result"]) if given["result"] else None
     with open_cluster(inventory, limit) as cluster:
         if options is None:
-            options = cluster.options_again(given["again"])
+            options = cluster.options_again(given["again"], asking())
         else:
             refuse_misplaced(given["script"], given["args"], cluster.inventory)
             notice_own_options(given["args"], command.params)

@@ -12,6 +12,7 @@ import re
 from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple
 
 CHUNK = 4 << 20
+ZEROS = "bb9f8df61474d25e71fa00722318cd387396ca1736605e1248821cc0de3d3af8"  # the digest of a chunk of zeros
 _SMALL = 1 << 16
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CONTENT = re.compile(r"[0-9a-f]{64}(-[1-9][0-9]{0,9})?")

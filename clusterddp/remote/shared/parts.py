@@ -6,10 +6,11 @@ come in any order. The folder is a descriptor: no path is looked up again, and n
 Not here: who sends them (sync_stream.py), and the places they go to.
 """
 
+import errno
 import os
 from typing import Dict, Iterator, List, Set, Tuple
 
-from .chunks import CHUNK, Chunk, digest_of, is_content, read_at
+from .chunks import CHUNK, ZEROS, Chunk, digest_of, is_content, read_at
 
 KEPT = 7 * 86400.0  # seconds after which what a broken transfer left is removed
 
@@ -51,25 +52,24 @@ class Parts:
 
     @property
     def lacking_bytes(self) -> int:
-        """How much has still to be written."""
+        """How much has still to be written: chunks of zeros become holes."""
         sizes = {chunk.digest: chunk.size for chunks in self._chunks.values() for chunk in chunks}
-        return sum(sizes[digest] * len(places) for digest, places in self.lacking.items())
+        return sum(sizes[digest] * len(places) for digest, places in self.lacking.items() if digest != ZEROS)
 
     def put(self, digest: str, data: bytes) -> int:
         """Write a chunk, proved by its digest already, wherever it is wanted; how many places that were.
 
-        Zeros behind the end of what lies there become a hole: a file that is sparse here may have thousands of them.
+        Zeros where nothing lies yet become a hole: a file that is sparse here may have thousands of them.
         """
         places = self.lacking.pop(digest, [])
-        zeros = data == bytes(len(data))
         for content, offset in places:
             handle = os.open(
                 content, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=self._folder
             )
             try:
                 view, at = memoryview(data), offset
-                if zeros and os.fstat(handle).st_size <= offset:
-                    os.ftruncate(handle, offset + len(data))
+                if digest == ZEROS and _is_hole(handle, offset, len(data)):
+                    os.ftruncate(handle, max(os.fstat(handle).st_size, offset + len(data)))
                     continue
                 while view:
                     written = os.pwrite(handle, view, at)
@@ -138,6 +138,14 @@ class Parts:
             os.ftruncate(handle, min(size, os.fstat(handle).st_size))
         finally:
             os.close(handle)
+
+
+def _is_hole(handle: int, offset: int, size: int) -> bool:
+    """Whether nothing is stored of a stretch of a file, which may lie behind its end."""
+    try:
+        return os.lseek(handle, offset, os.SEEK_DATA) >= offset + size
+    except OSError as error:
+        return error.errno == errno.ENXIO  # no data from there on
 
 
 def parts_in(path: bytes) -> Set[str]:

@@ -27,7 +27,7 @@ from .links import make_links
 from .place import WorkdirUpdate
 from .push_record import PushRecord
 from .record import SyncRecord
-from .workdir import shared_as, workdir_path
+from .workdir import file_of, shared_as, workdir_path
 
 PARTS = b".clusterddp-parts"
 _NAMED = 5  # paths in a refusal
@@ -90,7 +90,7 @@ def push_apply(request: Request) -> Dict[str, Any]:
         with _locked(root):
             return _apply(args, root, plan, lists, incoming)
     except OSError as error:
-        place = os.fsdecode(error.filename or root)
+        place = os.fsdecode(file_of(error) or root)
         raise Refused("cannot write %s: %s" % (place, error.strerror), "make room or give rights there") from error
 
 

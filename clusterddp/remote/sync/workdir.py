@@ -4,6 +4,7 @@ Not here: what is done in it (sync/apply.py), who is live (sync/live.py).
 """
 
 import contextlib
+import errno
 import os
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
@@ -79,9 +80,20 @@ def locked_workdir(args: Dict[str, Any], *, made: bool) -> Iterator[FolderLock]:
         with lock:
             yield lock
     except OSError as error:
-        place = os.fsdecode(error.filename or _least_space(root, os.fsencode(args["state"])))
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        folder = _least_space(root, os.fsencode(args["state"])) if full else root
+        place = os.fsdecode(file_of(error) or folder)
         remedy = "make room or give rights there, then sync again"
         raise Refused("cannot sync to %s: %s" % (place, error.strerror), remedy) from error
+
+
+def file_of(error: OSError) -> Optional[bytes]:
+    """The path that an error is about; None where it names none, or one that is ours and tells a user nothing."""
+    for name in (error.filename2, error.filename):
+        path = os.fsencode(name) if isinstance(name, (str, bytes)) else b""
+        if path.startswith(b"/") and b"/.clusterddp-" not in path:
+            return path
+    return None
 
 
 def _least_space(*folders: bytes) -> bytes:

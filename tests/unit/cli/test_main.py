@@ -12,7 +12,7 @@ import pytest
 from clusterddp.cli import words
 from clusterddp.cli.main import main
 from clusterddp.cli.options import Duration, Moment, Number, Ranks, Size
-from clusterddp.errors import UsageError
+from clusterddp.errors import HostError, HostsError, UsageError
 from tests.unit.cli_help import folder, said
 
 if TYPE_CHECKING:
@@ -213,6 +213,18 @@ def test_a_command_can_be_given_for_another_folder(
     monkeypatch.chdir(folder)
     code, lines = said(capsys, "-C", "other", "run", "none.py")
     assert (code, lines[-1].partition(";")[0]) == (125, "script none.py is not there")
+
+
+def test_what_is_wrong_on_several_hosts_alike_is_one_line(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        errors = [HostError(f"gpu0{number}", "is full", remedy="make room") for number in (0, 1, 2)]
+        raise HostsError([*errors, UsageError("no host"), HostError("gpu04", "is gone")])
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("clusterddp.cli.session.open_cluster", fail)
+    assert said(capsys, "hosts") == (1, ["gpu[00:02]: is full; make room", "no host", "gpu04: is gone"])
 
 
 @pytest.mark.parametrize(("argv", "usage"), [(["help"], "Usage: clusterddp [OP"), (["help", "kill"], "stop [OPTIONS]")])

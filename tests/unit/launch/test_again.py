@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -72,6 +73,18 @@ def test_a_secret_that_is_not_set_any_more_refuses(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("HF_TOKEN")
     with pytest.raises(UsageError, match=r"run abcdefghij: .*HF_TOKEN is not set .*; export HF_TOKEN first"):
         again.options_of(told)
+
+
+def test_whoever_is_there_is_asked_for_secrets_that_are_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "x")
+    told = record(RunOptions(script="train.py", secret=("HF_TOKEN",), env={"WANDB_API_KEY": "y", "LR": "1"}))
+    monkeypatch.setenv("WANDB_API_KEY", "set")
+    monkeypatch.delenv("HF_TOKEN")
+    asked: list[str] = []
+    options = again.options_of(told, lambda prompt: asked.append(prompt) or "typed")
+    assert asked == ["HF_TOKEN, as for run abcdefghij: "]
+    assert os.environ["HF_TOKEN"] == "typed"
+    assert (options.secret, options.env) == (("HF_TOKEN",), {"WANDB_API_KEY": "set", "LR": "1"})
 
 
 @pytest.mark.parametrize("options", [None, {"no_such_option": 1}])

@@ -57,6 +57,21 @@ def test_a_disk_that_takes_no_more_is_one_line_and_the_old_code_stays(
     assert content(host.workdir) == content(root)
 
 
+def test_a_folder_that_may_not_be_written_is_named(root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    push(root, host)
+    write(root, **{"pkg/more.py": "B = 1"})
+    place, real = os.fsencode(host.workdir / "pkg/more.py"), os.rename
+
+    def refused(source: Any, target: Any, **options: Any) -> None:
+        if target == place:  # as the kernel does
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), source, None, target)
+        real(source, target, **options)
+
+    monkeypatch.setattr(os, "rename", refused)
+    with pytest.raises(HelperError, match=r"^gpu01: cannot sync to \S+/work/pkg/more.py: Permission denied; make room"):
+        push(root, host)
+
+
 def test_a_fifo_a_socket_or_a_device_on_the_host_is_kept_aside_and_never_opened(root: Path, host: FakeHost) -> None:
     (host.workdir / "pkg").mkdir(parents=True)
     os.mkfifo(host.workdir / "train.py")

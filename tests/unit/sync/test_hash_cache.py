@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from clusterddp.remote.shared.manifest import stats_of
+from clusterddp.sync import hash_cache
+from clusterddp.sync.chosen_files import choose
 from clusterddp.sync.hash_cache import FILE_NAME, HashCache
 from tests.unit.json_values import VALUES
+from tests.unit.sync_help import project_at, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,3 +50,19 @@ def test_a_file_with_the_same_stats_is_not_read_again(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text(json.dumps({"train.py": [stats_of(path.stat()), ["f" * 64]]}))
     cache = HashCache(tmp_path)
     assert (cache.get(bytes(tmp_path), b"train.py", path.stat()), cache.read) == ((8, ["f" * 64]), 0)
+
+
+def test_a_first_push_remembers_the_hashes_wherever_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "set"
+    write(data, **{"a.bin": "a", "b/c.bin": "c"})
+    for path in data.rglob("*.bin"):
+        os.utime(path, (1, 1))
+    project = project_at(tmp_path / "toy")
+    assert not project.folder.exists()
+    later = time.time_ns() + 10**10  # the files' ctime is not young any more
+    monkeypatch.setattr(time, "time_ns", lambda: later)
+    first = choose(project, [str(data)], "data", lambda _: None)
+    monkeypatch.setattr(hash_cache, "hash_file", lambda path: pytest.fail(f"{path} is read again"))
+    assert choose(project, [str(data)], "data", lambda _: None) == first

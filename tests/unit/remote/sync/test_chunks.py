@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clusterddp.errors import HelperError
-from clusterddp.remote.shared.chunks import CHUNK, content_of, digest_of
+from clusterddp.remote.shared.chunks import CHUNK, ZEROS, Chunk, content_of, digest_of
+from clusterddp.remote.shared.parts import Parts
 from tests.unit.sync_help import FakeHost, content, push, tree_of, write
 
 if TYPE_CHECKING:
@@ -110,6 +111,27 @@ def test_a_sparse_file_is_sparse_on_the_host_too(root: Path, host: FakeHost) -> 
     assert sent(root, host) < 4 * CHUNK  # of the three chunks of zeros one, packed
     there = (host.workdir / "memory.map").stat()
     assert (there.st_size, there.st_blocks * 512 <= 2 * CHUNK) == (5 * CHUNK, True)
+
+
+def test_holes_need_no_room_and_stay_holes_in_whatever_order_chunks_come(
+    tmp_path: Path,
+) -> None:
+    data = {digest_of(chunk): chunk for chunk in (b"head" + bytes(CHUNK - 4), bytes(CHUNK), b"tail")}
+    head, zeros, tail = data
+    assert zeros == ZEROS
+    chunks = [Chunk(one, len(data[one])) for one in (head, *[zeros] * 5, tail)]
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        parts = Parts(folder)
+        parts.want({content_of([chunk.digest for chunk in chunks]): chunks})
+        assert parts.lacking_bytes == CHUNK + 4
+        for digest in (tail, zeros, head):
+            parts.put(digest, data[digest])
+    finally:
+        os.close(folder)
+    (file,) = tmp_path.iterdir()
+    assert file.read_bytes() == b"".join(data[chunk.digest] for chunk in chunks)
+    assert file.stat().st_blocks * 512 <= 2 * CHUNK
 
 
 @pytest.mark.parametrize("at", [1, 50_000, CHUNK + 5000, 2 * CHUNK + 5000])
