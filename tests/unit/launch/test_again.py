@@ -80,10 +80,8 @@ def test_whoever_is_there_is_asked_for_secrets_that_are_not_set(monkeypatch: pyt
     told = record(RunOptions(script="train.py", secret=("HF_TOKEN",), env={"WANDB_API_KEY": "y", "LR": "1"}))
     monkeypatch.setenv("WANDB_API_KEY", "set")
     monkeypatch.delenv("HF_TOKEN")
-    asked: list[str] = []
-    options = again.options_of(told, lambda prompt: asked.append(prompt) or "typed")
-    assert asked == ["HF_TOKEN, as for run abcdefghij: "]
-    assert os.environ["HF_TOKEN"] == "typed"
+    options = again.options_of(told, lambda prompt: f"typed at {prompt}")
+    assert os.environ["HF_TOKEN"] == "typed at HF_TOKEN, as for run abcdefghij: "
     assert (options.secret, options.env) == (("HF_TOKEN",), {"WANDB_API_KEY": "set", "LR": "1"})
 
 
