@@ -20,5 +20,9 @@ def test_transformers_and_accelerate_are_imported_before_a_run_and_lightning_is_
     names = ["transformers", "accelerate", "lightning_fabric", "lightning", "torchmetrics"]
     found = tried(tmp_path, names, python=PYTHON, first=LOADED)
     assert [name for name in names if not found[name][0]] == ["transformers", "accelerate"]
+    accelerate = set(found["accelerate"][1]) | set(found["transformers"][1])
+    assert {"ACCELERATE_LOG_LEVEL", "HF_HOME"} <= accelerate
+    later = {"ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_FSDP", "TOKENIZERS_PARALLELISM", "WANDB_PROJECT"}
+    assert not accelerate & later  # so these may differ between runs, as docs/performance.md says
     for name in ("lightning_fabric", "lightning"):
         assert {"RANK", "LOCAL_RANK", "SLURM_PROCID"} & set(found[name][1]), found[name]

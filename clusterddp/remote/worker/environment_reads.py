@@ -11,16 +11,25 @@ from typing import Any, Container, Iterable, Iterator, Optional, Set
 from .fork_checks import mapped_files
 from .fork_worker import is_of_a_worker
 
-# No import of torch reads them, and each login or run has its own.
-FREE = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "XDG_SESSION_ID"}
-FREE_PREFIXES = ("CLUSTERDDP_", "NCCL_", "GLOO_", "WANDB_", "HF_", "TRANSFORMERS_", "MLFLOW_")
+# No import of torch reads any of them (recorded: docs/performance.md); frameworks may, which is noted when they do.
+OF_A_LOGIN = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "XDG_SESSION_ID"}
+FREE = {*OF_A_LOGIN, "CUBLAS_WORKSPACE_CONFIG"}
+FREE_PREFIXES = (
+    "CLUSTERDDP_", "NCCL_", "TORCH_NCCL_", "GLOO_", "UCX_",
+    "ACCELERATE_", "DEEPSPEED_", "DIFFUSERS_", "FSDP_", "HF_", "HUGGINGFACE_", "LIGHTNING_", "PL_", "SAFETENSORS_",
+    "TOKENIZERS_", "TRANSFORMERS_",
+    "AWS_", "CLEARML_", "COMET_", "MLFLOW_", "NEPTUNE_", "RAY_", "TENSORBOARD_", "WANDB_",
+)  # fmt: skip
 OF_A_RANK = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "JSM_", "NODE_RANK", "CLUSTERDDP_")
 EVERY = "*"  # all of them were asked for at once
 # Of a library those alone that may differ between workers or runs: whatever else it reads has to be equal anyway.
 _IN_LIBRARIES = re.compile(
-    rb"(?:SLURM|PMI|PMIX|OMPI|TORCHELASTIC|CLUSTERDDP|NCCL|GLOO|WANDB|HF|TRANSFORMERS|MLFLOW)_[A-Z0-9_]+"
+    rb"(?:SLURM_|PMI_|PMIX_|OMPI_|TORCHELASTIC_|%s)[A-Z0-9_]+"
+    % "|".join(FREE_PREFIXES).encode()
+    + rb"|CUBLAS_WORKSPACE_CONFIG"
     rb"|(?:LOCAL_|GROUP_|ROLE_)?(?:RANK|WORLD_SIZE)(?=\0)|(?<=\0)MASTER_(?:ADDR|PORT)(?=\0)"
 )
+_WORD = re.compile(rb"[A-Z][A-Z0-9_]{3,}")  # found ten times as fast as those
 MOST = 1 << 30  # bytes of a library that are looked through
 PART = 1 << 22
 
@@ -33,7 +42,7 @@ def is_free(name: str, reads: Container[str] = ()) -> bool:
 def own_to_one(reads: Iterable[str]) -> str:
     """The first of the names that each worker, run or login has its own value of; empty if there is none."""
     for name in sorted(reads):
-        if name == EVERY or name in FREE or name.startswith(OF_A_RANK) or is_of_a_worker(name):
+        if name == EVERY or name in OF_A_LOGIN or name.startswith(OF_A_RANK) or is_of_a_worker(name):
             return name
     return ""
 
@@ -89,7 +98,9 @@ def named_in(path: str) -> Set[str]:
                 if not part:
                     return found
                 text = (rest or b"") + part
-                found.update(os.fsdecode(name) for name in _IN_LIBRARIES.findall(text))
+                for word in _WORD.finditer(text):
+                    names = _IN_LIBRARIES.findall(text, word.start(), word.end() + 1)
+                    found.update(map(os.fsdecode, names))
                 rest = text[-64:]
     except OSError:
         pass  # as one that is too large

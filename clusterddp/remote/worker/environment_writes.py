@@ -3,22 +3,18 @@
 ``os.environ["OMP_NUM_THREADS"] = "4"`` above ``import torch`` is common. What cannot be told from the text counts as
 any variable. Installed packages are not looked at. Pure but for ``project_files``.
 
-Not here: what follows from it (worker/fork_server.py).
+Not here: which variables that is (worker/environment_reads.py), what follows from it (worker/fork_server.py).
 """
 
 import ast
 import os
 from typing import Container, Dict, Iterator, List, Optional, Sequence, Set
 
+from .environment_reads import is_free
+
 MOST_FILES, MOST_BYTES = 2000, 32 << 20
 PASSED_OVER = {"__pycache__", "node_modules", "site-packages"}
 MENTIONS = (b"environ", b"putenv", b"unsetenv", b"dotenv")
-# Read when it is used first, not while torch is imported: looked up in torch 2.13 (docs/performance.md).
-HARMLESS = {
-    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TOKENIZERS_PARALLELISM",
-    "CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED",
-}  # fmt: skip
-HARMLESS_PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "WANDB_", "HF_", "TRANSFORMERS_", "MLFLOW_", "CLUSTERDDP_")
 _READS = {"get", "items", "keys", "values", "copy"}
 _COPIES = {"dict", "list", "set", "sorted", "len", "print", "str", "repr"}
 
@@ -90,7 +86,7 @@ def _in_file(path: str, reads: Optional[Container[str]]) -> Optional[str]:
 
 
 def _matters(name: str) -> bool:
-    return name not in HARMLESS and not name.startswith(HARMLESS_PREFIXES)
+    return name != "PYTHONHASHSEED" and not is_free(name)  # that one is read before any code
 
 
 def writes(source: bytes) -> Dict[str, int]:
