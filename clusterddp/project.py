@@ -208,7 +208,7 @@ class Project:
 @functools.lru_cache(maxsize=8)
 def _launchers(path: Path, *_changed: int) -> frozenset[str]:
     """The launchers named in an index of runs, read again when it has changed."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # as without an index: only a guess where to ask first
         return frozenset(name.decode() for name in re.findall(rb'"launcher":"([a-z]+)"', path.read_bytes()))
     return frozenset()
 

@@ -152,7 +152,7 @@ def logs(hosts: Hosts, run: str | None = None, *, follow: bool = False, **variab
 
 
 def status(hosts: Hosts, run: str | None = None, **variables: Any) -> dict[str, Any]:
-    """The status object of a run, by the contract."""
+    """The status object of a run (docs/labels-and-json.md)."""
     with cluster(hosts, **variables) as opened:
         return opened.find(run).status()
 

@@ -185,7 +185,7 @@ class CheckResult:
     playbook: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """By the contract."""
+        """As docs/labels-and-json.md has it."""
         return {
             "name": self.name,
             "category": self.category,
@@ -216,7 +216,7 @@ class Diagnosis:
         return self.evidence.network.pairs if self.evidence.network else ()
 
     def to_json(self) -> dict[str, Any]:
-        """``doctor --json``, by the contract."""
+        """The object of ``doctor --json`` (docs/labels-and-json.md)."""
         return {
             "verdict": self.verdict,
             "checks": [one.to_json() for one in self.results],

@@ -66,14 +66,14 @@ def _is_inventory(name: str) -> bool:
 
     try:
         return bool(name) and Path(name).is_file() and bool(load(name).hosts)
-    except (InventoryError, OSError, ValueError):
+    except (InventoryError, OSError, ValueError):  # then it is the script's argument
         return False
 
 
 def _matches(inventory: Inventory, pattern: str) -> bool:
     try:
         return bool(inventory.limit(pattern).hosts)
-    except (InventoryError, ValueError):
+    except (InventoryError, ValueError):  # no pattern either: the same
         return False
 
 

@@ -58,7 +58,7 @@ def attach(
     result: Path | None,
     notifier: Notifier,
 ) -> int:
-    """Follow the run to its end; the contract's exit code.
+    """Follow the run to its end; its exit code (docs/run.md).
 
     Args:
         cluster: Its hosts.

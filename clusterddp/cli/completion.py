@@ -31,7 +31,7 @@ def _completing(words: Callable[[click.Context], Iterable[str]], *, several: boo
         before, last = (found[1] or "", found[2]) if found else ("", incomplete)
         try:
             return [before + word for word in words(context) if word.startswith(last)]
-        except (ClusterddpError, OSError):
+        except (ClusterddpError, OSError):  # Tab says nothing; the command will
             return []
 
     return complete

@@ -165,7 +165,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except click.Abort:
         code = EXIT_INTERRUPTED
     except click.ClickException as error:
-        say(_click_line(error))
+        say(_click_line(error, words))
         code = EXIT_NOT_THE_SCRIPT if _is_job(words) else EXIT_USAGE
     except ClusterddpError as error:
         _say_error(error)
@@ -212,7 +212,7 @@ def _have_streams() -> None:
 def _leave(code: int) -> NoReturn:
     """After Ctrl-C or SIGTERM: at once, though threads may still wait for hosts."""
     say("interrupted")
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # nobody reads it any more
         if takes_more(sys.stdout.buffer):
             sys.stdout.flush()
     os._exit(code)
@@ -257,16 +257,22 @@ def _internal_error(error: Exception, words: list[str]) -> None:
 
 def _is_job(words: list[str]) -> bool:
     """Whether the exit code is the script's own space: ``run``, and ``logs --follow``."""
-    folders = {place + 1 for place, word in enumerate(words) if word == "-C"}
-    command = next((word for place, word in enumerate(words) if place not in folders and not word.startswith("-")), "")
+    command = _command_in(words)
     follows = any(word == "--follow" or re.fullmatch("-[tv]*f[tv]*", word) for word in words)
     return command == "run" or (command == "logs" and follows)
 
 
-def _click_line(error: click.ClickException) -> str:
+def _command_in(words: list[str]) -> str:
+    """The first word that is no option, nor an option's value."""
+    folders = {place + 1 for place, word in enumerate(words) if word == "-C"}
+    return next((word for place, word in enumerate(words) if place not in folders and not word.startswith("-")), "")
+
+
+def _click_line(error: click.ClickException, words: list[str]) -> str:
     """Click's message as one line: what, where, the remedy."""
     context: Any = getattr(error, "ctx", None)
-    path = context.command_path if context else "clusterddp"
+    named = _command_in(words)  # click tells no context where an option lacks its value
+    path = context.command_path if context else f"clusterddp {named}" if named in COMMANDS else "clusterddp"
     message = error.format_message().rstrip(".").replace("\n", " ")
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return f"no command given; one of {', '.join(COMMANDS)}; see clusterddp --help"

@@ -124,7 +124,7 @@ def _message(body: bytes) -> Message | None:
     try:
         found = json.loads(body)
         return _checked(found)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # anybody may send on the segment
         return None
 
 

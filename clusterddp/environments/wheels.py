@@ -186,7 +186,7 @@ def _remembered(path: Path) -> tuple[Wheel, ...] | None:
     try:
         told = Fields({"all": parse_json(path.read_bytes())}, most=1 << 16)
         return told.each("all", _wheel)
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # asked for again
         return None
 
 

@@ -81,7 +81,7 @@ def _beside(addresses: list[Interface], endpoint: str) -> tuple[str, ...]:
     """The cards in whose network an endpoint (``address:port``) lies."""
     try:
         address = ipaddress.ip_address(endpoint.rpartition(":")[0].strip("[]"))
-    except ValueError:
+    except ValueError:  # a name, or nothing
         return ()
     return _unique(one.name for one in addresses if one.family == address.version and address in one.network)
 

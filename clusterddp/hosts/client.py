@@ -267,7 +267,7 @@ class Host:
         finally:
             del self._exchanges[exchange.ident]
             if not exchange.ended and not self._lost:
-                with contextlib.suppress(HostError):
+                with contextlib.suppress(HostError):  # it is lost: nothing is left to cancel
                     self._write({"id": exchange.ident, "kind": "cancel"})
             how = "ended" if exchange.ended else "was left"
             took, sent, received = time.monotonic() - began, human_size(exchange.sent), human_size(exchange.received)

@@ -137,7 +137,7 @@ def _starts_with(path: Path, mark: bytes) -> bool:
 def _is_ini(path: Path) -> bool:
     try:
         return bool(_INI_SECTION.search(path.read_text(encoding="utf-8", errors="replace")))
-    except OSError:
+    except OSError:  # read() says why
         return False
 
 

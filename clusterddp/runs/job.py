@@ -12,7 +12,7 @@ class JobStatus:
     Attributes:
         number: The manager's.
         word: Its own word for the job's state.
-        state: The same in the contract's words; an ended one's is how that ends a run whose nodes say nothing.
+        state: The same in the words of docs/status.md; an ended one's is how that ends a run whose nodes say nothing.
         over: Whether the job has ended.
         attempt: The run's attempt that the job is in, or waits to begin.
         reason: Why it waits, in the manager's word.

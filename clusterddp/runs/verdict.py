@@ -30,7 +30,7 @@ NO_PLACE = 1 << 20  # of who writes a verdict without being one of its nodes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """How a run ended: state, exit code by the contract, one line; ``notices`` stand before it, then what helps."""
+    """How a run ended: state, exit code (docs/run.md), one line; ``notices`` stand before it, then what helps."""
 
     state: str
     exit_code: int

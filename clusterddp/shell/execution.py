@@ -94,7 +94,7 @@ class Execution:
         """End the command everywhere, and yield what still comes until each host has said what is left, or is late."""
         self._stopping.set()
         for name, outgoing in self._outgoing.items():
-            with contextlib.suppress(HostError):
+            with contextlib.suppress(HostError):  # it is lost, which whoever reads tells
                 if not outgoing.order(stop=True) and name not in self.results:
                     self.results[name] = unreached(name, "was not reached before the command was ended")
         yield from self._events(time.monotonic() + self.command.grace + _ANSWER)

@@ -70,7 +70,7 @@ class Forward:
 
     def close(self) -> None:
         """Listen no more; connections that are open end with their host's."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # it is closed already
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
@@ -95,7 +95,7 @@ class Forward:
             except OSError:  # the client has gone
                 pass
             finally:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError):  # the client has gone
                     client.shutdown(socket.SHUT_RDWR)
 
     def _tell(self, line: str) -> None:
@@ -105,11 +105,11 @@ class Forward:
 
 
 def _send(client: socket.socket, outgoing: Outgoing) -> None:
-    with contextlib.suppress(OSError, ClusterddpError):
+    with contextlib.suppress(OSError, ClusterddpError):  # one end is gone: the other is told below
         while data := client.recv(_PIECE):
             if not outgoing.send(data):
                 return
-    with contextlib.suppress(ClusterddpError):
+    with contextlib.suppress(ClusterddpError):  # the host is lost, which whoever reads tells
         outgoing.end()
 
 

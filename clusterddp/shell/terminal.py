@@ -83,7 +83,7 @@ def _raw_terminal() -> Iterator[None]:
 def _following_the_window(outgoing: Outgoing) -> Iterator[None]:
     def tell(*_: object) -> None:
         size = shutil.get_terminal_size()
-        with contextlib.suppress(ClusterddpError):
+        with contextlib.suppress(ClusterddpError):  # the thread that draws tells of it
             outgoing.order(rows=size.lines, columns=size.columns)
 
     before = signal.signal(signal.SIGWINCH, tell)

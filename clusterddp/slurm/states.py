@@ -15,7 +15,7 @@ class Meaning:
     """What one state means.
 
     Attributes:
-        state: The run's, in the contract's words.
+        state: The run's, in the words of docs/status.md.
         exit_code: Of a run that has ended so, where its nodes say nothing.
         outside: Slurm, or somebody by it, has ended the job: whatever its nodes saw of that is no reason of theirs.
         words: The same for people, and what helps; empty where Slurm's word says it all.

@@ -30,7 +30,7 @@ class Earlier:
         try:
             found = [path for path in self.folder.iterdir() if is_digest(path.name)] if self.folder else []
             return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)]
-        except OSError:
+        except OSError:  # then the host says what it has
             return []
 
     def read(self, digest: str) -> bytes | None:

@@ -168,7 +168,7 @@ def _look(root: bytes, names: list[bytes]) -> dict[bytes, os.stat_result]:
     for name in names:
         try:
             found[name] = os.lstat(os.path.join(root, name))
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError):  # removed since it was listed
             continue
         except OSError as error:
             raise unreadable(name, error) from error

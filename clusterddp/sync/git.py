@@ -69,7 +69,7 @@ def _list(root: bytes, folder: bytes, found: dict[bytes, os.stat_result]) -> Non
         path = inside + name.rstrip(b"/")
         try:
             info = os.lstat(above + path)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError):  # known to git, removed from the folder
             continue
         except OSError as error:
             raise unreadable(path, error) from error

@@ -190,7 +190,7 @@ def _load(folder: Path, digest: str) -> list[Entry] | None:
         return None
     try:
         entries = manifest.decode((folder / "manifests" / digest).read_bytes())
-    except (OSError, manifest.BadManifest):
+    except (OSError, manifest.BadManifest):  # it is kept no longer, or damaged
         return None
     return entries if manifest.digest(entries) == digest else None
 

@@ -27,8 +27,13 @@ if TYPE_CHECKING:
     "--only", metavar="NAMES", shell_complete=completion.checks, help="Only these checks or categories, with commas."
 )
 @click.option("--skip", metavar="NAMES", shell_complete=completion.checks, help="All but these.")
-@click.option("--share-gpus", is_flag=True, help="Others compute on the GPUs too, and that is meant.")
-@click.option("--launcher", type=Checked(option_values.launcher), metavar="NAME", help="Whose hosts they are (ssh).")
+@click.option("--share-gpus", is_flag=True, help="GPUs that others use are no fault.")
+@click.option(
+    "--launcher",
+    type=Checked(option_values.launcher),
+    metavar="NAME",
+    help="How jobs are to start: ssh (default) or slurm.",
+)
 @click.option("--nnodes", type=Number(1), metavar="N", help="With Slurm: look at so many nodes, in a short job (1).")
 @click.option("--partition", metavar="NAME", help="With Slurm: in this partition.")
 @click.option("--list", "listing", is_flag=True, help="Show the checks, and run none.")
@@ -39,11 +44,11 @@ if TYPE_CHECKING:
     "--verbose",
     is_flag=True,
     callback=tell,
-    help="What is well too, every host's name, and what is asked of which host.",
+    help="Show also what passes, every host's name, and what is asked of which host.",
 )
 @click.option("--fix", is_flag=True, help="Show what playbooks of ours would change, and run them after a yes.")
 @click.option("--yes", is_flag=True, help="With --fix: do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="One object, by the contract.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option(
     "--html",
     metavar="FILE",

@@ -36,12 +36,18 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--since", type=MOMENT, metavar="T", help="Only lines after this: 10m (ago), or an ISO date.")
 @click.option("--until", type=MOMENT, metavar="T", help="Only lines before this.")
 @click.option("--grep", metavar="REGEX", help="Only lines that match.")
-@click.option("--attempt", type=Attempt(), default="last", metavar="N|last|all", help="Which start of the job (last).")
+@click.option(
+    "--attempt",
+    type=Attempt(),
+    default="last",
+    metavar="N|last|all",
+    help="Which attempt of a run that was relaunched (last).",
+)
 @click.option("-n", "--tail", type=Number(0), metavar="N", help="Only the last N lines of each worker.")
 @click.option("--stream", type=click.Choice(["out", "err", "both"]), default="both", help="Which stream (both).")
 @watching_options
 @click.option("-t", "--timestamps", is_flag=True, help="Begin every line with its time.")
-@click.option("--json", "as_json", is_flag=True, help="One object a line.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.option("--after", type=FILE, metavar="FILE", help="Only what comes after the lines of FILE, by --json.")
 @click.option("--save", type=FOLDER, metavar="DIR", help="Write each worker's raw output to files in DIR instead.")
 @click.argument("run", required=False, shell_complete=completion.runs)

@@ -50,8 +50,10 @@ _BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", 
     "--nproc-per-node", type=Number(1, auto=True), metavar="N|auto", help="Workers a host (auto: one a GPU, else one)."
 )
 @setting("--gpus", type=Checked(option_values.gpus), metavar="all|free[:N]|0,3", help="Which GPUs of each host.")
-@setting("--share-gpus", is_flag=True, help="Nodes may take the same GPUs.")
-@click.option("--env", "env", multiple=True, metavar="K[=V]", help="A variable for all workers; K alone takes ours.")
+@setting("--share-gpus", is_flag=True, help="Take GPUs that others use, too.")
+@click.option(
+    "--env", "env", multiple=True, metavar="K[=V]", help="A variable for all workers; K alone: as it is here."
+)
 @click.option(
     "--env-file", type=click.Path(path_type=Path, readable=False), metavar="FILE", help="K=V lines for all workers."
 )
@@ -72,9 +74,16 @@ _BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", 
 @click.option("--detach", is_flag=True, help="Print the run id and return at once.")
 @setting("--time-limit", type=Duration(positive=True), metavar="D", help="End the run after so long (exit code 124).")
 @setting("--grace", type=DURATION, default=GRACE, metavar="D", help="Time between SIGTERM and SIGKILL (30s).")
-@setting("--max-restarts", type=Number(0), default=0, metavar="N", help="Start failed workers again.")
-@setting("--relaunch", type=Number(0), default=0, metavar="N", help="Start the job again on hosts that answer.")
-@setting("--on-disconnect", type=click.Choice(["keep", "stop"]), default="keep", help="When the terminal is lost.")
+@setting("--max-restarts", type=Number(0), default=0, metavar="N", help="Start failed workers again, so often (0).")
+@setting(
+    "--relaunch", type=Number(0), default=0, metavar="N", help="Start the job again where a host is lost, so often (0)."
+)
+@setting(
+    "--on-disconnect",
+    type=click.Choice(["keep", "stop"]),
+    default="keep",
+    help="When the terminal is lost: keep the run (default), or stop it.",
+)
 @setting("--sync-limit", type=SIZE, metavar="SIZE", help="Sync up to so much (500MB).")
 @spread_option
 @setting("--log-limit", type=SIZE, metavar="SIZE", help="Keep so much output on each host (10GB).")
@@ -94,8 +103,18 @@ _BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", 
     metavar="NAME|fresh",
     help="A folder of its own beside the project's.",
 )
-@setting("--launcher", type=Checked(option_values.launcher), metavar="NAME", help="What starts torchrun (ssh).")
-@setting("--rdzv-backend", type=click.Choice(["auto", "c10d", "static"]), default="auto", help="torchrun's (auto).")
+@setting(
+    "--launcher",
+    type=Checked(option_values.launcher),
+    metavar="NAME",
+    help="What starts torchrun: ssh (default) or slurm.",
+)
+@setting(
+    "--rdzv-backend",
+    type=click.Choice(["auto", "c10d", "static"]),
+    default="auto",
+    help="How torchrun's agents meet (auto).",
+)
 @click.option(
     "--torchrun-arg",
     type=Checked(option_values.torchrun_arg),

@@ -32,7 +32,11 @@ STATES = ("queued", "starting", "running", "succeeded", "failed", "stopped", "lo
 )
 @click.option("--name", metavar="NAME", help="Runs of this name.")
 @click.option(
-    "--diff", nargs=2, metavar="A B", shell_complete=runs, help="What tells two runs apart: ids, beginnings or names."
+    "--diff",
+    nargs=2,
+    metavar="A B",
+    shell_complete=runs,
+    help="Show what differs between two runs, by id, prefix or name.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One list of objects; with --diff one object.")
 def command(

@@ -27,8 +27,11 @@ def command(inventory: Path | None, limit: str | None, run: str, signal: str) ->
     with open_cluster(inventory, limit) as cluster:
         found = cluster.find(run, reading=False)
         workers = found.signal(name)
+    if not workers:
+        say(f"run {found.id} has no live worker; nobody got {name}")
+        return 1
     left_out = [worker for worker in workers if worker.why]
     for worker in left_out:
         say(f"rank {worker.rank} ({worker.host}:{worker.local_rank}): not sent, {worker.why}")
     say(f"{found.id}: {name} sent to {len(workers) - len(left_out)} of {len(workers)} workers")
-    return int(bool(left_out) or not workers)
+    return int(bool(left_out))

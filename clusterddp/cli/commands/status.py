@@ -24,9 +24,9 @@ _EVERY = 2.0  # seconds
 
 @click.command("status")
 @cluster_options
-@click.option("--stacks", is_flag=True, help="Where each worker is now: its Python stack.")
-@click.option("--watch", is_flag=True, help="Again every two seconds, until the run has ended.")
-@click.option("--json", "as_json", is_flag=True, help="One object, by the contract.")
+@click.option("--stacks", is_flag=True, help="Show where each worker is now: its Python stack.")
+@click.option("--watch", is_flag=True, help="Show it again every two seconds, until the run has ended.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.argument("run", required=False, shell_complete=completion.runs)
 def command(inventory: Path | None, limit: str | None, run: str | None, **given: Any) -> int:
     """Show a run: the live one, else the last; or RUN, by id, prefix or name."""

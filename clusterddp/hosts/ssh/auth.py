@@ -187,5 +187,5 @@ def _public_blob(path: Path) -> bytes:
     """The public half lying beside a private key, or ``b""``."""
     try:
         return base64.b64decode((path.parent / f"{path.name}.pub").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError):  # only to find the same key in the agent
         return b""

@@ -60,7 +60,7 @@ class Link:
         """End the connection, its thread and its child."""
         transport = self.client.get_transport()
         # Woken at once: paramiko's reader looks at its own closed flag only ten times a second.
-        with contextlib.suppress(OSError, EOFError):
+        with contextlib.suppress(OSError, EOFError):  # it has ended already
             self._sock.shutdown(socket.SHUT_RDWR)
         self.client.close()
         if transport is not None and transport.is_alive():
@@ -110,7 +110,7 @@ class FabricPipe:
         self._tail.join(2)
 
     def _close_channel(self) -> None:
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the same
             self._channel.close()
 
     def stderr(self) -> str:
@@ -133,7 +133,7 @@ def _received(receive: Callable[[int], bytes], size: int) -> bytes:
     """
     try:
         return receive(size)
-    except (EOFError, OSError, paramiko.SSHException):
+    except (EOFError, OSError, paramiko.SSHException):  # whoever reads hears of the end
         return b""
 
 

@@ -44,7 +44,7 @@ class Datagrams:
         data = _BEAT.pack(link.secret.place, beat.number, beat.echo, beat.age, beat.majority)
         try:
             self.socket.sendto(data + _tag(link.beat_keys[0], data), address)
-        except OSError:
+        except OSError:  # TCP says so, or the next one comes through
             pass
 
     def receive(self, known: Callable[[int], Optional[Connection]]) -> List[Tuple[Connection, Beat]]:

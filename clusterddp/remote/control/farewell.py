@@ -50,7 +50,7 @@ def _accept(
 ) -> None:
     try:
         connection, address = listener.accept()
-    except OSError:
+    except OSError:  # the caller has left, or no descriptor is free: it calls again
         return
     if len(open_links) >= MOST:
         _end(next(iter(open_links.values())), selector, open_links)

@@ -83,7 +83,7 @@ class Store:
         """The ids of all that are there, whole or not."""
         try:
             return sorted(name for name in os.listdir(self.folder) if IDENT.fullmatch(name))
-        except FileNotFoundError:
+        except FileNotFoundError:  # none was ever built
             return []
 
 

@@ -24,7 +24,7 @@ def _recorded(path: str) -> str:
     """The traceback in the record of an exception, by the start-up hook or by torch."""
     try:
         value: Any = read_json(path)
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # none was written, or half of one: the end of stderr does
         return ""
     for name in ("message", "extraInfo", "py_callstack"):
         value = value.get(name) if isinstance(value, dict) else None
@@ -38,5 +38,5 @@ def _end(path: str) -> str:
         with open(path, "rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - MOST))
             return stream.read(MOST).decode(errors="replace")
-    except OSError:
+    except OSError:  # the verdict says what is known
         return ""

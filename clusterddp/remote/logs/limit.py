@@ -57,7 +57,7 @@ class LogLimit:
     def _look_at_disk(self) -> None:
         try:
             disk = os.statvfs(self._folder)
-        except OSError:
+        except OSError:  # looked at again in a while
             return
         left = disk.f_bavail * disk.f_frsize
         if left < DISK_FULL and not self._full:

@@ -34,7 +34,7 @@ class Teardowns:
     def _refresh(self) -> None:
         try:
             size = os.stat(self._events).st_size
-        except FileNotFoundError:
+        except FileNotFoundError:  # nothing was written yet
             return
         if size != self._size:
             self._size, self._found = size, _teardowns(self._events)

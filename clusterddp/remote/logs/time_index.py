@@ -51,7 +51,7 @@ class IndexWriter:
     def _look(self, now: int, gap: int) -> None:
         try:
             names = [name for name in os.listdir(self._folder) if not name.endswith(SUFFIX)]
-        except OSError:
+        except OSError:  # an index only saves reading
             return
         for name in names:
             known = self._known.setdefault(name, _IndexedFile())
@@ -159,7 +159,7 @@ class IndexReader:
         try:
             with open(self._path, "rb") as source:
                 self._read(source)
-        except FileNotFoundError:
+        except FileNotFoundError:  # there is none yet: read without
             return
 
     def _read(self, source: Any) -> None:

@@ -78,7 +78,7 @@ def _links(asked: Optional[Child]) -> Dict[str, Any]:
 def _fabric_manager(env: Dict[str, str]) -> Optional[Child]:
     try:
         return Child(["systemctl", "is-active", "nvidia-fabricmanager"], env=env, timeout=QUICK)
-    except OSError:
+    except OSError:  # no systemd on this host
         return None
 
 

@@ -123,7 +123,7 @@ def available_bytes(path: str = "/proc/meminfo") -> Optional[int]:
     try:
         with open(path, encoding="ascii") as lines:
             return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # unknown: the check says so
         return None
 
 
@@ -149,5 +149,5 @@ def _asking(question: Callable[[str], Any], about: str) -> Callable[[], Any]:
 def _listing(path: str) -> List[str]:
     try:
         return os.listdir(path)
-    except OSError:
+    except OSError:  # gone meanwhile, or not ours to read
         return []

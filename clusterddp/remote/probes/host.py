@@ -91,7 +91,7 @@ def login_shell() -> str:
 def _free(folder: str) -> Optional[int]:
     try:
         info = os.statvfs(folder)
-    except OSError:
+    except OSError:  # unknown: the check says so
         return None
     return info.f_bavail * info.f_frsize
 

@@ -60,5 +60,5 @@ def _text(*parts: str) -> str:
 def _listing(path: str) -> List[str]:
     try:
         return sorted(os.listdir(path))
-    except OSError:
+    except OSError:  # no such cards
         return []

@@ -39,7 +39,7 @@ def _file(path: str) -> Dict[str, str]:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             lines = file.read(_LARGEST).replace("\0", "").splitlines()
-    except OSError:
+    except OSError:  # there is none: NCCL cannot read it either
         return {}
     found: Dict[str, str] = {}
     for line in lines:

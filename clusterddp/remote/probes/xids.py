@@ -105,5 +105,5 @@ def _message(record: bytes, offset: float) -> Optional[Tuple[float, str]]:
 def _seconds(text: str) -> float:
     try:
         return float(text)
-    except ValueError:
+    except ValueError:  # a line that another program wrote
         return 0.0

@@ -184,5 +184,5 @@ def _read_text(path: str) -> str:
     try:
         with open(path) as stream:
             return stream.read()
-    except OSError:
+    except OSError:  # it has just ended
         return ""

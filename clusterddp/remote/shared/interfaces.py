@@ -62,7 +62,7 @@ def ephemeral_range() -> List[int]:
         with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
             first, last = file.read().split()
         return [int(first), int(last)]
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # the kernel's own default
         return [32768, 60999]
 
 
@@ -152,5 +152,5 @@ def _number(path: str) -> Optional[int]:
     try:
         with open(path, encoding="ascii") as file:
             return int(file.read())
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # a card without one, or none any more
         return None

@@ -117,7 +117,7 @@ class Parts:
     def _digests(self, name: str) -> Iterator[str]:
         try:
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
-        except FileNotFoundError:
+        except FileNotFoundError:  # removed meanwhile
             return
         try:
             offset = 0

@@ -68,7 +68,7 @@ class Failure(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """How a run ended: state, exit code by the contract, one line.
+    """How a run ended: state, exit code (docs/run.md), one line.
 
     ``notice`` stands before it. ``said``: the texts in which a known message may stand, the best first.
     """

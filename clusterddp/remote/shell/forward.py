@@ -34,7 +34,7 @@ def _connected(port: int) -> socket.socket:
     for address in ("127.0.0.1", "::1"):
         try:
             return socket.create_connection((address, port), timeout=PATIENCE)
-        except OSError:
+        except OSError:  # the other family is tried, then it is told
             continue
     raise Refused("nothing answers on its port %d" % port, "start it there, on 127.0.0.1 or all addresses")
 

@@ -140,7 +140,7 @@ def _folders(state: str) -> List[JobFolder]:
 def _project(folder: JobFolder) -> Optional[str]:
     try:
         return folder.job().plan.record.project
-    except Refused:
+    except Refused:  # damaged: nobody's, so it goes by age alone
         return None
 
 

@@ -69,5 +69,5 @@ def read_events(path: str) -> List[Event]:
 def _decode(line: bytes) -> Optional[Event]:
     try:
         return maybe_event(parse_json(line))
-    except ValueError:
+    except ValueError:  # half a line of a full disk or a killed writer
         return None

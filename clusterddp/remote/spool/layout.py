@@ -336,7 +336,7 @@ def zip_member(code: bytes, name: str) -> bytes:
 
 
 def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: List[Event], *, alive: bool) -> str:
-    """The node's state in the contract's words; a dead supervisor without a record is ``lost``."""
+    """The node's state in the words of docs/status.md; a dead supervisor without a record is ``lost``."""
     if exit_record and not (exit_record.pending and alive):
         return exit_record.state
     if exit_record or (alive and spool.plan().standby):

@@ -256,7 +256,7 @@ def _text(path: str) -> Optional[str]:
     try:
         with open(path) as stream:
             return stream.read()
-    except OSError:
+    except OSError:  # the kernel has none: nothing to compare
         return None
 
 

@@ -35,7 +35,7 @@ class Assembly:
         self._uses: Counter[str] = Counter()
         try:
             os.mkdir(folder)
-        except FileExistsError:
+        except FileExistsError:  # of a transfer that broke off
             pass
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._parts = Parts(self._folder)

@@ -65,5 +65,5 @@ def _time(place: bytes) -> Optional[float]:
 def _names(place: bytes) -> List[bytes]:
     try:
         return os.listdir(place)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError):  # no run was ever live here
         return []

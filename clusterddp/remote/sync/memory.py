@@ -154,7 +154,7 @@ def lists_of(state: str, root: bytes) -> Dict[str, List[str]]:
         with open(memory_path(state, root), "rb") as stream:
             found = Fields(parse_json(stream.readline()), most=_MOST).raw("lists")
         return {str(content): [str(one) for one in digests] for content, digests in found.items()}
-    except (OSError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, TypeError, RecursionError):  # damaged: all is read again
         return {}
 
 

@@ -143,7 +143,7 @@ class Peers:
                 time.sleep(0.01)
                 continue
             plain.settimeout(STALL)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # the same
                 plain.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _LOW_PRIORITY)
             try:
                 connection = self._server.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
@@ -267,5 +267,5 @@ def _read(connection: ssl.SSLSocket, until: float) -> bytes:
 
 def _step_back() -> None:
     """Let this thread wait for the CPU behind all others."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # it is only slower for others
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

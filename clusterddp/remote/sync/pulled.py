@@ -69,7 +69,7 @@ def pull_list(request: Request) -> Dict[str, Any]:
     memory = _Memory(args["state"], root)
     disk = memory.disk()
     if start is not None:
-        paths = _new_since(args["state"], root, paths, start)
+        paths = _new_since(args["state"], root, paths, start, skipped)
     entries = list(_entries(disk, paths, skipped))
     if disk.hashed:
         memory.keep(disk)
@@ -148,14 +148,17 @@ def _entries(disk: Disk, paths: List[str], skipped: List[List[str]]) -> Iterator
         yield entry
 
 
-def _new_since(state: str, root: bytes, paths: List[str], start: Start) -> List[str]:
+def _new_since(state: str, root: bytes, paths: List[str], start: Start, skipped: List[List[str]]) -> List[str]:
     """Of files and links those that were written or renamed since, and that no sync or push has put there."""
     found = []
     put = pushed_in(state, root)
     for path in paths:
         try:
             info = os.lstat(os.path.join(root, on_disk(path)))
-        except OSError:
+        except FileNotFoundError:  # removed meanwhile
+            continue
+        except OSError as error:
+            skipped.append([path, "cannot be read (%s)" % error.strerror])
             continue
         new = max(info.st_mtime_ns, info.st_ctime_ns) >= start.time_ns
         if new and put.get(path) != stats_of(info):
@@ -168,11 +171,11 @@ def _new_since(state: str, root: bytes, paths: List[str], start: Start) -> List[
 def _read(root: bytes, path: str, offset: int, size: int) -> bytes:
     try:
         handle = os.open(os.path.join(root, on_disk(path)), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+    except OSError:  # gone, or another's now: the operator sees it by the digest, and lists again
         return b""
     try:
         return read_at(handle, offset, size) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
-    except OSError:
+    except OSError:  # the same
         return b""
     finally:
         os.close(handle)

@@ -59,7 +59,7 @@ def _marks(root: bytes) -> "List[tuple[str, int]]":
     found = []
     try:
         names = os.listdir(os.path.join(root, PLACE))
-    except OSError:
+    except OSError:  # no run was ever started here
         return []
     for name in names:
         if name.startswith(_START):

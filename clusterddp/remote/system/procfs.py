@@ -127,7 +127,7 @@ def command_line(process: ProcStat) -> str:
             line = stream.read(400).replace(b"\0", b" ").decode(errors="replace").strip()
         with open(process.folder + "/comm", "rb") as stream:
             return line or "[%s]" % stream.read().decode(errors="replace").strip()
-    except OSError:
+    except OSError:  # it has ended
         return ""
 
 

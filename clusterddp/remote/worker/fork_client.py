@@ -198,7 +198,7 @@ def _status(folder: str) -> List[List[str]]:
 def _identity(path: str) -> Optional[Tuple[int, int]]:
     try:
         found = os.stat(path)
-    except OSError:
+    except OSError:  # nothing to compare with
         return None
     return found.st_dev, found.st_ino
 

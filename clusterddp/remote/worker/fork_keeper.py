@@ -120,5 +120,5 @@ def _kill_group(pid: int) -> None:
     for kill in (os.killpg, os.kill):
         try:
             kill(pid, signal.SIGKILL)
-        except OSError:
+        except OSError:  # no such group, or it has ended
             continue

@@ -48,7 +48,7 @@ def _names_in(folder: str) -> Iterator[str]:
     """The top-level names that distributions installed in a folder say they have put there."""
     try:
         entries = os.listdir(folder)
-    except OSError:
+    except OSError:  # no folder: nothing can be imported from it
         return
     for entry in entries:
         if not entry.endswith(".dist-info") or _is_local(os.path.join(folder, entry)):
@@ -57,7 +57,7 @@ def _names_in(folder: str) -> Iterator[str]:
             with open(os.path.join(folder, entry, "RECORD"), encoding="utf-8", errors="replace") as stream:
                 for line in stream:
                     yield line.partition(",")[0].partition("/")[0].partition(".")[0]
-        except OSError:
+        except OSError:  # it has no list: what it holds counts as nobody's
             continue
 
 

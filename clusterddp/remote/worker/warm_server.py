@@ -331,5 +331,5 @@ def _driver() -> bytes:
     try:
         with open(DRIVER, "rb") as stream:
             return stream.read()
-    except OSError:
+    except OSError:  # no such driver on this host
         return b""

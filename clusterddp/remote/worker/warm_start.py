@@ -134,5 +134,5 @@ def _reset_score(score: int) -> None:
 def _close(handle: int) -> None:
     try:
         os.close(handle)
-    except OSError:
+    except OSError:  # it is closed already
         pass

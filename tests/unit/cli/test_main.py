@@ -118,6 +118,8 @@ WRONG = [
     (["logs", "--since", "yesterday"], 2, "--since: 'yesterday' is no time"),
     (["logs", "--tail", "-1"], 2, "--tail: '-1' is no number of at least 0"),
     (["logs", "--grep", "("], 2, "--grep (: "),
+    (["runs", "--diff"], 2, "Option '--diff' requires 2 arguments; see clusterddp runs --help"),
+    (["-C", "/", "status", "--limit"], 2, "Option '--limit' requires an argument; see clusterddp status --help"),
     (["logs", "a", "b"], 2, "Got unexpected extra argument (b); see clusterddp logs --help"),
     (["logs", "--follow", "--stream", "x"], 125, "--stream: 'x' is not one of"),
     (["logs", "-tf", "--tail", "x"], 125, "--tail: 'x'"),

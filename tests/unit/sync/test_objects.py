@@ -163,7 +163,7 @@ def test_two_codes_differ_by_lines(project: Project) -> None:
     found = code_diff(project, old, kept(project))
     assert found is not None
     assert [(one.path, one.change, one.note) for one in found] == [
-        ("data.bin", "changed", "no text: 1 bytes → 2 bytes"),
+        ("data.bin", "changed", "no text: 1 byte → 2 bytes"),
         ("gone.py", "removed", ""),
         ("new.py", "added", ""),
         ("train.py", "changed", ""),

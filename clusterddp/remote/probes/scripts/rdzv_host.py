@@ -38,7 +38,7 @@ def torchs_own() -> Callable[[str], Any]:
         if os.path.isdir(torch):
             try:
                 return from_file(torch)
-            except (ImportError, AttributeError, OSError):
+            except (ImportError, AttributeError, OSError):  # another version's: all of torch is asked
                 break
     return _found(importlib.import_module(".".join(["torch", *_PLACE])))
 
