@@ -6,9 +6,8 @@ nobody be left to do that, its time limit ends it.
 
 from __future__ import annotations
 
-import contextlib
-import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks import engine
@@ -24,17 +23,14 @@ from clusterddp.launch.slurm_plan import NAME, settings_of, slurm_request
 from clusterddp.probe.network import shared_folders
 from clusterddp.project import WORKDIRS
 from clusterddp.runs.nodes import ALL, BRIEF, Wanted, nodes_of
-from clusterddp.slurm.answers import last_error
-from clusterddp.slurm.hopeless import minutes, why_never
-from clusterddp.slurm.login import Login, login_entry, refusal, step_words
+from clusterddp.slurm.held import held_nodes, job_minutes
+from clusterddp.slurm.login import Login, login_entry, step_words
 from clusterddp.slurm.script import OWNED
-from clusterddp.slurm.states import meaning
 from clusterddp.slurm.survey import survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
-    from clusterddp.checks.evidence import SlurmSeen
     from clusterddp.doctor.diagnose import Patient
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.connections import Connections
@@ -43,10 +39,8 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run_record import RunRecord
     from clusterddp.slurm.script import Request
 
-_Given = tuple[str, tuple[str, ...], "tuple[str, str] | None"]  # number, nodes; or why there is none, and what helps
 LIMIT = 15  # minutes of the job, where so many are given; a bench is done by then
 PATIENCE = 120.0  # seconds for the job to begin
-LOOK = 0.5  # seconds between looks at the queue
 JOB = "clusterddp-doctor"
 
 
@@ -162,13 +156,14 @@ def _of_nodes(
     asked = {name: request.options.get(name, "") for name in ("partition", "account", "qos", "gpus-per-node")}
     cluster.progress("asking Slurm")
     seen = survey(login, {**asked, "nodes": str(request.nodes[0])})
-    request = replace(request, options={**request.options, "time": str(job_minutes(seen))})
+    request = replace(request, options={**request.options, "time": str(job_minutes(seen, LIMIT))})
     nodes: Diagnosis | None = None
     if not seen.error and any(SLURM not in check.needs and check.needs for check in chosen):
-        with _job(login, request, cluster) as (job, names, refused):
-            seen = replace(seen, refused=refused)
-            if job:
-                site = _site(cluster, entry, login, job, names)
+        hold = partial(held_nodes, name=JOB, script=f"sleep {LIMIT * 60}", patience=PATIENCE)
+        with hold(login, [_words(request)], cluster.connections, cluster.progress) as (held,):
+            seen = replace(seen, refused=None if held.job else held.refused)
+            if held.job:
+                site = _site(cluster, entry, login, held.job, held.nodes)
                 if settings_of(cluster.inventory).slurm.get("shared", True):
                     seen = replace(seen, apart=_apart(login, site))
                 more: dict[str, Any] = {"bench": bench, "share_gpus": share_gpus, "slurm": seen}
@@ -185,13 +180,6 @@ def _request(inventory: Inventory, nnodes: int | None, partition: str | None) ->
     size = nnodes or max(1, sum(1 for node in inventory.nodes if inventory.path and node.connection != "local"))
     request = slurm_request(inventory, RunOptions(script=JOB, nnodes=(size, size)))
     return replace(request, options={**request.options, "partition": partition}) if partition else request
-
-
-def job_minutes(seen: SlurmSeen) -> int:
-    """How long the job may last: no longer than its partition gives, or any account that the user has."""
-    limits = [seen.partition.get("MaxTime", ""), *(one.get("MaxWall", "") for one in seen.associations or ())]
-    known = [limit for text in limits if (limit := minutes(text)) is not None]
-    return max(1, min([LIMIT, *known]))
 
 
 def _site(cluster: Patient, entry: HostEntry, login: Login, job: str, names: Sequence[str]) -> JobNodes:
@@ -216,45 +204,10 @@ def _apart(login: Login, site: JobNodes) -> dict[str, tuple[str, ...]]:
     }
 
 
-@contextlib.contextmanager
-def _job(login: Login, request: Request, cluster: Patient) -> Iterator[_Given]:
-    """A job while the block runs."""
+def _words(request: Request) -> list[str]:
+    """What is asked of Slurm for the job, as options of sbatch."""
     least, most = request.nodes
     words = [f"--{name}={value}" if value else f"--{name}" for name, value in request.options.items()]
     words += [f"--nodelist={request.nodelist}"] if request.nodelist else []
     words += [line for line in request.lines if line.partition("=")[0].removeprefix("--") not in OWNED]
-    words += [f"--nodes={least}-{most}", "--ntasks-per-node=1", "--export=NONE", "--chdir=/", "--output=/dev/null"]
-    hold = f"--wrap=sleep {LIMIT * 60}"
-    status, out, err = login.command("sbatch", "--parsable", f"--job-name={JOB}", *words, hold)
-    if status:
-        refused = refusal(last_error(err))
-        yield "", (), (refused.message, refused.remedy)
-        return
-    number = out.strip().partition(";")[0]
-    try:
-        yield _begun(login, number, cluster.progress)
-    finally:
-        for host in [one for one in cluster.connections.hosts if one.name != login.host.name]:
-            host.close()
-        login.command("scancel", number)
-
-
-def _begun(login: Login, number: str, progress: Callable[[str], None]) -> _Given:
-    """The job as soon as it has its nodes."""
-    deadline, reason = time.monotonic() + PATIENCE, ""
-    while True:
-        job = login.jobs([number]).get(number)
-        if job is None or meaning(job.state).over:
-            return "", (), (f"its job {number} is {job.state if job else 'gone'}", "")
-        if job.state == "RUNNING" and job.nodes:
-            return number, job.nodes, None
-        why = why_never(login, job) if job.reason != reason else ""
-        if why:
-            return "", (), (f"Slurm would never start such a job: {why}", "")
-        reason = job.reason
-        expected = f", expected to start {job.start}" if job.start else ""
-        waits = f"a job waits ({reason or job.state}{expected})"
-        if time.monotonic() > deadline:
-            return "", (), (f"{waits} for more than {PATIENCE:.0f} s", "look again when there is room")
-        progress(waits)
-        time.sleep(LOOK)
+    return [*words, f"--nodes={least}-{most}", "--ntasks-per-node=1"]

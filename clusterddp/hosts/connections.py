@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import Outcome, each
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Opener
     from clusterddp.hosts.ssh import Connector
-    from clusterddp.inventory import HostEntry
+    from clusterddp.inventory import HostEntry, Inventory
 
 
 class Connections:
@@ -86,3 +86,11 @@ class Connections:
         """End every connection, those to jump hosts too."""
         self.close_hosts()
         self._connector.close()
+
+
+class Connected(Protocol):
+    """Who has hosts open."""
+
+    inventory: Inventory
+    notify: Callable[[str], None]
+    connections: Connections

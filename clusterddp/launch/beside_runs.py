@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from clusterddp.hosts.client import Host
+    from clusterddp.hosts.connections import Connections
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.options import ExecKeywords
@@ -35,6 +36,7 @@ class BesideRuns:
     project: Project
     notify: Callable[[str], None]
     progress: Callable[[str], None]
+    connections: Connections
     _open: Callable[[HostEntry], Host]
 
     @property

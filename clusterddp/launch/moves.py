@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from clusterddp.errors import RunError, UsageError
 from clusterddp.hosts import fanout
+from clusterddp.hosts.connections import Connected
 from clusterddp.remote.shared.manifest import ordered
 from clusterddp.runs.nodes import Wanted
 from clusterddp.sync import chosen_files
@@ -22,15 +25,17 @@ from clusterddp.sync.transfer import Transfer
 from clusterddp.sync.upload import Files, Uploads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from clusterddp.errors import ClusterddpError
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.inventory import HostEntry
     from clusterddp.project import Project
     from clusterddp.runs.view import RunView
     from clusterddp.sync.upload import Source
 
+SLURM = "slurm"  # of the launchers
 _AWAY = re.compile(r"[^/:]+:[^:].*", re.DOTALL)  # HOST:PATH
 
 
@@ -121,10 +126,9 @@ class Pull:
     overwrite: bool = False
 
 
-class Runs(Protocol):
+class Runs(Connected, Protocol):
     """What a pull needs of a Cluster."""
 
-    inventory: Inventory
     project: Project
     progress: Callable[[str], None]
 
@@ -146,21 +150,53 @@ def pull(wanted: Pull, cluster: Runs) -> Pulled:
         RunError: there is no such run, or nothing there.
         ClusterddpError: no host could tell, or it cannot be written here.
     """
+    managed = cluster.inventory.managed or not cluster.inventory.nodes
+    entries = () if managed else _entries(wanted, cluster)
+    view = _run_of(wanted, cluster, entries or cluster.inventory.submitting)
+    name = _folder_of(view) if view else posixpath.basename(str(wanted.what).rstrip("/"))
+    with _origins(wanted, cluster, entries, view) as (origins, failed):
+        if not origins:
+            raise failed[0]
+        transfer = Transfer("pulling", cluster.progress)
+        cluster.progress("looking at the files there")
+        place = partial(_place, wanted, name)
+        done = collect(origins, lambda folder: place(folder=folder), transfer, overwrite=wanted.overwrite)
+    return replace(done, errors=(*failed, *done.errors))
+
+
+def _entries(wanted: Pull, cluster: Runs) -> tuple[HostEntry, ...]:
+    """The nodes and spares that are meant."""
     entries = cluster.inventory.nodes + cluster.inventory.spares
     if wanted.hosts:
         names = {entry.name for entry in cluster.inventory.limit(wanted.hosts).hosts}
         entries = tuple(entry for entry in entries if entry.name in names)
     if not entries:
         raise UsageError(f"--host {wanted.hosts}: no node or spare matches")
-    view = _run_of(wanted, cluster, entries)
-    if wanted.ranks is not None:
-        entries = _with_ranks(wanted.ranks, entries, view or cluster.find_view())
+    return entries
+
+
+@contextlib.contextmanager
+def _origins(
+    wanted: Pull, cluster: Runs, entries: Sequence[HostEntry], view: RunView | None
+) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:
+    """Where the files are while the block runs, and the errors of hosts that are not among these."""
+    about = view or (cluster.find_view() if wanted.ranks is not None else None)
+    ranked = None if about is None or wanted.ranks is None else _holding(wanted.ranks, about)
+    if (view.record.launcher == SLURM) if view else not entries:
+        from clusterddp.launch import slurm_files  # noqa: PLC0415 - start-up
+
+        if about is None and (wanted.hosts or slurm_files.is_apart(cluster)):
+            about = cluster.find_view()
+        path = "" if view else str(wanted.what)
+        place = slurm_files.Place(path=path, view=about, pattern=wanted.hosts, names=ranked)
+        with slurm_files.origins(cluster, place) as found:
+            yield found
+        return
     workdirs = view.record.workdirs if view else {}
-    if view:
-        entries = tuple(entry for entry in entries if entry.name in workdirs)
-        if not entries:
-            raise RunError(f"run {view.run} has no host among these", remedy="see `clusterddp status`")
-    outcomes = cluster.connect(entries)
+    meant = [one for one in entries if (ranked is None or one.name in ranked) and (not view or one.name in workdirs)]
+    if view and not meant:
+        raise RunError(f"run {view.run} has no host among these", remedy="see `clusterddp status`")
+    outcomes = cluster.connect(meant)
     origins = [
         Origin(
             host=one.value,
@@ -171,14 +207,9 @@ def pull(wanted: Pull, cluster: Runs) -> Pulled:
         for one in outcomes
         if one.value
     ]
-    failed = tuple(one.error for one in outcomes if one.error)
     if not origins:
         fanout.values(outcomes)
-    name = _folder_of(view) if view else posixpath.basename(str(wanted.what).rstrip("/"))
-    transfer = Transfer("pulling", cluster.progress)
-    cluster.progress("looking at the files there")
-    done = collect(origins, lambda folder: _place(wanted, name, folder=folder), transfer, overwrite=wanted.overwrite)
-    return replace(done, errors=(*failed, *done.errors))
+    yield origins, [one.error for one in outcomes if one.error]
 
 
 def _run_of(wanted: Pull, cluster: Runs, entries: Sequence[HostEntry]) -> RunView | None:
@@ -206,13 +237,13 @@ def _run_of(wanted: Pull, cluster: Runs, entries: Sequence[HostEntry]) -> RunVie
     return exact[-1]
 
 
-def _with_ranks(ranks: Sequence[int], entries: Sequence[HostEntry], view: RunView) -> tuple[HostEntry, ...]:
+def _holding(ranks: Sequence[int], view: RunView) -> set[str]:
     """The hosts that held these ranks."""
     hosts = {host["name"]: host["ranks"] for host in view.to_json()["hosts"]}
     missing = set(ranks).difference(*hosts.values())
     if missing:
         raise RunError(f"run {view.run} has no rank {min(missing)}")
-    return tuple(entry for entry in entries if set(hosts.get(entry.name, ())).intersection(ranks))
+    return {name for name, held in hosts.items() if set(held).intersection(ranks)}
 
 
 def _folder_of(view: RunView) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from clusterddp.hosts.client import Host
+    from clusterddp.hosts.connections import Connected
     from clusterddp.remote.shared.slurm_job import SubmittedRun
     from clusterddp.runs.run import Run, RunHosts
     from clusterddp.slurm.answers import Job
@@ -40,7 +41,7 @@ class JobNodes:
         job: The job, as Slurm tells of it.
     """
 
-    def __init__(self, cluster: RunHosts, login: Login, job: Job) -> None:
+    def __init__(self, cluster: Connected, login: Login, job: Job) -> None:
         self._cluster, self._login, self._job = cluster, login, job
 
     @property

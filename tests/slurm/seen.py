@@ -46,4 +46,4 @@ def cancelled_in_the_end(slurm: Slurm) -> Iterator[None]:
 def nothing_is_left(slurm: Slurm) -> None:
     """No job, and no process of any on a compute host."""
     wait_until("no job is left", lambda: not slurm.run("squeue", "--noheader"), timeout=60)
-    wait_until_nothing_is_left(slurm.compute, STATE)
+    wait_until_nothing_is_left([host for host in slurm.compute if host.running], STATE)

@@ -137,14 +137,28 @@ def test_code_that_is_more_than_a_script_holds_is_sent_by_who_follows_the_run_an
 
 
 @thorough
-def test_a_run_that_nobody_follows_has_its_jobs_exit_code_and_says_where_its_lines_are(
-    apart_user: User, apart_slurm: Slurm
+def test_a_run_that_nobody_follows_has_its_jobs_exit_code_and_says_where_its_lines_and_files_are(
+    apart_user: User, apart_slurm: Slurm, tmp_path: Path
 ) -> None:
-    run = apart_user.run("run", "--nnodes", "2", "--detach", "stay.py", "/tmp", "7").lines[0]
+    apart_user.write(
+        "late.py", STAY.replace("wait_for(sys.argv[1])", "open('kept.' + os.environ['RANK'], 'w').close()")
+    )
+    run = apart_user.run("run", "--nnodes", "2", "--detach", "late.py", "/tmp", "7").lines[0]
     wait_until("no job is left", lambda: not apart_slurm.run("squeue", "--noheader"), timeout=60)
     done = apart_user.run("wait", run)
     said = "its job ended with 7; its lines are on gpu01, gpu02 alone, for nobody followed its end"
     assert (done.code, done.notes[-1]) == (7, f"run {run}: {said}")
+    pulled = apart_user.run("pull", run, f"{tmp_path}/late")  # its files are told by the nodes alone
+    assert pulled.code == 0, pulled.err
+    assert sorted(told(tmp_path / "late")) == ["kept.0", "kept.1"]
+    change = ["scontrol", "update", "nodename=gpu02", "reason=test"]
+    apart_slurm.controller.run([*change, "state=drain"], user="root")
+    lacking = apart_user.run("pull", run, f"{tmp_path}/less")
+    apart_slurm.controller.run([*change, "state=resume"], user="root")
+    assert lacking.code == 1
+    assert "gpu02: Slurm says that it is IDLE+DRAIN" in lacking.notes
+    assert sorted(told(tmp_path / "less")) == ["kept.0"]
+    nothing_is_left(apart_slurm)
 
 
 @thorough
@@ -179,4 +193,58 @@ def test_a_run_without_a_shared_folder_shows_its_lines_and_ends_with_its_code(
     failed = user.run("run", "--nnodes", "2", "--name", "seven", "stay.py", "/tmp", "7")
     assert (failed.code, failed.notes[-1]) == (7, "rank 1 (gpu02:0) failed first: exit code 7")
     assert user.run("wait", "seven").code == 7
+    nothing_is_left(apart_slurm)
+
+
+WRITE = (
+    WAIT
+    + """
+rank = os.environ["RANK"]
+os.makedirs("out", exist_ok=True)
+with open(f"out/model.{rank}", "w") as file:
+    file.write(f"weights {rank}")
+with open("out/log", "w") as file:
+    file.write(f"of {rank}")
+print("written", flush=True)
+wait_for(sys.argv[1])
+"""
+)
+
+
+def told(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@thorough
+def test_what_workers_write_is_pulled_while_the_run_goes_on_and_after_its_end(
+    apart_user: User, apart_slurm: Slurm, tmp_path: Path
+) -> None:
+    user = apart_user
+    user.write("write.py", WRITE)
+    run = user.run("run", "--nnodes", "2", "--name", "night", "--detach", "write.py", "/never").lines[0]
+    all_of_it = {
+        "out/model.0": "weights 0",
+        "out/model.1": "weights 1",
+        "gpu01/out/log": "of 0",
+        "gpu02/out/log": "of 1",
+    }
+    with user.start("logs", "--follow", "night") as live:
+        live.wait_for("written", times=2)
+        during = user.run("pull", "night", f"{tmp_path}/live/")
+        assert (during.code, during.out) == (1, f"{tmp_path}/live/night: 4 files, 26 bytes from gpu01, gpu02\n"), (
+            during.err
+        )
+        assert told(tmp_path / "live" / "night") == all_of_it
+        assert user.run("pull", "out/model.1", f"{tmp_path}/one", "--rank", "1").code == 0
+        assert (tmp_path / "one").read_text() == "weights 1"
+        assert user.run("stop", "night").code == 0
+        live.end()
+    nothing_is_left(apart_slurm)
+    after = user.run("pull", run, f"{tmp_path}/ended/")
+    assert (after.code, after.out) == (1, f"{tmp_path}/ended/night: 4 files, 26 bytes from gpu01, gpu02\n"), after.err
+    assert "no job of the run holds gpu01, gpu02: a short one on each node brings its files" in after.notes
+    assert told(tmp_path / "ended" / "night") == all_of_it
+    path = user.run("pull", "out", f"{tmp_path}/of-one", "--host", "gpu02")
+    assert path.code == 0, path.err
+    assert told(tmp_path / "of-one") == {"model.1": "weights 1", "log": "of 1"}
     nothing_is_left(apart_slurm)

@@ -93,6 +93,22 @@ def test_a_user_on_the_login_host_itself_needs_no_inventory(slurm: Slurm) -> Non
     wait_until("no job is left", lambda: not slurm.run("squeue", "--noheader"), timeout=60)
 
 
+def test_what_workers_write_in_the_shared_folder_is_pulled_from_the_login_host(slurm: Slurm, tmp_path: Path) -> None:
+    user = user_of(
+        slurm, tmp_path, {"write.py": "import os\nopen('model.' + os.environ['RANK'], 'w').write('weights')\n"}
+    )
+    assert user.run("run", "--nnodes", "2", "--name", "saving", "write.py").code == 0
+    done = user.run("pull", "saving", f"{tmp_path}/all")
+    assert (done.code, done.out) == (0, f"{tmp_path}/all: 2 files, 7 bytes from gpu00\n"), done.err
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["model.0", "model.1"]
+    assert user.run("pull", "model.1", f"{tmp_path}/one").code == 0
+    assert (tmp_path / "one").read_text() == "weights"
+    assert user.run("pull", "saving", f"{tmp_path}/none", "--host", "gpu07").notes[-1] == (
+        "--host gpu07: none of gpu01, gpu02"
+    )
+    nothing_is_left(slurm)
+
+
 def test_down_ends_a_run_and_removes_all_of_a_project(slurm: Slurm, tmp_path: Path) -> None:
     user = user_of(slurm, tmp_path, {"steps.py": STEPS})
     assert user.run("run", "--nnodes", "1", "steps.py").code == 0

@@ -72,11 +72,16 @@ def _partition(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
         yield "fail", f"partition {name} takes no job of account {account}", f"its accounts: {accounts}"
 
 
+def is_out(state: str) -> bool:
+    """Whether a node in this state takes no job now."""
+    return bool(_OUT & set(re.split(r"[+*]", state))) or state.endswith("*")
+
+
 def _nodes(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
     out: dict[tuple[str, str], list[str]] = {}
     for node in seen.nodes:
         state = node.get("State", "UNKNOWN")
-        if _OUT & set(re.split(r"[+*]", state)) or state.endswith("*"):
+        if is_out(state):
             reason = node.get("Reason", "no reason is given").partition(" [")[0]
             out.setdefault((state, reason), []).append(node.get("NodeName", "?"))
     left = len(seen.nodes) - sum(map(len, out.values()))
