@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clusterddp.errors import UsageError
-from clusterddp.remote.shared.workdirs import FRESH, NAME
+from clusterddp.remote.shared.workdirs import FRESH, is_name
 from clusterddp.text.units import duration, parse_size, shown
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def array(indices: str) -> None:
 
 def workdir(name: str) -> None:
     """The name of a folder beside the project's, or ``fresh``."""
-    if not NAME.fullmatch(name):
+    if not is_name(name):
         raise UsageError(
             f"{shown(name)} cannot be a folder's name",
             remedy=f"use at most 64 letters, digits, '.', '_' and '-', or {FRESH}",

@@ -1,6 +1,5 @@
 """The operations a helper offers: name → where the function is. Each runs in a child process of its own."""
 
-import importlib
 from typing import Any, Callable
 
 TABLE = {
@@ -64,6 +63,9 @@ TABLE = {
 }
 
 
+_PACKAGE = __name__.rpartition(".helper.")[0]
+
+
 def find(name: str) -> Callable[[Any], Any]:
     """The function of an operation.
 
@@ -71,5 +73,5 @@ def find(name: str) -> Callable[[Any], Any]:
         KeyError: no such operation.
     """
     module, _, function = TABLE[name].partition(":")
-    operation: Callable[[Any], Any] = getattr(importlib.import_module(".." + module, __package__), function)
+    operation: Callable[[Any], Any] = getattr(__import__("%s.%s" % (_PACKAGE, module), fromlist=[function]), function)
     return operation

@@ -6,16 +6,14 @@ they are. Who has the list of chunks can prove it by the name, and each chunk by
 Not here: which files they are of (manifest.py), chunks on their way (sync_stream.py) and put together (parts.py).
 """
 
-import hashlib
 import os
-import re
-from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple
+import sys
+from typing import Any, Callable, Iterator, List, NamedTuple, Sequence, Tuple
 
 CHUNK = 4 << 20
 ZEROS = "bb9f8df61474d25e71fa00722318cd387396ca1736605e1248821cc0de3d3af8"  # the digest of a chunk of zeros
 _SMALL = 1 << 16
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-_CONTENT = re.compile(r"[0-9a-f]{64}(-[1-9][0-9]{0,9})?")
+_HEX, _DIGITS = "0123456789abcdef", "0123456789"
 
 
 class Chunk(NamedTuple):
@@ -25,9 +23,31 @@ class Chunk(NamedTuple):
     size: int
 
 
+def _built_in() -> "Callable[[bytes], Any]":
+    try:
+        found: "Callable[[bytes], Any]" = __import__("_sha2" if sys.version_info >= (3, 12) else "_sha256").sha256
+    except ImportError:
+        found = __import__("hashlib").sha256
+    return found
+
+
+class _Sha256:
+    """Python's own sha256 at first, OpenSSL's where that is loaded or its loading pays: it is five times as fast."""
+
+    pays = 1 << 20  # bytes still to be hashed before it does
+    made = _built_in()
+
+
 def digest_of(data: bytes) -> str:
     """The digest of a chunk's bytes."""
-    return hashlib.sha256(data).hexdigest()
+    if _Sha256.pays > 0:
+        _Sha256.pays -= len(data)
+        if _Sha256.pays <= 0 or "_hashlib" in sys.modules:
+            import hashlib
+
+            _Sha256.pays, _Sha256.made = 0, hashlib.sha256
+    digest: str = _Sha256.made(data).hexdigest()
+    return digest
 
 
 def content_of(digests: Sequence[str]) -> str:
@@ -39,12 +59,13 @@ def content_of(digests: Sequence[str]) -> str:
 
 def is_content(text: str) -> bool:
     """Whether a text names a content."""
-    return bool(_CONTENT.fullmatch(text))
+    digest, dash, count = text.partition("-")
+    return is_digest(digest) and (not dash or (0 < len(count) <= 10 and count[0] != "0" and not count.strip(_DIGITS)))
 
 
 def is_digest(text: str) -> bool:
     """Whether a text is a sha256 in hex."""
-    return bool(_DIGEST.fullmatch(text))
+    return len(text) == 64 and not text.strip(_HEX)
 
 
 def spans(size: int) -> Iterator[Tuple[int, int]]:
@@ -61,7 +82,7 @@ def chunks_of(content: str, size: int, digests: Any) -> List[Chunk]:
     """
     if not is_content(content) or not isinstance(digests, list) or not isinstance(size, int) or size < 0:
         raise ValueError("not the chunks of a content: %.80r" % content)
-    if not all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in digests):
+    if not all(isinstance(one, str) and is_digest(one) for one in digests):
         raise ValueError("not a list of chunks: %.80r" % digests)
     if len(digests) != max(1, -(-size // CHUNK)) or content_of(digests) != content:
         raise ValueError("the chunks are not those of %.80s" % content)

@@ -4,12 +4,12 @@ A bundle is a line of JSON, ``[encoding, bytes on the way, [[digest, bytes], …
 each chunk proved by its digest, holds one bundle at a time, and takes nothing larger, whatever is sent.
 """
 
-import json
 import zlib
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 from .chunks import CHUNK, Chunk, digest_of
 from .frames import parse_json
+from .json_text import to_json
 
 if TYPE_CHECKING:
     from .parts import Parts
@@ -52,7 +52,7 @@ def bundle(chunks: Sequence[Tuple[str, bytes]], *, compress: bool) -> bytes:
 
 def head(encoding: str, size: int, chunks: Sequence[Tuple[str, int]]) -> bytes:
     """The line before the ``size`` bytes of a bundle of chunks, each a digest and a length."""
-    return json.dumps([encoding, size, chunks], separators=(",", ":")).encode() + b"\n"
+    return to_json([encoding, size, chunks]).encode() + b"\n"
 
 
 def bundles_of(data: bytes, *, compress: bool) -> Iterator[bytes]:

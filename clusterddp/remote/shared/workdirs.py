@@ -4,13 +4,18 @@
 for other code beside a live run, named by its digest, and there are siblings of ``work@NAME`` too.
 """
 
-import re
+from typing import Tuple
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 FRESH = "fresh"  # in place of a NAME: the run's id
 _DIGITS = 12  # of a digest
-_SIBLING = r"~[0-9a-f]{%d}" % _DIGITS
-_BESIDE = re.compile(r"(@%s)?(%s)?" % (NAME.pattern, _SIBLING))
+_HEX = "0123456789abcdef"
+_OTHERS = dict.fromkeys(map(ord, "._-"), "0")  # that may stand in a NAME
+
+
+def is_name(text: str) -> bool:
+    """Whether it can be the NAME of a folder."""
+    first = text[:1]
+    return text.isascii() and first.isalnum() and len(text) <= 64 and text.translate(_OTHERS).isalnum()
 
 
 def named(workdir: str, name: str) -> str:
@@ -25,12 +30,15 @@ def sibling_of(workdir: str, digest: str) -> str:
 
 def is_sibling(path: str, workdir: str) -> bool:
     """Whether a path is that of a sibling of ``workdir``."""
-    return path.startswith(workdir) and bool(re.fullmatch(_SIBLING, path[len(workdir) :]))
+    name, sibling = _parted(path[len(workdir) :])
+    return path.startswith(workdir) and not name and bool(sibling)
 
 
 def is_beside(path: str, workdir: str) -> bool:
     """Whether a path is that of a folder beside ``workdir``, named or a sibling, or the sibling of a named one."""
-    return path.startswith(workdir) and path != workdir and bool(_BESIDE.fullmatch(path[len(workdir) :]))
+    name, sibling = _parted(path[len(workdir) :])
+    named_well = name.startswith("@") and is_name(name[1:])
+    return path.startswith(workdir) and (named_well or (not name and bool(sibling)))
 
 
 def ending(path: str, name: str) -> str:
@@ -40,5 +48,12 @@ def ending(path: str, name: str) -> str:
         path: The run's folder.
         name: Its ``--workdir``, or empty.
     """
-    found = re.search(_SIBLING + "$", path)
-    return ("@" + name if name else "") + (found.group() if found else "")
+    return ("@" + name if name else "") + _parted(path)[1]
+
+
+def _parted(text: str) -> Tuple[str, str]:
+    """What stands before a sibling's ending, and that ending; empty where there is none."""
+    digits = text[-_DIGITS:]
+    if text[-_DIGITS - 1 : -_DIGITS] != "~" or len(digits) < _DIGITS or digits.strip(_HEX):
+        return text, ""
+    return text[: -_DIGITS - 1], text[-_DIGITS - 1 :]

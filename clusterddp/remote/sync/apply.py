@@ -25,7 +25,6 @@ from .assembly import PARTS, Assembly
 from .chunk_source import chunk_stream
 from .folded import refuse_folded
 from .head import manifest_of, read_head
-from .home import bring_home
 from .links import make_links
 from .live import live_runs
 from .lock import PLACE, FolderLock, make_place
@@ -33,7 +32,7 @@ from .memory import Known, lists_of, unpacked
 from .place import WorkdirUpdate
 from .proof import Proof, prove
 from .record import SyncRecord
-from .workdir import Folder, choose_folder, locked_workdir, shared_as
+from .workdir import Folder, LockedWorkdir, choose_folder, shared_as, siblings
 
 
 def workdir_state(request: Request) -> Dict[str, Any]:
@@ -59,9 +58,11 @@ def workdir_state(request: Request) -> Dict[str, Any]:
     """
     args = request.args
     # It is there from the question on, so that the answer tells which hosts share it.
-    with locked_workdir(args, made=bool(args["digest"] and args.get("home"))) as lock:
+    with LockedWorkdir(args, made=bool(args["digest"] and args.get("home"))) as lock:
         home = []
-        if args.get("home") and os.path.isdir(lock.root):
+        if args.get("home") and siblings(lock.root):
+            from .home import bring_home  # it brings along what is dear, and there is rarely anything to bring
+
             home = bring_home(args["state"], lock.root, lock.check, args["digest"])
         folder = choose_folder(args, lock.root)
         record = folder.record
@@ -141,7 +142,7 @@ def sync_apply(request: Request) -> Dict[str, Any]:
     args = request.args
     incoming = chunk_stream(request)
     told, lists = read_head(incoming, args)
-    with locked_workdir(args, made=True) as lock:
+    with LockedWorkdir(args, made=True) as lock:
         try:
             sent = _sent(args, lock.root, told, lists)
             return _apply(args, lock, sent, incoming) if sent else {"missing": []}

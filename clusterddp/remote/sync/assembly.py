@@ -5,7 +5,6 @@ goes on from it (shared/parts.py).
 """
 
 import os
-import shutil
 import stat
 from collections import Counter
 from typing import Callable, Dict, Iterable, List, Optional
@@ -151,5 +150,6 @@ class Assembly:
 
         source, target = opened(name, os.O_RDONLY), opened(_SPARE, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with os.fdopen(source, "rb") as old, os.fdopen(target, "wb") as new:
-            shutil.copyfileobj(old, new, 1 << 20)
+            for data in iter(lambda: old.read(1 << 20), b""):
+                new.write(data)
         return _SPARE

@@ -18,13 +18,12 @@ import time
 from typing import Callable, Iterator, List, NamedTuple, Sequence
 
 from ..shared.manifest import as_text, on_disk, parents
-from ..shared.workdirs import is_sibling
 from .live import live_runs
 from .lock import PLACE, FolderLock
 from .memory import forget
 from .record import SyncRecord
 from .sibling import file_stats, sibling_path
-from .workdir import folders_beside
+from .workdir import siblings
 
 NOT_HOME = b"not-home"  # beside the lock: the paths that stay, each with a NUL behind it
 LIMIT = 30.0  # seconds that a start spends on it
@@ -41,11 +40,6 @@ class Brought(NamedTuple):
     staying: List[str]
     kept: List[str]
     cut: bool
-
-
-def siblings(primary: bytes) -> List[bytes]:
-    """The siblings of a workdir that are there."""
-    return [path for path in folders_beside(primary) if is_sibling(as_text(path), as_text(primary))]
 
 
 def bring_home(state: str, primary: bytes, hold: Callable[[], None], digest: str = "") -> List[str]:

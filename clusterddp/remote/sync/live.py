@@ -25,12 +25,14 @@ class LiveRun(NamedTuple):
 
 def live_runs(state: str, root: bytes) -> List[LiveRun]:
     """The runs that are live in the workdir ``root``; the markers of dead ones are removed."""
-    place, here, found = os.path.join(root, PLACE), owner_of(state, os.getpid()), []
+    place, found = os.path.join(root, PLACE), []
+    marks = sorted(name for name in _names(place) if name.startswith(MARK))
+    here = owner_of(state, os.getpid()) if marks else None
     now: Optional[float] = None
-    for name in sorted(_names(place)):
+    for name in marks:
         parts = os.fsdecode(name).split(".", 3)
-        owner = Owner.parse(parts[1]) if name.startswith(MARK) and len(parts) == 4 else None
-        if owner is None:
+        owner = Owner.parse(parts[1]) if len(parts) == 4 else None
+        if owner is None or here is None:
             continue
         path = os.path.join(place, name)
         lives = owner.lives(here)

@@ -14,7 +14,6 @@ over by a rename from that very name, once, whoever else tries. The folder comes
 
 import errno
 import os
-import shutil
 import time
 from typing import Optional
 
@@ -132,6 +131,8 @@ def make_place(root: bytes) -> None:
     try:
         os.rename(new, place)
     except OSError as error:
+        import shutil
+
         shutil.rmtree(new, ignore_errors=True)
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise

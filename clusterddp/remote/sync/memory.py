@@ -7,16 +7,15 @@ stats promise.
 Not here: what syncs have put there, for all hosts that share the folder (record.py); looking at the files (proof.py).
 """
 
-import hashlib
-import json
 import os
 import struct
 import zlib
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..shared.chunks import content_of
+from ..shared.chunks import content_of, digest_of
 from ..shared.fields import Fields
 from ..shared.frames import parse_json
+from ..shared.json_text import to_json
 from ..shared.manifest import FILE, Entry, Hashes, Stats, as_text, checked_entry, on_disk, values_of
 from ..shared.manifest_difference import Piece, difference, lines_of, pieces_of, spliced
 from ..system.bootstrap import private_folder, read_json, write_private
@@ -176,7 +175,7 @@ def write_memory(state: str, root: bytes, memory: Memory) -> None:
     path, body = memory_path(state, root), paths + stats + memory.manifest
     head["check"] = _check(memory.digest, memory.at, body)
     private_folder(os.path.dirname(path))
-    line = json.dumps(head, separators=(",", ":")).encode() + b"\n"
+    line = to_json(head).encode() + b"\n"
     write_private(path, line + body, durable=False)  # for one boot
 
 
@@ -218,7 +217,7 @@ def boot_id() -> str:
 
 
 def _path(state: str, root: bytes) -> str:
-    return os.path.join(state, "workdirs", hashlib.sha256(root).hexdigest()[:24])
+    return os.path.join(state, "workdirs", digest_of(root)[:24])
 
 
 def _unlink(path: str) -> None:

@@ -5,10 +5,10 @@ know, and go by its beat: the file's mtime against that of a file just written t
 server; no clock of a host is asked.
 """
 
-import hashlib
 import os
 from typing import NamedTuple, Optional
 
+from ..shared.chunks import digest_of
 from ..system import procfs
 from ..system.bootstrap import private_folder
 
@@ -54,7 +54,7 @@ def owner_of(state: str, pid: int) -> Owner:
 
 
 def _short(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return digest_of(text.encode("utf-8", "surrogateescape"))[:16]
 
 
 def _host_id(state: str) -> str:

@@ -4,13 +4,13 @@ Each file is looked at once, and so is each folder above one. What was remembere
 the same: no program can write a file and leave its ctime as it was.
 """
 
-import json
 import os
 import stat
 import struct
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from ..shared.chunks import content_of
+from ..shared.json_text import from_json
 from ..shared.manifest import LINK, RACY, Disk, Entry, checked_entry, folders_above, stats_of
 from .memory import packed
 
@@ -111,7 +111,7 @@ def _by_bytes(
     there = lines() if doubtful else ()
     for number in doubtful:
         hold()
-        wanted = checked_entry(json.loads(there[number]))
+        wanted = checked_entry(from_json(there[number].decode()))
         # A link's stats are from before it is read, as a file's are: a change since then shows the next time.
         link = disk.info(wanted.path) if wanted.kind == LINK else None
         now = disk.entry(wanted.path)

@@ -10,8 +10,6 @@ sync of ours; they find none then, and take what they do not know for the host's
 Not here: what follows from it (sync/apply.py, sync/place.py), what each host remembers of the files (memory.py).
 """
 
-import contextlib
-import json
 import os
 import time
 from typing import Any, Callable, Dict, List, Optional
@@ -19,6 +17,7 @@ from typing import Any, Callable, Dict, List, Optional
 from ..shared import manifest
 from ..shared.chunks import digest_of, is_digest
 from ..shared.fields import Fields
+from ..shared.json_text import to_json
 from ..shared.manifest import Disk, Entry, checked_entry, checked_path, on_disk
 from ..system.bootstrap import read_json, write_private
 from .lock import PLACE
@@ -182,11 +181,13 @@ class SyncRecord:
             "links": self.links,
             "linked": self.linked,
         }
-        text = json.dumps(value, separators=(",", ":")).encode()
+        text = to_json(value).encode()
         write_private(os.fsdecode(self._path(RECORD)), text, durable=durable)
         for former in (self._path(FORMER), on_disk(former_path(self._state, self.root))):
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 os.unlink(former)
+            except FileNotFoundError:
+                pass
 
     def remember(self, known: "Known", proof: Proof, looked: int) -> None:
         """Remember the files as they were proved, from ``looked`` (ns) on."""

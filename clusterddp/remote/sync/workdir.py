@@ -3,13 +3,12 @@
 Not here: what is done in it (sync/apply.py), who is live (sync/live.py).
 """
 
-import contextlib
 import errno
 import os
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from ..shared.manifest import Entry, as_text, on_disk
-from ..shared.workdirs import NAME, is_beside, named
+from ..shared.workdirs import is_beside, is_name, is_sibling, named
 from ..system.bootstrap import NETWORK_FILESYSTEMS, Refused, filesystem_type, home_folder
 from . import sibling
 from .live import LiveRun, live_runs
@@ -63,28 +62,44 @@ def _in_place(args: Dict[str, Any], record: SyncRecord, plan: Plan) -> bool:
     return proof is not None and not proof.differs
 
 
-@contextlib.contextmanager
-def locked_workdir(args: Dict[str, Any], *, made: bool) -> Iterator[FolderLock]:
-    """A workdir's lock, at its real path; ``made``: a folder that is not there is made.
+class LockedWorkdir:
+    """A workdir's lock, at its real path, held by ``with``; ``made``: a folder that is not there is made.
 
     What is only looked at (no ``digest``, no ``home``) is not locked where no sync has been: nothing is left there.
+
+    Raises:
+        Refused: another sync holds it for long; or the block raised an OSError, which that tells.
     """
-    root = workdir_path(args["workdir"], args["state"], args.get("name") or "")
-    lock = FolderLock(args["state"], root)
-    try:
-        if made:
-            os.makedirs(root, exist_ok=True)
-        if not os.path.isdir(root) or not (args["digest"] or args.get("home") or folder_id(root)):
-            yield lock
-            return
-        with lock:
-            yield lock
-    except OSError as error:
+
+    def __init__(self, args: Dict[str, Any], *, made: bool) -> None:
+        self._args, self._made = args, made
+        self._lock = FolderLock(args["state"], workdir_path(args["workdir"], args["state"], args.get("name") or ""))
+
+    def __enter__(self) -> FolderLock:
+        args, root = self._args, self._lock.root
+        try:
+            if self._made:
+                os.makedirs(root, exist_ok=True)
+            if os.path.isdir(root) and (args["digest"] or args.get("home") or folder_id(root)):
+                self._lock.__enter__()
+        except OSError as error:
+            raise self._refusal(error) from error
+        return self._lock
+
+    def __exit__(self, _kind: object, error: object, _trace: object) -> None:
+        try:
+            self._lock.__exit__()
+        except OSError as second:
+            error = error or second
+        if isinstance(error, OSError):
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: OSError) -> Refused:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        folder = _least_space(root, os.fsencode(args["state"])) if full else root
-        place = os.fsdecode(file_of(error) or folder)
+        root, state = self._lock.root, os.fsencode(self._args["state"])
+        place = os.fsdecode(file_of(error) or (_least_space(root, state) if full else root))
         remedy = "make room or give rights there, then sync again"
-        raise Refused("cannot sync to %s: %s" % (place, error.strerror), remedy) from error
+        return Refused("cannot sync to %s: %s" % (place, error.strerror), remedy)
 
 
 def file_of(error: OSError) -> Optional[bytes]:
@@ -114,7 +129,7 @@ def workdir_path(workdir: str, state: str, name: str = "") -> bytes:
         raise Refused("the workdir %r is not absolute" % workdir, setting)
     root = os.path.realpath(on_disk(workdir))
     if name:
-        if not NAME.fullmatch(name):
+        if not is_name(name):
             raise Refused("%r cannot be a folder's name" % name, "use letters, digits, '.', '_' and '-'")
         root = on_disk(named(as_text(root), name))
     folder, home, own = root + b"/", os.path.realpath(on_disk(home_folder())), os.path.realpath(on_disk(state))
@@ -145,3 +160,8 @@ def shared_as(root: bytes) -> Optional[str]:
     if known or filesystem_type(as_text(there)) not in NETWORK_FILESYSTEMS:
         return known
     return "%s %d" % (as_text(root), os.stat(there).st_ino)
+
+
+def siblings(primary: bytes) -> List[bytes]:
+    """The siblings of a workdir that are there."""
+    return [path for path in folders_beside(primary) if is_sibling(as_text(path), as_text(primary))]

@@ -97,10 +97,14 @@ DEAR = {
     "platform",
     "subprocess",
     "socket",
+    "shutil",
+    "contextlib",
+    "functools",
+    "importlib",
 }
 
 
-@pytest.mark.parametrize(("module", "needs"), [("helper.loop", set())])
+@pytest.mark.parametrize(("module", "needs"), [("helper.loop", set()), ("sync.apply", set())])
 def test_what_every_command_runs_on_a_host_imports_next_to_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, needs: set[str]
 ) -> None:
