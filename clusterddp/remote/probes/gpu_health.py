@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional
 from ..helper.request import Request
 from ..system import nvidia_smi
 from ..system.bounded_child import Child
-from ..system.small_files import text_of
+from ..system.small_files import sorted_names, text_of
 from . import nvidia_smi_xml
 from .gpu_trial import try_gpus
 from .xids import KernelLog
@@ -90,11 +90,7 @@ def _state(asked: Optional[Child]) -> Optional[str]:
 
 def switches(root: str = PCI) -> int:
     """How many NVSwitches are on the PCI bus."""
-    own = [
-        device
-        for device in nvidia_smi.sorted_names(root)
-        if nvidia_smi.read_hex(root, device, "vendor") == nvidia_smi.NVIDIA
-    ]
+    own = [device for device in sorted_names(root) if nvidia_smi.read_hex(root, device, "vendor") == nvidia_smi.NVIDIA]
     return sum(nvidia_smi.read_hex(root, device, "class") >> 8 == _BRIDGE for device in own)
 
 
@@ -105,9 +101,7 @@ def direct_access(root: str = "/") -> Dict[str, Any]:
     """
     adapters = os.path.join(root, "sys/class/infiniband")
     named = [
-        name
-        for name in nvidia_smi.sorted_names(adapters)
-        if nvidia_smi.read_hex(adapters, name, "device/vendor") == _MELLANOX
+        name for name in sorted_names(adapters) if nvidia_smi.read_hex(adapters, name, "device/vendor") == _MELLANOX
     ]
     return {
         "peer_memory": any(os.path.exists(os.path.join(root, path.lstrip("/"))) for path in _PEER_MEMORY),

@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, List, Optional
 from ..helper.request import Request
 from ..sync.record import changed_files
 from ..system.procfs import LISTENING, tcp_ports
+from ..system.small_files import sorted_names
 from . import cgroups, infiniband
 from .filesystems import extension_locks, folder, no_folder, written
 from .login_shell import LoginShell
@@ -66,7 +67,7 @@ def health(request: Request) -> Dict[str, Any]:
     return {
         "limits": limits(),
         "available_bytes": available_bytes(),
-        "infiniband": bool(_listing("/sys/class/infiniband")),
+        "infiniband": bool(sorted_names("/sys/class/infiniband")),
         "hcas": infiniband.ports(),
         "taken": sorted({port for port in tcp_ports(LISTENING) if first <= port <= last}),
         "folders": {key: answers.get("folder " + key) or no_folder(wanted[key], silent) for key in wanted},
@@ -144,10 +145,3 @@ def owner(pid: int) -> Optional[Dict[str, str]]:
 
 def _asking(question: Callable[[str], Any], about: str) -> Callable[[], Any]:
     return lambda: question(about)
-
-
-def _listing(path: str) -> List[str]:
-    try:
-        return os.listdir(path)
-    except OSError:  # gone meanwhile, or not ours to read
-        return []

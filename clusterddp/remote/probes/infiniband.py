@@ -6,6 +6,8 @@ Not here: whether anything can be sent over them, judging (clusterddp/checks/cat
 import os
 from typing import Any, Dict, List, Optional
 
+from ..system.small_files import sorted_names, text_of
+
 ROOT = "/sys/class/infiniband"
 MOST_GIDS = 256
 _NONE = set("0:")
@@ -19,9 +21,9 @@ def ports(root: str = ROOT) -> List[Dict[str, Any]]:
     ``roce_index`` the first one for RoCE v2 over IPv4 (what NCCL_IB_GID_INDEX names), null where there is none.
     """
     found = []
-    for device in _listing(root):
+    for device in sorted_names(root):
         folder = os.path.join(root, device, "ports")
-        found += [_port(device, name, os.path.join(folder, name)) for name in _listing(folder) if name.isdigit()]
+        found += [_port(device, name, os.path.join(folder, name)) for name in sorted_names(folder) if name.isdigit()]
     return found
 
 
@@ -50,15 +52,4 @@ def _rate(text: str) -> Optional[int]:
 
 
 def _text(*parts: str) -> str:
-    try:
-        with open(os.path.join(*parts), encoding="ascii", errors="replace") as file:
-            return file.read(200).strip()
-    except OSError:  # an entry that is not in use cannot even be read
-        return ""
-
-
-def _listing(path: str) -> List[str]:
-    try:
-        return sorted(os.listdir(path))
-    except OSError:  # no such cards
-        return []
+    return text_of(os.path.join(*parts), 200).strip()

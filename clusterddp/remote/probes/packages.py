@@ -3,9 +3,10 @@
 Not here: torch itself (probes/torch.py), comparing hosts (clusterddp/checks).
 """
 
-import os
 import re
 from typing import Dict, Sequence
+
+from ..system.small_files import sorted_names
 
 MOST = 4000
 _PYTHON = re.compile(r"-py\d[\d.]*(-[\w-]+)?$")  # the end of an egg's name
@@ -16,7 +17,7 @@ def installed(path: Sequence[str]) -> Dict[str, str]:
     """Version by package along a ``sys.path``; of a package that is there twice the one that would be imported."""
     found: Dict[str, str] = {}
     for folder in path:
-        for name in _listing(folder):
+        for name in sorted_names(folder or "/"):
             stem, _, kind = name.rpartition(".")
             if kind == "egg-info":
                 stem = _PYTHON.sub("", stem)
@@ -26,10 +27,3 @@ def installed(path: Sequence[str]) -> Dict[str, str]:
             if dash and package and version and len(found) < MOST:
                 found.setdefault(_SEPARATORS.sub("-", package).lower()[:200], version[:200])
     return found
-
-
-def _listing(folder: str) -> Sequence[str]:
-    try:
-        return sorted(os.listdir(folder or "/"))
-    except OSError:  # zip files, folders that are not there
-        return ()

@@ -15,6 +15,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from ..system.bootstrap import Refused, private_folder, read_json, write_json
 from ..system.bounded_child import Child
+from ..system.small_files import sorted_names
 
 TIMEOUT = 120.0  # seconds for `import torch`
 QUICK = 30.0  # seconds for an interpreter that only says who it is
@@ -95,7 +96,9 @@ def cache_key(interpreter: Interpreter, depends: Sequence[str]) -> str:
 
 def installations(path: Sequence[str]) -> List[str]:
     """Every torch that stands on an interpreter's path, as ``folder mtime``, found without importing it."""
-    return [_stamp(os.path.join(folder, name)) for folder in path for name in _listing(folder) if _is_torch(name)]
+    return [
+        _stamp(os.path.join(folder, name)) for folder in path for name in sorted_names(folder or "/") if _is_torch(name)
+    ]
 
 
 def torch_folder(path: Sequence[str]) -> Optional[str]:
@@ -156,10 +159,3 @@ def _stamp(path: str) -> str:
         return "%s %d" % (path, os.stat(path).st_mtime_ns)
     except OSError:
         return path + " gone"
-
-
-def _listing(folder: str) -> List[str]:
-    try:
-        return sorted(os.listdir(folder or "/"))
-    except OSError:  # zip files, folders that are not there
-        return []

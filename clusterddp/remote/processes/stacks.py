@@ -17,6 +17,7 @@ from ..helper.request import Request
 from ..shared.frames import parse_json
 from ..spool.layout import Spool
 from ..system import procfs
+from ..system.small_files import text_of
 
 STACK_SIGNAL = signal.SIGRTMIN + 7  # a worker's hook prints all stacks on it; sent only where it has a handler
 PATIENCE = 3.0  # seconds for a worker's first byte, and for py-spy
@@ -33,7 +34,7 @@ class LiveWorker:
         self.folder = "/proc/%d" % self.pid
         self.found = {name: event[name] for name in ("rank", "local_rank", "start", "pid")}
         self.found.update(
-            state=kernel_state(self.pid), wchan=_read_text(self.folder + "/wchan"), source="", text="", why=""
+            state=kernel_state(self.pid), wchan=text_of(self.folder + "/wchan"), source="", text="", why=""
         )
         self.path = spool.path("stacks", "%d.%d" % (event["start"], event["local_rank"]))
         self.begin = self.size = 0
@@ -116,7 +117,7 @@ def ask_faulthandler(workers: List[LiveWorker]) -> None:
         asked = [worker for worker in asked if not _whole(worker)]
     for worker in asked:
         if not worker.found["source"] and not _read(worker):
-            worker.found.update(state=kernel_state(worker.pid), wchan=_read_text(worker.folder + "/wchan"))
+            worker.found.update(state=kernel_state(worker.pid), wchan=text_of(worker.folder + "/wchan"))
             worker.give_up("it does not answer")
 
 
@@ -170,7 +171,7 @@ def _read(worker: LiveWorker) -> bool:
 def _pending(pid: int, number: int) -> bool:
     return any(
         line.startswith(("SigPnd:", "ShdPnd:")) and int(line.split()[1], 16) >> (number - 1) & 1
-        for line in _read_text("/proc/%d/status" % pid).splitlines()
+        for line in text_of("/proc/%d/status" % pid).splitlines()
     )
 
 
@@ -178,11 +179,3 @@ def kernel_state(pid: int) -> str:
     """The kernel's letter: R running, S sleeping, D uninterruptible, T stopped, Z ended; empty when it is gone."""
     fields = procfs.stat_fields("/proc/%d" % pid)
     return fields[0] if fields else ""
-
-
-def _read_text(path: str) -> str:
-    try:
-        with open(path) as stream:
-            return stream.read()
-    except OSError:  # it has just ended
-        return ""

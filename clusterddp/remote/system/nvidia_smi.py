@@ -9,6 +9,7 @@ import shutil
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from .bounded_child import Child, ChildResult
+from .small_files import sorted_names
 
 TIMEOUT = 30.0  # seconds; without persistence mode each call loads the driver, some seconds on 8 GPUs
 _FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "mig.mode.current", "pci.bus_id")
@@ -135,14 +136,6 @@ def _text(answer: ChildResult) -> str:
 
 def _number(cell: str) -> Optional[int]:
     return int(cell) if cell.isdigit() else None  # `[N/A]`, `[Not Supported]`
-
-
-def sorted_names(folder: str) -> List[str]:
-    """The names in a folder, sorted; none where it cannot be read."""
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
 
 
 def read_hex(*path: str) -> int:

@@ -1,4 +1,7 @@
-"""Small files of the kernel's and of settings, which may be missing or refuse to be read."""
+"""Small files of the kernel's and of settings, and folders, which may be missing or refuse to be read."""
+
+import os
+from typing import List
 
 
 def text_of(path: str, most: int = -1) -> str:
@@ -8,3 +11,11 @@ def text_of(path: str, most: int = -1) -> str:
             return file.read(most)
     except OSError:  # an entry in /sys that is not in use cannot even be read
         return ""
+
+
+def sorted_names(folder: str) -> List[str]:
+    """The names in a folder, sorted; none where it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:  # it is not there, or is a zip file in a search path
+        return []
