@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.environments import removal
@@ -189,21 +187,21 @@ class Cluster(BesideRuns):
             ClusterddpError: a host cannot take part, or the code cannot be synced.
         """
         from clusterddp.launch import again  # noqa: PLC0415 - start-up
+        from clusterddp.launch.early import Early  # noqa: PLC0415
         from clusterddp.launch.script import check_script  # noqa: PLC0415
 
         with again.asked(self.inventory, self.project, options) as (inventory, project, repeat):
             entries = reach.nodes(inventory)
             check_script(options, project)
             reserve = inventory.spares if options.relaunch else ()
-            # Imported while hosts are waited for. Awaited at the exit: one cut short there would keep its lock.
-            Thread(target=import_module, args=("clusterddp.launch.prepare",)).start()
-            outcomes = self.connect([*entries, *reserve])
-            from clusterddp.launch import prepare  # noqa: PLC0415 - see above
+            with Early(project, options, repeat) as early:
+                outcomes = self.connections.open_all([*entries, *reserve], self.progress, early.ask)
+                from clusterddp.launch import prepare  # noqa: PLC0415 - imported by now, while hosts were waited for
 
-            hosts = reach.take(outcomes[: len(entries)], options, inventory, self.notify)
-            spares = reach.take_spares(outcomes[len(entries) :], self.notify)
-            more = (project, inventory, options, self.notify, self.progress, repeat)
-            return prepare.prepare(hosts, spares, *more, dry=dry)
+                hosts = reach.take(outcomes[: len(entries)], options, inventory, self.notify)
+                spares = reach.take_spares(outcomes[len(entries) :], self.notify)
+                more = (project, inventory, options, self.notify, self.progress, early)
+                return prepare.prepare(hosts, spares, *more, dry=dry)
 
     def run(self, script: str, args: Sequence[str] = (), **options: Unpack[RunKeywords]) -> Run:
         """Sync the project's code, start ``script`` by torchrun on every node, return at once.

@@ -59,16 +59,22 @@ class Connections:
                 self._hosts[entry.name] = host
         return host
 
-    def open_all(self, entries: Iterable[HostEntry], progress: Callable[[str], None]) -> list[Outcome[Host]]:
-        """Many at once; each one's Host or its error, in order."""
+    def open_all(
+        self,
+        entries: Iterable[HostEntry],
+        progress: Callable[[str], None],
+        opened: Callable[[Host], None] = lambda _: None,
+    ) -> list[Outcome[Host]]:
+        """Many at once; each one's Host or its error, in order. ``opened`` hears of each, in its own thread."""
         wanted = list(entries)
         known = len(self._connector.notices)
-        opened = itertools.count(1)
+        count = itertools.count(1)
         progress(f"connecting 0/{len(wanted)}")
 
         def one(entry: HostEntry) -> Host:
             host = self.open(entry)
-            progress(f"connecting {next(opened)}/{len(wanted)}")
+            opened(host)
+            progress(f"connecting {next(count)}/{len(wanted)}")
             return host
 
         outcomes = each(wanted, one)

@@ -23,11 +23,9 @@ from clusterddp.launch.record import run_record
 from clusterddp.launch.script import check_synced, script_of
 from clusterddp.launch.threads import with_threads
 from clusterddp.probe.evidence import survey_network
-from clusterddp.probe.network import probe
 from clusterddp.remote.shared.node_env import Node
 from clusterddp.remote.shared.placed_plan import choose_backend
 from clusterddp.remote.shared.workdirs import FRESH
-from clusterddp.sync.files import scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import Inventory
-    from clusterddp.launch.again import Repeat
+    from clusterddp.launch.early import Early
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.plan import LaunchPlan
     from clusterddp.project import Project
@@ -56,13 +54,13 @@ def prepare(
     options: RunOptions,
     notify: Callable[[str], None],
     progress: Callable[[str], None],
-    repeat: Repeat | None,
+    early: Early,
     *,
     dry: bool = False,
 ) -> tuple[LaunchPlan, list[Host]]:
     """Facts, preflight, network and code, then the plan and its hosts by place; a ``dry`` one syncs nothing.
 
-    ``repeat``: the run that is to be repeated, with its code in place of the project's.
+    ``early``: what was begun while the hosts were connected.
 
     Raises:
         ClusterddpError: a host cannot take part, the script is not there, or the code cannot be synced.
@@ -71,12 +69,11 @@ def prepare(
     wanted = launch_options(options, project)
     installed = install.ensure([*hosts, *spares], project, notify, progress, build=not dry, spread=options.spread)
     progress(f"checking {len(hosts) + len(spares)} hosts")
-    with ThreadPoolExecutor(2) as pool:
-        scanning = pool.submit(lambda: repeat.tree if repeat else scan(project, options.sync_limit))
-        told = {outcome.name: outcome for outcome in probe([*hosts, *spares], fresh=False)}
-        hosts, facts, devices = _take_part(hosts, spares, told, options, checks, notify)
-        tree = scanning.result()
-        check_synced(wanted.script, options, project, tree)
+    told = early.facts([*hosts, *spares])
+    hosts, facts, devices = _take_part(hosts, spares, told, options, checks, notify)
+    tree = early.tree()
+    check_synced(wanted.script, options, project, tree)
+    with ThreadPoolExecutor(1) as pool:
         networking = pool.submit(survey_network, hosts, facts, growing=options.elastic, measured=False)
         progress("looking at the code there" if options.no_sync else "syncing")
         run = new_run_id()
@@ -97,7 +94,7 @@ def prepare(
         workdirs={node.host: node.workdir for node in nodes},
     )
     plan = make_plan(run=run, nodes=taking, spares=waiting, options=wanted, record=record)
-    for notice in repeat.check(plan.record) if repeat else ():
+    for notice in early.repeat.check(plan.record) if early.repeat else ():
         notify(notice)
     return plan, hosts
 

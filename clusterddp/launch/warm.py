@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
 from clusterddp.hosts.fanout import each, reading_answer, values
+from clusterddp.launch.early import Early
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.prepare import prepare
 from clusterddp.remote.shared.records import written
@@ -39,7 +40,8 @@ def begin(hosts: Sequence[Host], project: Project, inventory: Inventory, stays: 
         raise UsageError(
             "--warm: no host of the inventory has fork servers", remedy="set clusterddp_fork_server: true there"
         )
-    plan, placed = prepare(hosts, (), project, inventory, ANY, _untold, _untold, None)
+    with Early(project, ANY, None) as early:
+        plan, placed = prepare(hosts, (), project, inventory, ANY, _untold, _untold, early)
     plans = {host.name: plan.node_plan(place)._replace(warm=stays) for place, host in enumerate(placed)}
 
     def one(host: Host) -> bool:

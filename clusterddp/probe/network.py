@@ -99,8 +99,17 @@ def clock_offset(host: Host) -> tuple[int, int]:
 
 def facts_of_host(host: Host, *, fresh: bool, packages: bool) -> Facts:
     """One open host's facts; the arguments are ``probe``'s."""
+    return with_clock(host, ask_facts(host, fresh=fresh, packages=packages))
+
+
+def ask_facts(host: Host, *, fresh: bool, packages: bool) -> Any:
+    """What ``facts_of_host`` asks, and ``with_clock`` reads."""
     args = {**facts_request(host.entry, fresh=fresh), "packages": packages}
-    found = host.call("facts", args, timeout=FACTS_TIMEOUT)
+    return host.call("facts", args, timeout=FACTS_TIMEOUT)
+
+
+def with_clock(host: Host, found: Any) -> Facts:
+    """A host's facts of its answer; its clock is asked now, so at a time when this machine does little else."""
     offset, error = clock_offset(host)
     return Facts.from_json(host.name, found, clock_offset_ns=offset, clock_error_ns=error)
 

@@ -47,11 +47,12 @@ def of_events(nodes: Iterable[Mapping[str, Any]]) -> list[Span]:
                 times.setdefault(event["event"], []).append((event["time"] - node["clock_offset_ns"]) / 1e9)
         agent, workers = times.get("agent_started", []), times.get("worker_started", [])
         server, left = times.get("fork_server_ready", []), times.get("worker_exited", [])
+        begun, warm = times.get("supervisor_started", []), times.get("from_warm_server", [])
         host = node["host"]
         if agent and workers:
             found.append(Span(host=host, name="agent: imports, rendezvous", began=agent[0], ended=min(workers)))
-        if agent and server:
-            found.append(Span(host=host, name="fork server: imports", began=agent[0], ended=server[0]))
+        if begun and server and not warm:
+            found.append(Span(host=host, name="fork server: imports", began=begun[0], ended=server[0]))
         if workers:
             end = max(left, default=max(workers) + GOES_ON)
             found.append(Span(host=host, name=f"workers ({len(workers)})", began=min(workers), ended=end))

@@ -19,7 +19,7 @@ from clusterddp.remote.worker.environment import fork_server_environment, script
 from clusterddp.remote.worker.fork_checks import FORK_SOCKET
 from clusterddp.remote.worker.fork_client import Connection, connect, decoded, send
 from clusterddp.remote.worker.learned import key_of
-from clusterddp.remote.worker.warm_start import SCRIPT
+from clusterddp.remote.worker.warm_folder import SCRIPT
 from tests.integration.fork_spool import OF_ONE_WORKER, torch_environment
 from tests.integration.shim_spool import ShimSpool, shim_environment, wait_for
 

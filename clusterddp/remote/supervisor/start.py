@@ -14,12 +14,10 @@ import signal
 import socket
 import sys
 import time
-import zipfile
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cleanup import retention
 from ..helper.request import Request
-from ..shared.code_archive import is_whole
 from ..shared.failures import ended_by_manager
 from ..shared.fields import DamagedError
 from ..shared.node_env import without_other_launchers
@@ -126,8 +124,12 @@ def _check_own_code() -> None:
     with open(path, "rb") as own:
         code = own.read()
     name = os.path.basename(path)[: -len(".pyz")]
-    made_here = "-" in name  # by helper/own_code.py, which ends it with a digest of its own; else the name is one
-    if not (is_whole(code) if made_here else hashlib.sha256(code).hexdigest() == name):
+    whole = hashlib.sha256(code).hexdigest() == name
+    if "-" in name:  # made by helper/own_code.py, which ends it with a digest of its own; else the name is one
+        from ..shared.code_archive import is_whole  # dear to import
+
+        whole = is_whole(code)
+    if not whole:
         os.unlink(path)
         raise Refused("%s was damaged, and is removed" % path, "try again: the next connection brings it anew")
 
@@ -222,6 +224,8 @@ def claim(request: Request) -> Dict[str, bool]:
 
 def _members(zipapp: str) -> Dict[str, int]:
     """What a zipapp holds, however it was packed and whoever's byte code is with it: checksums by name."""
+    import zipfile  # dear to import
+
     with zipfile.ZipFile(zipapp) as archive:
         return {one.filename: one.CRC for one in archive.infolist() if not one.filename.endswith(".pyc")}
 

@@ -25,8 +25,7 @@ from ..worker import learned
 from ..worker.environment import fork_server_environment, script_environment
 from ..worker.environment_reads import is_free
 from ..worker.fork_client import Connection, NotForkedError, connect, decoded, differences, send
-from ..worker.warm_folder import RECORD, WarmServer, end, find, folder_of
-from ..worker.warm_start import SCRIPT
+from ..worker.warm_folder import RECORD, SCRIPT, WarmServer, end, find, folder_of
 from .fork_server import LOG, secrets_of
 
 WARM_LOG = "warm.log"

@@ -14,6 +14,7 @@ from ..system.bootstrap import read_json
 from .fork_checks import FORK_SOCKET
 
 RECORD = "server.json"
+SCRIPT = "clusterddp-warm"  # the word in place of a script that a warm server is begun with
 BEGUN_WITH = "packages.json"  # what it has imported for a project
 
 

@@ -50,8 +50,8 @@ from .fork_server import listen_in
 from .import_trial import reason_against
 from .learned import Learned, Package
 from .learning import Runs, clash_with
-from .warm_folder import BEGUN_WITH, state_of
-from .warm_start import SCRIPT, Beginning, Request, be_fence
+from .warm_folder import BEGUN_WITH, SCRIPT, state_of
+from .warm_start import Beginning, Request, be_fence
 
 TITLE = "clusterddp: warm server"  # its command line, for `ps`
 LOOK = 2.0  # seconds between looks at what ends it, and for runs that have ended

@@ -15,8 +15,7 @@ from .folder_holders import Holders
 from .fork_checks import RefusedError, tell
 from .fork_server import Server
 from .fork_worker import Given
-
-SCRIPT = "clusterddp-warm"  # the word in place of a script that a warm server is begun with
+from .warm_folder import SCRIPT
 
 
 class Request(NamedTuple):

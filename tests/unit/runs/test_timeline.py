@@ -29,6 +29,14 @@ def test_spans_of_a_host_are_by_our_clock_and_of_the_first_start_alone() -> None
     ]
 
 
+def test_imports_count_from_their_process_s_start_and_only_where_it_was_not_there_before() -> None:
+    events = ("supervisor_started", 1.0), ("agent_started", 3.0), ("fork_server_ready", 4.0), ("worker_started", 4.5)
+    assert of_events([node("a", *events)])[1] == span("a", "fork server: imports", 1.0, 4.0)
+    assert "fork server: imports" not in [
+        one.name for one in of_events([node("a", ("from_warm_server", 0.9), *events)])
+    ]
+
+
 def test_a_host_that_never_started_workers_has_no_span_of_its_own() -> None:
     assert of_events([node("a"), node("b", ("agent_started", 1.0))]) == []
 
