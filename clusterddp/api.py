@@ -13,31 +13,27 @@ they import themselves: looking at a run waits neither for the doctor nor for wh
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.environments import removal
 from clusterddp.errors import RunError, UnreachableError, UsageError
 from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.fanout import Outcome, values
 from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, built_in, load, with_own_python
 from clusterddp.launch import base, option_values, reach
-from clusterddp.launch.beside_runs import BesideRuns
+from clusterddp.launch.left_on_hosts import LeftOnHosts
 from clusterddp.launch.option_values import read
 from clusterddp.launch.options import CLUSTER_READERS, DOCTOR_READERS, RunOptions, run_options
 from clusterddp.launch.record import operator
 from clusterddp.project import Project, find
-from clusterddp.remote.shared.node_env import GRACE
-from clusterddp.runs import beside, cleanup, local_record
+from clusterddp.runs import cleanup, local_record
 from clusterddp.runs.choose import Requester, choose_run, meant_run
 from clusterddp.runs.nodes import ALL, BRIEF, Wanted
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, current_spools
 from clusterddp.runs.view import Nodes, RunView, run_views
-from clusterddp.text.units import duration, shown
+from clusterddp.text.units import shown
 
 __all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 
@@ -47,7 +43,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from clusterddp.checks.model import Diagnosis
-    from clusterddp.environments.removal import EnvironmentFound
     from clusterddp.errors import HostKeyError
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
@@ -59,7 +54,7 @@ if TYPE_CHECKING:
     from clusterddp.sync.code_diff import FileDiff
 
 
-class Cluster(BesideRuns):
+class Cluster(LeftOnHosts):
     """The hosts of one inventory, and a project whose code runs on them.
 
     Args:
@@ -307,6 +302,10 @@ class Cluster(BesideRuns):
         return meant_run(found, reference, self.owner, reading=reading, notify=self.notify)
 
     @property
+    def _keeping(self) -> list[HostEntry]:
+        return base.keeping(self)
+
+    @property
     def owner(self) -> Requester:
         """Who we are, and in which project: whose runs are ours."""
         return Requester(operator=operator(), project=self.project.known_id)
@@ -315,55 +314,6 @@ class Cluster(BesideRuns):
         """The run that a view is of."""
         spools = current_spools(view, self.inventory)
         return Run(self, view.run, view.attempt, spools, view.record, view.spools, live=view.live)
-
-    def workdirs_beside(self) -> list[beside.WorkdirBeside]:
-        """The folders beside this project's workdir on the hosts that answer: of ``run --workdir``, and siblings."""
-        return beside.listed(base.keeping(self), self._open, self.project, self.notify)
-
-    def down(
-        self,
-        views: Iterable[RunView] | None = None,
-        *,
-        purge: bool = False,
-        workdirs: Sequence[beside.WorkdirBeside] = (),
-        environments: Sequence[EnvironmentFound] = (),
-        grace: float | str = GRACE,
-    ) -> tuple[dict[str, list[Proof]], list[cleanup.Cleaned]]:
-        """Stop runs, and remove what is old from every host; the project's workdir stays.
-
-        Args:
-            views: The runs to stop; None for all of this project that live or have left processes.
-            purge: Remove all ended runs of this project with their run dirs, and where no other project's are left
-                also our helper; every connection is closed then.
-            workdirs: Folders beside it, of ``workdirs_beside``, to be removed with all that is in them.
-            environments: Those of ``environments`` that are to be removed.
-            grace: Seconds, or a duration, between SIGTERM and SIGKILL.
-
-        Returns: each run's proofs by its id, and what was removed, host by host.
-        """
-        grace = read("grace", duration, grace)
-        purge = read("purge", option_values.flag, purge)
-        if views is None:
-            left = {found.run for found in self.orphans()}
-            own = [view for view in self.list_runs() if self.owner.shares_project(view)]
-            views = [view for view in own if view.live or view.run in left]
-        proofs = {view.run: self.attach(view).stop(grace=grace, reason="by `down`") for view in views}
-        removed = beside.remove(base.keeping(self), self._open, self.project.workdir, workdirs, list(proofs))
-        gone = removal.remove(base.keeping(self), self._open, environments)
-        cleaned = cleanup.clean(base.keeping(self), self._open, self.project.known_id, purge=purge)
-        cleaned = [replace(one, beside=removed.get(one.host), environments=gone.get(one.host)) for one in cleaned]
-        if purge:  # the helpers' own code may be gone
-            self.connections.close_hosts()
-        return proofs, cleaned
-
-    def environments(self) -> list[EnvironmentFound]:
-        """The environments of locks on the hosts that answer, each with why it stays if `down` does not remove it."""
-        return removal.listed(base.keeping(self), self._open, self.project.known_id, time.time_ns(), self.notify)
-
-    def orphans(self) -> list[cleanup.Orphans]:
-        """Processes of this account on the hosts that answer, of runs whose supervisor is gone."""
-        outcomes = cleanup.orphans(base.keeping(self), self._open)
-        return [found for outcome in outcomes for found in outcome.value or ()]
 
     def warm(self, stays: str | float) -> list[str]:
         """Start a warm server on each node for a first run within ``stays`` (``15m``); the hosts that have one now."""

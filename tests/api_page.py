@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.api import Cluster, Run
 from clusterddp.checks.model import CheckResult, Diagnosis
 from clusterddp.errors import ClusterddpError
-from clusterddp.launch.beside_runs import BesideRuns
 from clusterddp.launch.options import ClusterKeywords, ExecKeywords, RunKeywords, RunOptions
 from clusterddp.launch.report import HostReport
 from clusterddp.logs import LogLine, Selection
@@ -47,8 +46,10 @@ def markdown(text: str) -> str:
 
 
 def members(cls: type) -> Iterator[tuple[str, Any]]:
-    """Its public methods, in the order of the source."""
-    own = {**vars(BesideRuns), **vars(cls)} if issubclass(cls, BesideRuns) else vars(cls)
+    """Its public methods, in the order of the source; what its bases have comes last."""
+    own: dict[str, Any] = {}
+    for one in cls.__mro__:
+        own = {**own, **{name: value for name, value in vars(one).items() if name not in own}}
     for name, value in own.items():
         method = value.__func__ if isinstance(value, classmethod) else value
         if not name.startswith("_") and inspect.isfunction(method):

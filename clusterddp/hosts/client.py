@@ -1,4 +1,4 @@
-"""Host: the operator's end of one helper; and the same work on many hosts at once.
+"""Host: the operator's end of one helper.
 
 A Host is a client over any byte pipe. One thread reads its frames and hands each to the request it belongs
 to. A silent host is pinged, and given up when it does not answer: TCP alone notices a dead peer much later.
