@@ -31,6 +31,7 @@ ANY = frozenset({"run", "logs", "status", "runs", "stop", "wait", "down", "docto
 SAID_BY = {
     "launch/": {"run"},
     "launch/moves.py": {"pull"},
+    "launch/slurm_files.py": {"pull"},
     "launch/preflight.py": {"run", "up"},
     "launch/prepare.py": {"run"},
     "launch/report.py": {"up"},
@@ -72,6 +73,10 @@ FOREIGN = {
         "--nodes",
         "--ntasks",
         "--ntasks-per-node",
+        "--steps",
+        "--jobs",
+        "--noheader",
+        "--format",
     ),  # of Slurm
     "--rdzv-conf",
     "--shm-size",
