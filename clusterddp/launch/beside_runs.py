@@ -5,6 +5,8 @@ The base of ``api.Cluster``, which has the hosts.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from typing import IO, TYPE_CHECKING
 
 from clusterddp.launch import option_values, reach
@@ -81,18 +83,21 @@ class BesideRuns:
             UsageError: an option has a value that cannot be meant; names it.
             ClusterddpError: a live run uses a workdir with other code, or the code cannot be synced.
         """
+        most = option_values.read("limit", option_values.optional(option_values.size), limit)
+        dry = option_values.read("dry", option_values.flag, dry)
+        mode = option_values.read("spread", option_values.spread, spread)
+        rate = option_values.read("rate", option_values.optional(option_values.size), rate)
+        reach.nodes(self.inventory)
+        with ThreadPoolExecutor(1) as pool:  # the project is looked at while hosts are waited for
+            scanning = pool.submit(lambda: import_module("clusterddp.launch.code").scan(self.project, most))
+            hosts = self.reached()
+            self.progress("looking at the project")
+            tree = scanning.result()
         from clusterddp.launch import code  # noqa: PLC0415 - start-up
         from clusterddp.sync.passed_on import Spread  # noqa: PLC0415
 
-        most = option_values.read("limit", option_values.optional(option_values.size), limit)
-        dry = option_values.read("dry", option_values.flag, dry)
-        reach.nodes(self.inventory)
-        how = Spread(
-            mode=option_values.read("spread", option_values.spread, spread),
-            rate=option_values.read("rate", option_values.optional(option_values.size), rate),
-            notify=self.notify,
-        )
-        return code.synced_alone(self.reached(), self.project, self.notify, self.progress, most, how, dry=dry)
+        how = Spread(mode=mode, rate=rate, notify=self.notify)
+        return code.synced_alone(hosts, self.project, self.notify, self.progress, tree, how, dry=dry)
 
     def push(
         self,

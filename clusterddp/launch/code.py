@@ -99,7 +99,7 @@ def synced_alone(
     project: Project,
     notify: Callable[[str], None],
     progress: Callable[[str], None],
-    limit: int | None,
+    tree: Tree,
     spread: Spread,
     *,
     dry: bool,
@@ -111,15 +111,13 @@ def synced_alone(
         project: Whose code.
         notify: Takes what a user should know.
         progress: Takes how far it has come.
-        limit: ``--sync-limit``.
+        tree: The project, as it was scanned.
         spread: Whether hosts pass it on to each other.
         dry: Only look.
 
     Raises:
-        ClusterddpError: it is too large, or a host cannot take it.
+        ClusterddpError: a host cannot take it.
     """
-    progress("looking at the project")
-    tree = scan(project, limit)
     if not dry:
         progress("syncing")
         return synced(hosts, project, notify, progress, tree, alone=True, spread=spread)

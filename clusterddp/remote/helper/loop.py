@@ -7,6 +7,7 @@ overtake them. It ends when the connection ends, and its children with it.
 Every command starts one on every host: what it imports is what the shortest command costs there.
 """
 
+import gc
 import os
 import select
 import sys
@@ -25,6 +26,7 @@ from .request import Request, unforeseen
 READ = 1 << 16
 QUEUE_LIMIT = 4 << 20  # bytes waiting for the connection before children are no longer read
 LOOK = 20  # milliseconds between looks for the end of a child that is ending
+GARBAGE = 50_000  # objects between two looks for circles of them: a list of files is many objects, and no circle
 SIGKILL = 9  # the module signal makes enums of all of them
 
 
@@ -271,6 +273,7 @@ def run_child(operation: Any, request: Request, state: str, parent: int) -> None
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(2, 1)  # a stray print must not become a frame
+        gc.set_threshold(GARBAGE)
         close_all_but({0, 1, 2, request._source, request._sink})  # noqa: SLF001 - the same room, split over two files
         request.receive_args()
         request.args.setdefault("state", state)

@@ -12,6 +12,7 @@ from typing import Dict, Iterator, List, Set, Tuple
 
 from .chunks import CHUNK, ZEROS, Chunk, digest_of, is_content, read_at
 
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 KEPT = 7 * 86400.0  # seconds after which what a broken transfer left is removed
 
 
@@ -63,9 +64,7 @@ class Parts:
         """
         places = self.lacking.pop(digest, [])
         for content, offset in places:
-            handle = os.open(
-                content, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=self._folder
-            )
+            handle = os.open(content, _WRITE, 0o666, dir_fd=self._folder)
             try:
                 view, at = memoryview(data), offset
                 if digest == ZEROS and _is_hole(handle, offset, len(data)):
@@ -102,7 +101,7 @@ class Parts:
 
     def whole(self, content: str) -> bool:
         """Whether a wanted content is complete."""
-        return not any(chunk.digest in self.lacking for chunk in self._chunks[content])
+        return not self.lacking or not any(chunk.digest in self.lacking for chunk in self._chunks[content])
 
     def remove_old(self, now: float) -> None:
         """Remove what broken transfers left and nobody has wanted for long; ``now`` by the folder's own clock."""

@@ -6,11 +6,10 @@ goes on from it (shared/parts.py).
 
 import os
 import stat
-from collections import Counter
 from typing import Callable, Dict, Iterable, List, Optional
 
 from ..shared.chunks import CHUNK, Chunk, chunks_of, digest_of, is_content, read_at
-from ..shared.manifest import FILE, Disk, Entry, Stats, stats_of
+from ..shared.manifest import FILE, Disk, Entry, Stats
 from ..shared.parts import Parts
 from ..shared.sync_stream import BadStream, ChunkStream
 from ..system.bootstrap import Refused
@@ -31,7 +30,7 @@ class Assembly:
 
     def __init__(self, folder: bytes, lists: Dict[str, List[str]]) -> None:
         self._path, self._lists = folder, lists
-        self._uses: Counter[str] = Counter()
+        self._uses: Dict[str, int] = {}
         try:
             os.mkdir(folder)
         except FileExistsError:  # of a transfer that broke off
@@ -55,7 +54,7 @@ class Assembly:
         """
         wanted = {}
         for entry in entries:
-            self._uses[entry.content] += 1
+            self._uses[entry.content] = self._uses.get(entry.content, 0) + 1
             wanted[entry.content] = self._chunks(entry)
         self._parts.want(wanted)
         self._parts.remove_old(folder_time(self._path))
@@ -88,9 +87,11 @@ class Assembly:
         return self._parts.whole(content)
 
     def move(self, entry: Entry, target: bytes) -> Optional[Stats]:
-        """Give a file its place, over whatever has that name; its stats, if nobody wrote to it since we did."""
+        """Give a file its place, over whatever has that name; the stats that it has if nobody writes to it.
+
+        Their ctime is 0: it is the rename's, and whoever looks at the file next finds it.
+        """
         name = entry.content
-        written = self._parts.written.get(name)
         self._uses[name] -= 1
         if self._uses[name]:
             self._remove_spare()
@@ -99,10 +100,8 @@ class Assembly:
             mode = stat.S_IMODE(os.stat(name, dir_fd=self._folder).st_mode)
             os.chmod(name, mode | (mode & 0o444) >> 2, dir_fd=self._folder)
         os.rename(name, target, src_dir_fd=self._folder)
-        if written is None or name != entry.content:
-            return None
-        stats = stats_of(os.lstat(target))
-        return stats if (stats[0], stats[1], stats[3]) == written and stats[0] == entry.size else None
+        size, modified, inode = self._parts.written.get(name, (-1, 0, 0))
+        return [size, modified, 0, inode] if size == entry.size else None
 
     def move_link(self, leads: bytes, target: bytes) -> None:
         """Make a link and give it its place, over whatever has that name."""

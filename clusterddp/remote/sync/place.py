@@ -11,7 +11,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Optional, Protocol, Set, Tuple
 
-from ..shared.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, on_disk, parents
+from ..shared.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, folders_above, on_disk, parents
 from ..system.bootstrap import Refused
 from .sibling import KEPT
 
@@ -101,7 +101,7 @@ class WorkdirUpdate:
         Raises:
             Refused: names the link.
         """
-        for folder in sorted({above for entry in self._todo for above in parents(entry.path)}):
+        for folder in sorted(map(as_text, folders_above(on_disk(entry.path) for entry in self._todo))):
             info = self.disk.info(folder)
             if info and stat.S_ISLNK(info.st_mode) and not self._is_ours(folder) and folder not in self._record.links:
                 raise Refused(
@@ -204,7 +204,7 @@ class WorkdirUpdate:
 
     def _put_in_place(self, entry: Entry) -> None:
         full = self.disk.full(entry.path)
-        info = self.disk.info(entry.path)
+        info = None if entry.path.rpartition("/")[0] in self._made else self.disk.info(entry.path)
         if info:
             self._look_again(entry.path)
         if info and stat.S_ISDIR(info.st_mode):

@@ -44,7 +44,8 @@ def prove(
         root: The folder.
         lines: Gives the manifest's, each a file or link; asked for only if a file has to be read.
         paths: Of each line, as on disk.
-        known: Their packed stats when they were known to be as the line says; empty where that is not known.
+        known: Their packed stats when they were known to be as the line says; empty where that is not known. A ctime
+            of 0 stands for any.
         known_at: When that was known, in ns; what changed shortly before is read again.
         hold: Called now and then.
     """
@@ -93,9 +94,14 @@ def _by_stats(
         except (FileNotFoundError, NotADirectoryError, struct.error):
             changed, stats = sure, b""
         found.append(stats)
-        if changed >= sure or stats != known[number]:
+        if changed >= sure or (stats != known[number] and _without_ctime(stats) != known[number]):
             doubtful.append(number)
     return found, doubtful
+
+
+def _without_ctime(stats: bytes) -> bytes:
+    """What is known of a file that was renamed to its place since."""
+    return stats[:16] + bytes(8) + stats[24:]
 
 
 def _by_bytes(
