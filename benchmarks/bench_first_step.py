@@ -3,9 +3,11 @@
 Ours from a warm server, once more after an edit of the script, with a fork server of the run's own ("cold"), and
 plainly; all in one run, in turn, on the lab (root, Linux); medians of ROUNDS with WORKERS a host on HOSTS. Ours
 includes connecting, checks and sync; for the others the code is there already. torchrunx takes part where
-`make test-frameworks` has made its environment, which all of them have then. PSS of a worker is read once, at the end.
+`make .venv/frameworks/.stamp` has made its environment, which all of them have then. PSS of a worker is read at the
+end. Before the first round ours alone is run, so that caches and warm servers are there.
 
-    python benchmarks/bench_first_step.py [ROUNDS [WORKERS [HOSTS]]] [--import MODULE]
+    python benchmarks/bench_first_step.py [ROUNDS [WORKERS [HOSTS]]] [--import MODULE] [--without WAY,…]
+    python benchmarks/bench_first_step.py 7 --all      # 2 × 1, 2 × 4, 4 × 1, 2 × 1 with transformers.trainer
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -57,6 +59,20 @@ if __name__ == "__main__":
     )
     launcher.run(train)
 """
+
+
+class Case(NamedTuple):
+    """Hosts, workers a host, a module that the script imports too, ways that are left out."""
+
+    hosts: int
+    workers: int
+    module: str
+    without: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.hosts} hosts × {self.workers}{self.module and ' with ' + self.module}"
 
 
 def first_step(commands: list[list[str]], folder: Path, env: dict[str, str] | None = None) -> float:
@@ -107,9 +123,10 @@ def torchrunx(lab: Lab, folder: Path, workers: int) -> tuple[list[list[str]], di
     return [words], {"GLOO_SOCKET_IFNAME": card, "TORCHRUNX_LOG_DIR": ""}
 
 
-def has_warm_server(host: LabHost) -> bool:
-    """Whether one is ready there."""
-    return host.run(["sh", "-c", "test -S ~/.clusterddp/warm/*/fork.sock"], check=False).returncode == 0
+def has_warm_server(host: LabHost, package: str) -> bool:
+    """Whether one is ready there that has imported the package; of an empty name, whichever."""
+    test = f"test -S ~/.clusterddp/warm/*/fork.sock && grep -q '{package}' ~/.clusterddp/warm/*/packages.json"
+    return host.run(["sh", "-c", test], check=False).returncode == 0
 
 
 def edit(folder: Path, number: int) -> None:
@@ -118,8 +135,9 @@ def edit(folder: Path, number: int) -> None:
         script.write(f"# edit {number}\n")
 
 
-def round_of(lab: Lab, project: Path, number: int, workers: int) -> dict[str, float]:
-    """Each way once: seconds by name."""
+def round_of(lab: Lab, project: Path, number: int, case: Case) -> dict[str, float]:
+    """Each way once, in round 0 ours alone: seconds by name."""
+    workers = case.workers
     cold = str(project / "cold.yaml")
     ways: dict[str, tuple[list[list[str]], dict[str, str]]] = {
         "warm": ([[*CLUSTERDDP, *WORDS]], {}),
@@ -132,9 +150,11 @@ def round_of(lab: Lab, project: Path, number: int, workers: int) -> dict[str, fl
         ways["torchrunx"] = torchrunx(lab, project, workers)
     seconds = {}
     for name, (commands, env) in ways.items():
+        if name in case.without or (not number and name not in {"warm", "edited"}):
+            continue
         if name in {"warm", "edited"} and number:
             for host in lab.hosts:
-                wait_until("a warm server", partial(has_warm_server, host), 300)
+                wait_until("a warm server", partial(has_warm_server, host, case.module.partition(".")[0]), 300)
         if name == "edited":
             edit(project, number)
         seconds[name] = first_step(commands, project, env)
@@ -145,6 +165,8 @@ def memory(lab: Lab, project: Path, workers: int) -> dict[str, float]:
     """PSS of a worker that has made its step, in MB, forked and by hand; with it what is shared by a host's workers."""
     with (project / WORDS[0]).open("a") as script:
         script.write("    import time\n    print('step 0 waits', flush=True)\n    time.sleep(600)\n")
+    for host in lab.hosts:
+        host.write(str(project / WORDS[0]), (project / WORDS[0]).read_text(), user="trainer")
     found = {}
     for name, commands in {
         "forked": [[*CLUSTERDDP, *WORDS]],
@@ -191,38 +213,51 @@ def pss(pid: int) -> int:
     return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
 
 
+def measure(case: Case, rounds: int) -> None:
+    """One lab: its rounds, the medians, the memory."""
+    variables = {"clusterddp_python": PYTHON, "clusterddp_fork_server": True, "clusterddp_nproc": case.workers}
+    # The folder has one name here and on the hosts: torchrunx changes to the launcher's.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        project = Path(folder)
+        project.chmod(0o755)
+        shutil.copy(SCRIPT, project)
+        if case.module:
+            text = SCRIPT.read_text().replace("import torch\n", f"import torch\nimport {case.module}\n", 1)
+            (project / WORDS[0]).write_text(text)
+        with Lab(case.hosts, variables=variables) as lab:
+            os.environ["CLUSTERDDP_INVENTORY"] = str(lab.inventory)
+            for host in lab.hosts:
+                host.write(str(project / WORDS[0]), (project / WORDS[0]).read_text(), user="trainer")
+            lab.write_inventory(project / "cold.yaml", more={"all": {"clusterddp_warm": 0}})
+            taken: dict[str, list[float]] = {}
+            for number in range(rounds + 1):
+                seconds = round_of(lab, project, number, case)
+                shown = ", ".join(f"{name} {took:.2f} s" for name, took in seconds.items())
+                print(f"{case.name}, round {number} (load {os.getloadavg()[0]:.0f}): {shown}", flush=True)
+                for name, took in seconds.items() if number else ():
+                    taken.setdefault(name, []).append(took)
+            report(taken, case.name)
+            for name, size in memory(lab, project, case.workers).items():
+                print(f"{case.name}, PSS, {name}: {size:.0f} MB", flush=True)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("rounds", type=int, nargs="?", default=5)
     parser.add_argument("workers", type=int, nargs="?", default=1)
     parser.add_argument("hosts", type=int, nargs="?", default=2)
-    parser.add_argument("--import", dest="module", help="that the script imports too")
+    parser.add_argument("--import", dest="module", default="", help="that the script imports too")
+    parser.add_argument("--without", default="", help="ways to leave out, with commas between")
+    parser.add_argument("--all", action="store_true", help="2 × 1, 2 × 4, 4 × 1, 2 × 1 with transformers.trainer")
     wanted = parser.parse_args()
-    variables = {"clusterddp_python": PYTHON, "clusterddp_fork_server": True, "clusterddp_nproc": wanted.workers}
-    # The folder has one name here and on the hosts: torchrunx changes to the launcher's.
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        project = Path(folder)
-        project.chmod(0o755)
-        shutil.copy(SCRIPT, project)
-        if wanted.module:
-            text = SCRIPT.read_text().replace("import torch\n", f"import torch\nimport {wanted.module}\n", 1)
-            (project / WORDS[0]).write_text(text)
-        with Lab(wanted.hosts, variables=variables) as lab:
-            os.environ["CLUSTERDDP_INVENTORY"] = str(lab.inventory)
-            for host in lab.hosts:
-                host.write(str(project / WORDS[0]), (project / WORDS[0]).read_text(), user="trainer")
-            lab.write_inventory(project / "cold.yaml", more={"all": {"clusterddp_warm": 0}})
-            taken: dict[str, list[float]] = {}
-            for number in range(wanted.rounds + 1):
-                seconds = round_of(lab, project, number, wanted.workers)
-                shown = ", ".join(f"{name} {took:.2f} s" for name, took in seconds.items())
-                print(f"round {number} (load {os.getloadavg()[0]:.0f}): {shown}", flush=True)
-                for name, took in seconds.items() if number else ():  # the first one fills caches
-                    taken.setdefault(name, []).append(took)
-            report(taken, f"{wanted.hosts} hosts × {wanted.workers}")
-            for name, size in memory(lab, project, wanted.workers).items():
-                print(f"PSS, {name}: {size:.0f} MB")
+    start, without = time.monotonic(), frozenset(wanted.without.split(","))
+    cases = [(wanted.hosts, wanted.workers, wanted.module)]
+    if wanted.all:
+        cases = [(2, 1, ""), (2, 4, ""), (4, 1, ""), (2, 1, "transformers.trainer")]
+    for hosts, workers, module in cases:
+        measure(Case(hosts, workers, module, without), wanted.rounds)
+    print(f"all of it took {(time.monotonic() - start) / 60:.1f} minutes")
 
 
 def report(taken: dict[str, list[float]], what: str) -> None:

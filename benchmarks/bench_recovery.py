@@ -6,7 +6,7 @@ after PATIENCE counts as lost.
 
     python benchmarks/bench_recovery.py [ROUNDS] [--forked]
 
-With ``--forked`` ours has the fork server.
+With ``--forked`` ours has the fork server. torchrun by hand takes part in the first seven rounds.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in s
 from tests.lean import WHOLE_TORCH  # noqa: E402
 
 PATIENCE = 60.0
+BY_HAND = 7  # rounds
 TRAIN = """
 import os, time
 import torch
@@ -124,17 +125,21 @@ def main() -> None:
         ours, theirs = [], []
         for number in range(rounds):
             ours.append(recovery(lab, [command], project))
-            theirs.append(recovery(lab, by_hand(lab, number), project))
-            print(f"round {number + 1}: clusterddp {_shown(ours[-1])}, torchrun by hand {_shown(theirs[-1])}")
+            shown = f"clusterddp {_shown(ours[-1])}"
+            if number < BY_HAND:
+                theirs.append(recovery(lab, by_hand(lab, number), project))
+                shown += f", torchrun by hand {_shown(theirs[-1])}"
+            print(f"round {number + 1} (load {os.getloadavg()[0]:.0f}): {shown}", flush=True)
     mine = [seconds for seconds in ours if seconds is not None]
     peer = [seconds for seconds in theirs if seconds is not None]
     if not mine or not peer:
-        sys.exit(f"recovered: clusterddp {len(mine)} of {rounds}, torchrun by hand {len(peer)} of {rounds}")
+        sys.exit(f"recovered: clusterddp {len(mine)} of {rounds}, torchrun by hand {len(peer)} of {len(theirs)}")
     ratio = statistics.median(mine) / statistics.median(peer)
     print(
-        f"worker killed → next step on 2 hosts, median of {rounds}: clusterddp {statistics.median(mine):.2f} s"
-        f" ({len(mine)} of {rounds} recovered), torchrun by hand {statistics.median(peer):.2f} s"
-        f" ({len(peer)} of {rounds}), ratio {ratio:.2f} (aim 0.6 or less)"
+        f"worker killed → next step on 2 hosts, medians: clusterddp {statistics.median(mine):.2f} s"
+        f" ({min(mine):.2f} to {max(mine):.2f}, {len(mine)} of {rounds} recovered), torchrun by hand"
+        f" {statistics.median(peer):.2f} s ({len(peer)} of {len(theirs)}), ratio {ratio:.2f}"
+        f" (aim {0.35 if '--forked' in sys.argv else 0.6} or less)"
     )
 
 

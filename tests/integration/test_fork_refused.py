@@ -72,7 +72,7 @@ def test_another_limit_than_the_servers(spool: ShimSpool) -> None:
     lower = 4096 if soft == 0 else 0
     resource.setrlimit(resource.RLIMIT_CORE, (min(lower, hard) if hard >= 0 else lower, hard))
     try:
-        assert refused(spool, *ARGS) == "the fork server's limits is another"
+        assert refused(spool, *ARGS) == "the fork server's set of limits is another"
     finally:
         resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
 
@@ -81,7 +81,7 @@ def test_another_working_folder(spool: ShimSpool, tmp_path: Path) -> None:
     before = len(spool.events("not_forked"))
     ended = spool.run(*ARGS, env=ENV, cwd=tmp_path)
     assert ended.returncode == 2
-    assert spool.events("not_forked")[before]["reason"] == "the fork server's cwd is another"
+    assert spool.events("not_forked")[before]["reason"] == "the fork server's working folder is another"
 
 
 def said_at_once(tmp_path: Path, *, env: dict[str, str] | None = None, **files: str) -> str:

@@ -6,12 +6,18 @@ looked at again here; the rest is test_fork_transparency.py's.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import socket
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from clusterddp.remote.worker.fork_checks import FORK_SOCKET
+from clusterddp.remote.worker.fork_client import connect
 from tests.integration.fork_spool import LOADED, empty_torch, torch_environment
 from tests.integration.shim_spool import PROBES, ShimSpool, interpreter, make_spool
 from tests.integration.test_fork_transparency import STATE, forked, plain, seen_by
@@ -21,7 +27,6 @@ from tests.integration.warm_spool import ask, begun, warm_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.torch
 SCRIPT = ("-u", "script.py", "report.json", "--lr", "a b'c\"$(x)\n", "ä\udce4")
@@ -68,6 +73,7 @@ def test_names_of_the_script_and_the_folder_are_the_runs_everywhere(warm: ShimSp
     spool = make_spool(tmp_path)
     env = torch_environment(NCCL_DEBUG="WARN", CLUSTERDDP_HOST="other")
     with begun(warm, spool, *SCRIPT, env=env):
+        assert_first_to_go_alone(warm, spool)
         (spool.cwd / "script.py").write_text(FOLDERS)
         assert normal(forked(spool, SCRIPT, env)) == normal(plain(spool, SCRIPT, env))
         (spool.cwd / "script.py").write_text(STATE)
@@ -76,6 +82,23 @@ def test_names_of_the_script_and_the_folder_are_the_runs_everywhere(warm: ShimSp
         for ending in ("raises", "exit 3", "atexit order", "kills itself"):
             (spool.cwd / "script.py").write_text(textwrap.dedent(ENDINGS[ending]), encoding="utf-8")
             assert normal(forked(spool, SCRIPT, env)) == normal(plain(spool, SCRIPT, env)), ending
+
+
+def assert_first_to_go_alone(warm: ShimSpool, spool: ShimSpool) -> None:
+    """The idle server goes first when memory is short, none of the run's processes do; it has no port and no folder."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        server = Path("/proc", str(connect(sock, str(warm.folder))))
+    assert (server / "oom_score_adj").read_text() == "1000\n"
+    assert (server / "cwd").readlink() == Path("/")
+    assert (warm.folder / FORK_SOCKET).stat().st_mode & 0o777 == 0o600
+    held = [str(link.readlink()) for link in (server / "fd").iterdir()]
+    assert len([name for name in held if name.startswith("socket:")]) == 1
+    ours = []
+    for one in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            ours += [one] if os.fsencode(spool.folder) in (one / "cmdline").read_bytes() else []
+    assert len(ours) == 3  # fence, supervisor, fork server
+    assert {(one / "oom_score_adj").read_text() for one in ours} == {Path("/proc/self/oom_score_adj").read_text()}
 
 
 @pytest.mark.parametrize("version", ["3.10", "3.12", "3.13"])

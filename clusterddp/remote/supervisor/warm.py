@@ -30,7 +30,7 @@ from .fork_server import LOG, secrets_of
 
 WARM_LOG = "warm.log"
 PATIENCE = 10.0  # seconds for its answer
-OWN_TO_A_START = ("cwd", "cgroup", "oom_score_adj", "sessionid")  # set anew, or compared otherwise
+OWN_TO_A_START = ("working folder", "cgroup", "oom_score_adj", "sessionid")  # set anew, or compared otherwise
 CGROUP_LIMITS = ("memory.max", "memory.high", "cpu.max", "pids.max", "cpuset.cpus.effective")
 KEY_TYPES = ("user", "logon", "big_key", "encrypted")
 
@@ -242,8 +242,7 @@ def _environment_of(pid: int) -> Dict[str, str]:
 
 def _cgroup(pid: int) -> List[Any]:
     """Its cgroups, a login's session as any other's, with the limits of that."""
-    with open("/proc/%d/cgroup" % pid) as stream:
-        lines = stream.read().splitlines()
+    lines = (_text("/proc/%d/cgroup" % pid) or "").splitlines()
     found: List[Any] = [re.sub(r"session-\w+\.scope", "session.scope", line) for line in lines]
     for line in lines:
         path = line.split(":", 2)[2] if line.startswith("0::") else ""

@@ -19,12 +19,35 @@ from ..system import procfs
 from .fork_checks import FORK_SOCKET
 
 PATIENCE = 60.0  # seconds for the server to import the rest, and to fork
-_STATUS = (
-    "Uid", "Gid", "Groups", "Umask", "NoNewPrivs", "Seccomp", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb",
-    "Cpus_allowed_list", "Mems_allowed_list",
-)  # fmt: skip
-_TEXTS = ("limits", "cgroup", "cpuset", "oom_score_adj", "coredump_filter", "loginuid", "sessionid", "attr/current")
-_LINKS = ("cwd", "root", "ns/mnt", "ns/net", "ns/pid", "ns/user", "ns/ipc", "ns/uts", "ns/cgroup", "ns/time")
+_STATUS = {  # fields of /proc/PID/status, by what they say
+    "user": ("Uid", "Gid"),
+    "list of groups": ("Groups",),
+    "umask": ("Umask",),
+    "set of capabilities": ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp"),
+    "affinity": ("Cpus_allowed_list", "Mems_allowed_list"),
+}
+_TEXTS = {
+    "set of limits": "limits",
+    "cgroup": "cgroup",
+    "cpuset": "cpuset",
+    "oom_score_adj": "oom_score_adj",
+    "coredump_filter": "coredump_filter",
+    "loginuid": "loginuid",
+    "sessionid": "sessionid",
+    "security label": "attr/current",
+}
+_LINKS = {
+    "working folder": "cwd",
+    "root folder": "root",
+    "mount namespace": "ns/mnt",
+    "network namespace": "ns/net",
+    "pid namespace": "ns/pid",
+    "user namespace": "ns/user",
+    "IPC namespace": "ns/ipc",
+    "UTS namespace": "ns/uts",
+    "cgroup namespace": "ns/cgroup",
+    "time namespace": "ns/time",
+}
 
 
 class NotForkedError(Exception):
@@ -170,13 +193,15 @@ def decoded(line: bytes) -> Dict[str, object]:
 def differences(server: int) -> Iterator[str]:
     """What a child would have from this process otherwise than from process ``server``, by name."""
     mine, its = ("/proc/%s/" % pid for pid in (os.getpid(), server))
-    for name in _TEXTS:
-        if _text(mine + name) != _text(its + name):
+    for name, file in _TEXTS.items():
+        if _text(mine + file) != _text(its + file):
             yield name
-    if _status(mine) != _status(its):
-        yield "status"
-    for name in _LINKS:
-        if _identity(mine + name) != _identity(its + name):
+    here, there = _status(mine), _status(its)
+    for name, fields in _STATUS.items():
+        if any(here.get(field) != there.get(field) for field in fields):
+            yield name
+    for name, file in _LINKS.items():
+        if _identity(mine + file) != _identity(its + file):
             yield name
     if _scheduling(os.getpid()) != _scheduling(server):
         yield "scheduling"
@@ -190,9 +215,9 @@ def _text(path: str) -> Optional[bytes]:
         return None
 
 
-def _status(folder: str) -> List[List[str]]:
+def _status(folder: str) -> Dict[str, List[str]]:
     text = (_text(folder + "status") or b"").decode("ascii", "replace")
-    return [line.split() for line in text.splitlines() if line.partition(":")[0] in _STATUS]
+    return {name: value.split() for name, _, value in (line.partition(":") for line in text.splitlines())}
 
 
 def _identity(path: str) -> Optional[Tuple[int, int]]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import resource
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +18,11 @@ import pytest
 from clusterddp.hosts.zipapp import bundle
 from clusterddp.remote.spool.layout import Spool, create_spool
 from clusterddp.remote.supervisor import warm
+from clusterddp.remote.supervisor.start import agent_environment
 from clusterddp.remote.supervisor.warm import DiffersError, Start
 from clusterddp.remote.system import procfs
-from clusterddp.remote.worker import warm_folder
+from clusterddp.remote.worker import fork_client, warm_folder, warm_server
+from clusterddp.remote.worker.fork_checks import RefusedError
 from clusterddp.remote.worker.warm_folder import WarmServer
 from tests.unit.plan_made import PLAN
 
@@ -36,10 +42,14 @@ def start(state: Path, **environment: str) -> Start:
 
 def server(**changes: Any) -> Iterator[WarmServer]:
     """A process that stands as a warm server of ``ENV`` would, but for the changes."""
-    with subprocess.Popen(["sleep", "600"], env=ENV, stdin=subprocess.DEVNULL, **changes) as living:
+    with subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL, **{"env": ENV, **changes}) as living:
         ticks = procfs.start_ticks(living.pid) or 0
-        yield WarmServer(living.pid, ticks, FORKED.python, Path(sys.argv[0]).name, ready=True)
-        living.kill()
+        try:
+            while not Path(f"/proc/{living.pid}/environ").read_bytes():  # not there at once when Popen returns
+                time.sleep(0.001)
+            yield WarmServer(living.pid, ticks, FORKED.python, Path(sys.argv[0]).name, ready=True)
+        finally:
+            living.kill()
 
 
 @pytest.fixture
@@ -84,15 +94,179 @@ def test_another_version_or_interpreter_means_a_plain_start(tmp_path: Path, same
     assert differs(node, same._replace(python="/other")) == "its interpreter is /other"
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [({"umask": 0o27}, "its status is another"), ({"preexec_fn": lambda: os.nice(1)}, "its scheduling is another")],
-)
-def test_another_standing_of_the_process_means_a_plain_start(
-    tmp_path: Path, changes: dict[str, Any], reason: str
+def call(name: str, *numbers: int) -> None:
+    """Have the C library do it."""
+    assert not getattr(ctypes.CDLL(None), name)(*numbers)
+
+
+NO_NEW_PRIVS, DROP_FROM_BOUNDING, SYS_TIME = 38, 24, 25  # prctl's; a capability
+OTHERWISE: dict[str, dict[str, Any]] = {
+    "umask": {"umask": 0o27},
+    "scheduling": {"preexec_fn": lambda: os.nice(1)},
+    "set of limits": {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (99, 99))},
+    "set of capabilities": {"preexec_fn": partial(call, "prctl", NO_NEW_PRIVS, 1, 0, 0, 0)},
+}
+AS_ROOT: dict[str, dict[str, Any]] = {
+    "list of groups": {"extra_groups": [54321]},
+    "set of capabilities": {"preexec_fn": partial(call, "prctl", DROP_FROM_BOUNDING, SYS_TIME, 0, 0, 0)},
+    "mount namespace": {"preexec_fn": partial(call, "unshare", 0x20000)},
+    "UTS namespace": {"preexec_fn": partial(call, "unshare", 0x4000000)},
+    "IPC namespace": {"preexec_fn": partial(call, "unshare", 0x8000000)},
+    "network namespace": {"preexec_fn": partial(call, "unshare", 0x40000000)},
+    "cgroup namespace": {"preexec_fn": partial(call, "unshare", 0x2000000)},
+}
+
+
+@pytest.mark.parametrize("what", OTHERWISE)
+def test_another_standing_of_the_process_means_a_plain_start(tmp_path: Path, what: str) -> None:
+    for one in server(**OTHERWISE[what]):
+        assert differs(start(tmp_path), one) == f"its {what} is another"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="changes groups, capabilities and namespaces")
+@pytest.mark.parametrize("what", AS_ROOT)
+def test_other_rights_or_another_world_mean_a_plain_start(tmp_path: Path, what: str) -> None:
+    for one in server(**AS_ROOT[what]):
+        assert differs(start(tmp_path), one) == f"its {what} is another"
+
+
+def test_fewer_cores_mean_a_plain_start(tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core")
+    for one in server(preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})):
+        assert differs(start(tmp_path), one) == "its affinity is another"
+
+
+def test_another_security_label_means_a_plain_start(
+    tmp_path: Path, same: WarmServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for one in server(**changes):
-        assert differs(start(tmp_path), one) == reason
+    monkeypatch.setattr(fork_client, "_text", lambda path: path if path.endswith("attr/current") else b"")
+    assert differs(start(tmp_path), same) == "its security label is another"
+
+
+LOGIN = "0::/user.slice/user-1000.slice/session-%s.scope\n"
+JOB = "0::/system.slice/slurmstepd.scope/job_%s/step_extern\n"  # a login that Slurm has adopted
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "limits", "why"),
+    [
+        (LOGIN % 7, LOGIN % "c12", ("max", "max"), ""),
+        (LOGIN % 7, LOGIN % 8, ("max", "1000"), "its cgroup is another"),
+        (LOGIN % 7, "0::/system.slice/ssh.service\n", ("max", "max"), "its cgroup is another"),
+        (JOB % 41, JOB % 42, ("max", "max"), "its cgroup is another"),
+        ("4:memory:/a\n" + LOGIN % 7, "4:memory:/b\n" + LOGIN % 7, ("max", "max"), "its cgroup is another"),
+    ],
+)
+def test_another_control_group_means_a_plain_start_but_another_login_of_the_same_limits(
+    tmp_path: Path,
+    same: WarmServer,
+    monkeypatch: pytest.MonkeyPatch,
+    here: str,
+    there: str,
+    limits: tuple[str, str],
+    why: str,
+) -> None:
+    def text(path: str) -> str | None:
+        groups = {f"/proc/{os.getpid()}/cgroup": here, f"/proc/{same.pid}/cgroup": there}
+        mine = path.startswith("/sys/fs/cgroup" + here.splitlines()[-1][3:] + "/")
+        return groups.get(path) or (limits[not mine] if path.endswith("memory.max") else None)
+
+    node = start(tmp_path)
+    monkeypatch.setattr(warm, "_text", text)
+    assert differs(node, same) == why
+
+
+@pytest.mark.parametrize(
+    ("cache", "keys", "why"),
+    [
+        ("FILE:/tmp/krb5cc", "3b7 I--Q--- 1 perm 3f030000 {uid} 65534 keyring _ses: 1\n", ""),
+        ("KEYRING:persistent:1000", "", "this login holds keys in the kernel's keyring"),
+        ("FILE:/tmp/krb5cc", "1f I--Q--- 1 perm 3f030000 {uid} 1000 user fscrypt:0a: 16\n", "this login holds"),
+        ("FILE:/tmp/krb5cc", "1f I--Q--- 1 perm 3f030000 99999 1000 user fscrypt:0a: 16\n", ""),
+    ],
+)
+def test_a_home_or_ticket_that_hangs_on_a_key_of_the_login_means_a_plain_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str, keys: str, why: str
+) -> None:
+    node = start(tmp_path, KRB5CCNAME=cache)
+    text = {"/proc/keys": keys.format(uid=os.getuid())}
+    monkeypatch.setattr(warm, "_text", lambda path: text.get(path, ""))
+    for one in server(env={**ENV, "KRB5CCNAME": cache}):
+        assert differs(node, one).startswith(why)
+        assert bool(differs(node, one)) == bool(why)
+
+
+def test_setup_lines_with_another_outcome_mean_a_plain_start(tmp_path: Path, same: WarmServer) -> None:
+    node = start(tmp_path)
+    plan = FORKED._replace(setup=("export OMP_NUM_THREADS=$(( 1 + 1 ))",), env={}, yielding=())
+    env = agent_environment(plan, node.spool)
+    node = node._replace(plan=plan, environment={**ENV, "OMP_NUM_THREADS": env["OMP_NUM_THREADS"]})
+    assert differs(node, same) == "OMP_NUM_THREADS is another"
+
+
+@pytest.mark.parametrize("words", [("train.sh",), ("-u",), ("-m", "torch.something")])
+def test_what_is_not_pythons_own_start_of_a_script_is_started_plainly(
+    tmp_path: Path, same: WarmServer, words: tuple[str, ...]
+) -> None:
+    node = start(tmp_path)
+    node = node._replace(plan=node.plan._replace(worker_argv=words))
+    assert differs(node, same) == "the workers' command line is another kind"
+
+
+def test_another_driver_means_a_plain_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "version").write_bytes(b"NVRM version: 550")
+    monkeypatch.setattr(warm_server, "DRIVER", str(tmp_path / "version"))
+    one = object.__new__(warm_server.WarmServer)
+    one.seen, one.driver = {}, warm_server._driver()
+    one.refuse_changes()
+    (tmp_path / "version").write_bytes(b"NVRM version: 560")
+    with pytest.raises(RefusedError, match="the driver has changed since it was started"):
+        one.refuse_changes()
+
+
+TELLS = "#!/bin/sh\n{ pwd; ls -l /proc/self/fd; env; } >%s.new && mv %s.new %s\n"
+
+
+def left_by(node: Start, told: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a program in the interpreter's place sees of the warm server's start."""
+    monkeypatch.setattr(sys, "argv", [node.spool.path("remote.pyz")])
+    program = told.with_name("python")
+    program.write_text(TELLS.replace("%s", str(told)))
+    program.chmod(0o755)
+    node = node._replace(plan=node.plan._replace(python=str(program)))
+    node.leave_one(0)
+    deadline = time.monotonic() + 30
+    while not told.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return told.read_text()
+
+
+def test_the_server_for_the_next_run_has_no_marks_secrets_or_descriptors_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = {"CLUSTERDDP_RUN_ID": "run1", "HF_TOKEN": "t0ken", "RANK": "1", "SSH_CONNECTION": "1 2 3 4"}
+    node = start(tmp_path, MY_TOKEN="t0ken", **marks)
+    Path(node.spool.path("secrets.json")).write_text('{"MY_TOKEN": "t0ken"}')
+    seen = left_by(node, tmp_path / "told", monkeypatch)
+    names = {line.partition("=")[0] for line in seen.splitlines()}
+    assert names & {*marks, "MY_TOKEN"} == set()
+    assert "t0ken" not in seen
+    assert "OMP_NUM_THREADS=1\n" in seen
+    assert seen.startswith(warm_folder.folder_of(str(tmp_path)) + "/cwd-")
+    assert "socket:" not in seen
+    assert node.spool.path("hook") not in seen
+    assert Path(warm_folder.folder_of(str(tmp_path))).stat().st_mode & 0o777 == 0o700
+
+
+def test_where_several_people_have_runs_on_one_account_there_is_none(tmp_path: Path) -> None:
+    node = start(tmp_path)
+    for run, operator in (("run2", "ann@here"), ("run3", "bob@there")):
+        other = Spool(str(tmp_path / "runs" / run / "1" / "0-h"))
+        plan = FORKED._replace(run=run, record=FORKED.record._replace(operator=operator))
+        assert create_spool(other, plan, bundle().code)
+    node.leave_one(0)
+    assert not Path(warm_folder.folder_of(str(tmp_path))).exists()
 
 
 def test_a_run_of_ours_a_managers_and_one_that_wants_none_are_started_plainly() -> None:
