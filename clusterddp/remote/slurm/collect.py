@@ -22,6 +22,7 @@ from .folder import NAME, JobFolder, known_run
 
 LIMIT = 45.0  # seconds for a node's; the script waits for a minute
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_END = bytes(1024)  # what tar ends an archive with
 LEFT_OUT = ("secrets.json", "control.key", "remote.pyz", "hook", "torch", OUR_CODE, PROJECT_CODE, "*.tmp")
 
 
@@ -102,7 +103,8 @@ def unpack(stream: IO[bytes], folder: JobFolder) -> None:
         r"(?:runs/%s(?:/[^/]+)*|%s/%s(?:/end\.json|/start\.[0-9]+\.[0-9]+(?:/[a-z.0-9]+)?)?)"
         % (folder.run, NAME, folder.run)
     )
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
+    whole = _Ending(stream)
+    with tarfile.open(fileobj=whole, mode="r|") as archive:  # type: ignore[call-overload] # it only reads
         for member in archive:
             name = member.name.rstrip("/")
             parts: List[str] = name.split("/")
@@ -121,3 +123,20 @@ def unpack(stream: IO[bytes], folder: JobFolder) -> None:
                 shutil.copyfileobj(data, out, 1 << 20)
             os.utime(path + ".tmp", (member.mtime, member.mtime))
             os.rename(path + ".tmp", path)
+    while whole.read(1 << 16):
+        pass
+    if whole.last != _END:  # tarfile takes the end of the stream, right behind a file, for the archive's
+        raise tarfile.ReadError("it was cut")
+
+
+class _Ending:
+    """A stream that keeps in mind what came last."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.last = b""
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self.last = (self.last + data)[-len(_END) :]
+        return data

@@ -64,6 +64,8 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> No
 
 
 def test_an_archive_that_was_cut_is_an_error(tmp_path: Path) -> None:
-    whole = archive(("runs/r1/1/0-gpu01/logs/0.0.out", b"x" * 5000)).getvalue()
-    with pytest.raises((tarfile.TarError, OSError)):
-        unpack(io.BytesIO(whole[:3000]), JobFolder.of(str(tmp_path), "r1"))
+    members = (("runs/r1/1/0-gpu01/logs/0.0.out", b"x" * 5000), ("runs/r1/1/0-gpu01/exit.json", b"{}"))
+    whole = archive(*members).getvalue()
+    for size in (0, 3000, 512 + 5120, 512 + 5120 + 512, 512 + 5120 + 1024):  # within a file, before and after one
+        with pytest.raises((tarfile.TarError, OSError)):
+            unpack(io.BytesIO(whole[:size]), JobFolder.of(str(tmp_path), "r1"))
