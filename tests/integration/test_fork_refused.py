@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ARGS = ("-u", "script.py", "one")
+# What a driver does when a process begins with it: a device is opened, and stays open, or stays in memory alone.
+DRIVER = """
+import ctypes, os
+def begin(mapped):
+    device = os.open("/dev/zero", os.O_RDWR)
+    if mapped:
+        mmap = ctypes.CDLL(None).mmap
+        word = ctypes.c_size_t
+        mmap.argtypes = word, word, *[ctypes.c_int] * 3, word
+        assert mmap(0, 4096, 3, 1, device, 0) != -1
+        os.close(device)
+"""
 ENV: dict[str, str] = {}  # with an empty torch, by the fixture
 pytestmark = pytest.mark.torch
 
@@ -112,6 +124,8 @@ def test_an_interpreter_with_start_up_code_of_its_own_has_no_server(tmp_path: Pa
         ("print('hello')", "importing torch, torch.distributed.run changed the output"),
         ("import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", "threads"),
         ("import os; os.open('/dev/null', os.O_RDONLY)", "changed the open files"),
+        (f"{DRIVER}begin(mapped=True)", "changed the mapped devices"),
+        (f"{DRIVER}begin(mapped=False)", "changed the open files"),
         ("import os; os.environ['NEW'] = '1'", "changed variables"),
         ("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)", "changed signal handlers"),
     ],

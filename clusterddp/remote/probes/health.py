@@ -16,9 +16,10 @@ from typing import Any, Callable, Dict, List, Optional
 
 from ..helper.request import Request
 from ..sync.record import changed_files
-from ..system.procfs import LISTENING, tcp_ports
+from ..system import cgroups
+from ..system.procfs import LISTENING, available_bytes, tcp_ports
 from ..system.small_files import sorted_names
-from . import cgroups, infiniband
+from . import infiniband
 from .filesystems import extension_locks, folder, no_folder, written
 from .login_shell import LoginShell
 
@@ -117,15 +118,6 @@ def limits() -> Dict[str, List[Optional[int]]]:
         pair = resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper()))
         found[name] = [None if value == resource.RLIM_INFINITY else value for value in pair]
     return found
-
-
-def available_bytes(path: str = "/proc/meminfo") -> Optional[int]:
-    """The kernel's ``MemAvailable`` in bytes."""
-    try:
-        with open(path, encoding="ascii") as lines:
-            return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
-    except (OSError, ValueError):  # unknown: the check says so
-        return None
 
 
 def owner(pid: int) -> Optional[Dict[str, str]]:

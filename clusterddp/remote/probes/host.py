@@ -10,10 +10,10 @@ import pwd
 import sys
 from typing import Any, Dict, Optional
 
+from ..system import cgroups
 from ..system.bootstrap import home_folder
 from ..system.procfs import boot_identity
 from ..system.small_files import text_of
-from . import cgroups
 
 _LOGIND = "/etc/systemd/logind.conf"
 _LOGIND_DROP_INS = ("/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d")

@@ -40,7 +40,7 @@ from .fork_checks import (
 from .fork_imports import AGENT_MODULES, WORKER_MODULES, Imports
 from .fork_keeper import Keeper
 from .fork_worker import Given
-from .import_ahead import Ahead
+from .import_ahead import Ahead, needs_packages
 
 LONGEST = 65536  # bytes of a request
 MOST_HANDLES = 8  # with a request
@@ -67,7 +67,8 @@ def serve(spool: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
         listener = server.listen()
         imports.load(AGENT_MODULES)
         server.obey(listener)
-        imports.load(WORKER_MODULES)
+        if needs_packages(server.given.argv):  # a script without torch waits for no more than its agent did
+            imports.load(WORKER_MODULES)
         server.load_ahead(imports, listener, began)
         return server.run(listener)
     except BaseException as error:  # noqa: BLE001 - whatever it is, workers are started plainly

@@ -8,6 +8,8 @@ Not here: what a warm server imports (worker/warm_server.py).
 
 import os
 import re
+import sys
+from importlib.machinery import PathFinder
 from typing import Callable, Dict, List, Sequence, Set
 
 from ..spool.layout import Spool
@@ -103,3 +105,19 @@ def words_of_script(argv: Sequence[str], folders: Sequence[str]) -> Set[str]:
             words |= more
             todo += [other for word in more for other in by_name.get(word, ())]
     return words
+
+
+def needs_packages(argv: Sequence[str]) -> bool:
+    """Whether a script may import a package that is neither Python's own nor the project's; True if in doubt.
+
+    Args:
+        argv: A worker's command line; the working folder is the workers'.
+    """
+    folders = list(dict.fromkeys([os.getcwd(), *first_folders(argv)]))
+    own = os.path.dirname(os.__file__)
+    search = [path for path in sys.path if path not in (*folders, own, own + "/lib-dynload")]
+    try:
+        words = words_of_script(argv, folders)
+        return ("-m" in argv[1:3] and not words) or any(PathFinder.find_spec(word, search) for word in words)
+    except (OSError, UnknownError, ImportError, ValueError):
+        return True

@@ -5,7 +5,6 @@ Not here: its start (supervisor/warm.py), what it does (worker/warm_server.py).
 
 import contextlib
 import os
-import shutil
 import signal
 from typing import Any, NamedTuple, Optional, Tuple
 
@@ -64,12 +63,12 @@ def find(state: str) -> Optional[WarmServer]:
 
 
 def warm_server(request: Any) -> Optional[int]:
-    """Operation: KiB of memory of this host's warm server, by ``procfs.pss``; None: there is none."""
+    """Operation: KiB of memory of this host's warm server, by ``procfs.own_memory``; None: there is none."""
     server = find(request.args["state"])
     if not server or not server.ready:
         return None
     try:
-        return procfs.pss(server.pid)
+        return procfs.own_memory(server.pid)
     except OSError:  # it has just ended
         return None
 
@@ -80,5 +79,7 @@ def end(state: str) -> bool:
     if server:
         with contextlib.suppress(ProcessLookupError):
             os.kill(server.pid, signal.SIGKILL)
+    import shutil  # dear: `status` asks every host for its warm server
+
     shutil.rmtree(folder, ignore_errors=True)
     return server is not None

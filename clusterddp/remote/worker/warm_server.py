@@ -27,7 +27,7 @@ import sys
 import time
 from typing import Any, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Set, Tuple
 
-from ..system import prctl, procfs
+from ..system import cgroups, prctl, procfs
 from ..system.bootstrap import write_json
 from ..system.clock import boot_clock
 from ..system.rename import rename
@@ -58,7 +58,8 @@ LOOK = 2.0  # seconds between looks at what ends it, and for runs that have ende
 SOON = 0.2  # seconds between looks at what learns from one
 HELD_UP = 127
 PATIENCE = 5.0  # seconds for a request to come whole
-LARGEST = 600 << 10  # KiB of its own share of memory (PSS)
+LARGEST = 600 << 10  # KiB of memory that no file holds
+TO_SPARE = 2 * LARGEST  # KiB that the host has to have left before it begins
 FIRST_TO_GO = 1000  # its oom_score_adj; forks have the helper's
 DRIVER = "/proc/driver/nvidia/version"
 
@@ -139,8 +140,11 @@ class WarmServer:
             spool: Of a run of the project's that has ended; empty: of none.
 
         Raises:
-            RefusedError: something but modules was left of it.
+            RefusedError: something but modules was left of it, or the host has too little memory.
         """
+        for left in (procfs.available_bytes(), cgroups.told()["memory_left"]):
+            if left is not None and left >> 10 < TO_SPARE:
+                raise RefusedError("only %d MB of memory are left here" % (left >> 20))
         self.imports.load((*AGENT_MODULES, *WORKER_MODULES))
         self.runs = Runs(state_of(self.folder), self.project, frozenset(sys.modules), self.here)
         if self.project:
@@ -164,7 +168,7 @@ class WarmServer:
         known = self.runs.wanted()
         for package in known.wanted if known else ():
             reason = reason_against(package, self.imports)
-            if procfs.pss(os.getpid()) > LARGEST:
+            if procfs.own_memory(os.getpid()) > LARGEST:
                 reason = reason or "with it the warm server has more than %d MB" % (LARGEST >> 10)
             if known and reason:
                 self.leave_out(known, {package.name: reason})
@@ -247,7 +251,7 @@ class WarmServer:
 
     def keep_small(self) -> None:
         """Where it has become large: begin anew without the project's packages; without any, end."""
-        if procfs.pss(os.getpid()) <= LARGEST:
+        if procfs.own_memory(os.getpid()) <= LARGEST:
             return
         known = learned.find(self.runs.state, self.project)
         if not self.packages or not known:

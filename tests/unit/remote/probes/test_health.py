@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from clusterddp.errors import HelperError
 from clusterddp.facts import Health
 from clusterddp.remote.probes import health
+from clusterddp.remote.system import procfs
 from tests.unit.operation import run_operation
 
 if TYPE_CHECKING:
@@ -70,9 +71,9 @@ def test_a_process_that_is_gone_has_no_owner() -> None:
 
 
 def test_memory_that_nobody_tells_is_not_known(tmp_path: Path) -> None:
-    assert health.available_bytes(str(tmp_path / "none")) is None
+    assert procfs.available_bytes(str(tmp_path / "none")) is None
     (tmp_path / "meminfo").write_text("MemTotal: 8 kB\nMemAvailable:    5 kB\n")
-    assert health.available_bytes(str(tmp_path / "meminfo")) == 5 * 1024
+    assert procfs.available_bytes(str(tmp_path / "meminfo")) == 5 * 1024
 
 
 FIELDS = [

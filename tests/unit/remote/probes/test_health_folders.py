@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.remote.probes import cgroups, filesystems
+from clusterddp.remote.probes import filesystems
 from clusterddp.remote.probes.login_shell import LoginShell, identity
+from clusterddp.remote.system import cgroups
 
 
 def shell(tmp_path: Path, text: str) -> LoginShell:

@@ -108,11 +108,11 @@ def test_what_differs_between_workers_runs_or_logins_is_not_to_be_read() -> None
     assert own_to_one({"HOME", "HF_HOME"}) == ""
     for name in ("RANK", "SLURM_PROCID", "CLUSTERDDP_RUN_ID", "SSH_CONNECTION", "TORCHELASTIC_RUN_ID", EVERY):
         assert own_to_one({"HOME", name}) == name
-    for name in ("HF_HOME", "ACCELERATE_MIXED_PRECISION", "PL_GLOBAL_SEED", "AWS_REGION", "CUBLAS_WORKSPACE_CONFIG"):
+    for name in ("HF_HOME", "ACCELERATE_MIXED_PRECISION", "PL_GLOBAL_SEED", "AWS_REGION", "CUDA_VISIBLE_DEVICES"):
         assert is_free(name)
         assert not is_free(name, reads=(name,))  # a package that is imported ahead has read it
         assert own_to_one({name}) == ""
-    for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTORCH_ALLOC_CONF", "ANY", "PYTHONHASHSEED"):
+    for name in ("OMP_NUM_THREADS", "CUDA_PREFER_SPINLOCKS_ON_HOST", "PYTORCH_ALLOC_CONF", "ANY", "PYTHONHASHSEED"):
         assert not is_free(name)
 
 

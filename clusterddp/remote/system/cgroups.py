@@ -6,7 +6,7 @@ Not here: the machine itself (probes/host.py), what a killed job's group tells (
 import os
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from ..system.small_files import text_of
+from .small_files import text_of
 
 MEMBERSHIP, ROOT = "/proc/self/cgroup", "/sys/fs/cgroup"
 _NONE = 1 << 60  # bytes; version 1 writes "no limit" as a number near this machine's largest
