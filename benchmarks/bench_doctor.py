@@ -3,7 +3,7 @@
 In turn in the same minutes, on healthy lab hosts, medians of ROUNDS. Ansible gets a fork for every host. The doctor's
 first run, which imports torch on every host, is printed apart. On the lab (root, Linux).
 
-    python benchmarks/bench_doctor.py [ROUNDS [HOSTS …]]
+    python benchmarks/bench_doctor.py [ROUNDS [HOSTS …]]      `2 32`: two to three minutes on two quiet cores
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Wall time and CPU of `hostname` on 32 hosts: `exec`, beside clush, pdsh, ansible and fab where they are installed.
 
-In turn in the same minutes on the lab (root, Linux), medians of ROUNDS after one round that warms everything; the
-peers get a process for every host at once (`fab` has only one host after the other). CPU is what the command and all
-its children here took, and the hosts' own work is left out. Of an output that three groups of hosts have alike,
-`--gather` must make the groups that `clush -b` makes.
+And of `status` where there is no run. In turn in the same minutes on the lab (root, Linux),
+medians of ROUNDS after one round that warms everything; the peers get a process for every host at once (`fab` has only
+one host after the other). CPU is what the command and all its children here took, and what one host's sshd and all
+below it took (in ticks of 10 ms, so it wants many hosts). Of an output that three groups of hosts have alike,
+`--gather` must make the groups that `clush -b` makes. Names of commands after HOSTS leave out all others but clush.
 
     apt-get install clustershell pdsh
-    python benchmarks/bench_exec.py [ROUNDS [HOSTS]]
+    python benchmarks/bench_exec.py [ROUNDS [HOSTS [COMMAND …]]]      two minutes and a half on two quiet cores
+    python benchmarks/bench_exec.py 7 32 status exec                  one minute
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -29,19 +32,32 @@ from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in s
 
 GROUPS = 3
 AIM = 0.5  # of clush's time
+NO_RUN = "no run on these hosts"  # status ends with 1 then
+SETTLE = 0.5  # seconds after a command for what it began on hosts to end
 BIN = Path(sys.executable).parent
 HOSTNAME = ["hostname"]
 # Three outputs of two lines, each of every third host.
 IN_THREES = 'n=$(hostname | tr -dc 0-9 | sed s/^0*//); echo "group $((${n:-0} % 3))"; echo of three'
 
 
+class Took(NamedTuple):
+    """Seconds, seconds of CPU here, milliseconds of it on a host, and what was printed."""
+
+    wall: float
+    here: float
+    host: float
+    text: str
+
+
 def commands(lab: Lab, count: int) -> dict[str, list[str]]:
     """Name → command line, of those that are installed."""
     ssh = f"-F {lab.folder / 'ssh_config'}"
     names, forks = ",".join(host.name for host in lab.hosts), str(count)
-    ours = [str(BIN / "clusterddp"), "exec", "-i", str(lab.inventory)]
+    program = str(BIN / "clusterddp")
+    ours = [program, "exec", "-i", str(lab.inventory)]
     clush = ["clush", "-f", forks, "-o", ssh, "-w", names]
     found = {
+        "status": [program, "status", "-i", str(lab.inventory)],
         "exec": [*ours, *HOSTNAME],
         "exec --bare": [*ours, "--bare", *HOSTNAME],
         "exec --gather": [*ours, "--gather", "--shell", IN_THREES],
@@ -79,34 +95,43 @@ def hosts_of(names: str) -> set[str]:
     return found
 
 
-def timed(argv: list[str], folder: Path, env: dict[str, str]) -> tuple[float, float, str]:
-    """Seconds, seconds of CPU, and what it printed."""
-    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+def ticks(lab: Lab) -> int:
+    """Of CPU that the hosts' sshds and all that has ended below them took."""
+    stats = (Path(f"/proc/{host.init.pid}/stat").read_text().rpartition(")")[2].split() for host in lab.hosts)
+    return sum(int(word) for fields in stats for word in fields[11:15])
+
+
+def timed(lab: Lab, argv: list[str], folder: Path, env: dict[str, str]) -> Took:
+    """Run it once."""
+    ticked, before, begin = ticks(lab), resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run(
         argv, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     seconds, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
+    if done.returncode and NO_RUN not in done.stderr:
         sys.exit(f"{argv}: {done.stdout}{done.stderr}")
-    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
+    time.sleep(SETTLE)
+    host = (ticks(lab) - ticked) * 1000 / os.sysconf("SC_CLK_TCK") / len(lab.hosts)
+    return Took(seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, host, done.stdout)
 
 
-def measure(rounds: int, count: int, folder: Path) -> None:
+def measure(rounds: int, count: int, only: list[str], folder: Path) -> None:
     """Print a line for each command."""
     with Lab(count) as lab:
         env = {**os.environ, "PDSH_SSH_ARGS_APPEND": f"-F {lab.folder / 'ssh_config'}"}
-        every = commands(lab, count)
-        took: dict[str, list[tuple[float, float, str]]] = {name: [] for name in every}
+        every = {name: argv for name, argv in commands(lab, count).items() if not only or name in {*only, "clush"}}
+        took: dict[str, list[Took]] = {name: [] for name in every}
         for _ in range(rounds + 1):
             for name, argv in every.items():
-                took[name].append(timed(argv, folder, env))
-    clush = statistics.median(one[0] for one in took["clush"][1:]) if "clush" in took else None
+                took[name].append(timed(lab, argv, folder, env))
+    clush = statistics.median(one.wall for one in took["clush"][1:]) if "clush" in took else None
     for name, found in took.items():
-        wall, cpu = statistics.median(one[0] for one in found[1:]), statistics.median(one[1] for one in found[1:])
-        ratio = f", {wall / clush:.2f} of clush (aim {AIM})" if clush and name.startswith("exec") else ""
-        print(f"{name:14} {wall:6.2f} s, {cpu:6.2f} s of CPU here{ratio}")
-    if clush:
-        compare(took["exec --gather"][-1][2], took["clush -b"][-1][2])
+        wall = statistics.median(one.wall for one in found[1:])
+        here, host = (statistics.median(one) for one in zip(*[(one.here, one.host) for one in found[1:]], strict=True))
+        ratio = f", {wall / clush:.2f} of clush (aim {AIM})" if clush and name.startswith(("exec", "status")) else ""
+        print(f"{name:14} {wall:6.2f} s, {here:6.2f} s of CPU here, {host:5.1f} ms on a host{ratio}")
+    if "clush -b" in took:
+        compare(took["exec --gather"][-1].text, took["clush -b"][-1].text)
 
 
 def compare(ours: str, theirs: str) -> None:
@@ -120,10 +145,10 @@ def compare(ours: str, theirs: str) -> None:
 
 def main() -> None:
     """Measure and print."""
-    words = [int(word) for word in sys.argv[1:]]
+    words = [int(word) for word in sys.argv[1:3]]
     rounds, count = (words + [5, 32][len(words) :])[:2]
     with tempfile.TemporaryDirectory() as folder:
-        measure(rounds, count, Path(folder))
+        measure(rounds, count, sys.argv[3:], Path(folder))
 
 
 if __name__ == "__main__":
