@@ -67,7 +67,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
             join_timeout=params.get_as_int("join_timeout", 300),
         )
         self.rounds = Rounds(
-            self.store, job, lambda: (params.local_addr, self.workers_store.listen()), tell=tell, told=gone
+            self.store, job, lambda: (params.local_addr, self.workers_store.reserve()), tell=tell, told=gone
         )
         self.beats.begin(job.beat)
         atexit.register(self.shutdown)  # torch does not call it when a signal ends the agent
@@ -170,45 +170,47 @@ class Beats:
 class WorkersStore:
     """The store by which a round's workers meet, on a port of the plan's range, where this node holds rank 0.
 
-    It listens before any worker starts. One of another host that comes first waits for the answer; torch's client, if
-    it were refused, would come again half a second later, and ever later after that.
+    It is there before any worker starts: torch's client that is refused comes again half a second later, and ever
+    later after that. Until the nodes agree the port is bound but not listening, with SO_REUSEADDR set afterwards: the
+    store, which sets that too, can bind it as well, while another reservation, which binds without, finds it taken.
+    (torch 2.6 cannot take over a socket that listens.)
     """
 
     def __init__(self, ports: Tuple[int, int], address: Optional[str]) -> None:
         self.first, self.last = ports
         six = ":" in (address or "")
         self.family, self.own = (socket.AF_INET6, "::1") if six else (socket.AF_INET, "127.0.0.1")
-        self.listener: Optional[socket.socket] = None
+        self.held: Optional[socket.socket] = None
         self.store: Any = None
 
-    def listen(self) -> int:
-        """Listen on a free port, without the store of the round before; 0 when none is free."""
+    def reserve(self) -> int:
+        """Hold a free port, without the store of the round before; 0 when none is free."""
         self.close()
         for port in range(self.first, self.last + 1):
-            listener = socket.socket(self.family, socket.SOCK_STREAM)
+            held = socket.socket(self.family, socket.SOCK_STREAM)
             try:
-                listener.bind(("", port))
-                listener.listen(1024)
+                held.bind(("", port))
             except OSError:  # taken
-                listener.close()
+                held.close()
                 continue
-            self.listener = listener
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.held = held
             return port
         return 0
 
     def serve(self) -> None:
-        """Answer those who come, and have come."""
-        if self.listener:
-            port, handle = self.listener.getsockname()[1], self.listener.detach()  # the store closes it
-            self.store = TCPStore(self.own, port, is_master=True, wait_for_workers=False, master_listen_fd=handle)
-            self.listener = None
+        """Answer those who come."""
+        if self.held:
+            self.store = TCPStore(self.own, self.held.getsockname()[1], is_master=True, wait_for_workers=False)
+            self.held.close()
+            self.held = None
 
     def close(self) -> None:
         """End it."""
         self.store = None
-        if self.listener:
-            self.listener.close()
-            self.listener = None
+        if self.held:
+            self.held.close()
+            self.held = None
 
 
 def tell(line: str) -> None:
