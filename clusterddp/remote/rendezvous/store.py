@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import sys
+from functools import partial
 from typing import Any, List
 
 from ..system.procfs import ESTABLISHED, tcp_ports
@@ -28,7 +29,11 @@ def main(argv: List[str]) -> int:
     listener.detach()  # the store closes it
     own = "localhost" if address in ("0.0.0.0", "::") else address  # noqa: S104 - where its own client finds it
     store_class = _quick_class() if argv[1:] == ["quick"] else _plain_class()
-    store = store_class(own, port, is_master=True, wait_for_workers=False, master_listen_fd=handle)
+    takes_over = partial(store_class, own, port, is_master=True, wait_for_workers=False, master_listen_fd=handle)
+    try:
+        store = takes_over()
+    except NotImplementedError:  # by libuv, torch's choice from 2.4 on, some (2.6) take over no socket
+        store = takes_over(use_libuv=False)
     sys.stdout.write("serving on port %d\n" % store.port)
     sys.stdout.flush()
     while True:
