@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz chaos soak lint style types format bench profile lab lab-down test-slurm test-playbooks test-frameworks malformed dist test-installed man screens system-packages
+.PHONY: demo test test-alone test-together test-fast durations api-page again fuzz kills chaos soak lint style types format bench profile lab lab-down test-slurm test-playbooks test-frameworks malformed dist test-installed man screens system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -64,6 +64,10 @@ fuzz: $(VENV)/.stamp  ## COUNT changed inputs for every decoder of what comes fr
 
 chaos: $(VENV)/.stamp system-packages  ## every fault ROUNDS times, and a table of what was seen
 	CLUSTERDDP_CHAOS=$(ROUNDS) $(BIN)/python -m pytest tests/chaos
+
+KILLS ?= 400
+kills: $(VENV)/.stamp  ## helper, connection or operator killed at KILLS places each of a sync and of a push
+	CLUSTERDDP_KILLS=$(KILLS) $(PYTEST) tests/integration/test_sync_killed.py
 
 test-slurm: SYSTEM += slurmdbd mariadb-server-core mariadb-client-core
 test-slurm: $(VENV)/.stamp system-packages  ## all that is tried on real Slurm; `make test` has a part of it

@@ -7,7 +7,8 @@ seconds say little on a busy one; memory does.
     memory   MB…        peaks of pushes to HOSTS hosts that pass on to each other
     large               one sparse file of 20 GB to one host; again, where all is there
     many     FILES      as many small files to one host; again; and what sync says of them
-    link     RATE MB    2 GB from host to host, each link limited to RATE, beside `iperf3` between the same two
+    link     RATE MB    2 GB to two hosts, each link limited to RATE, beside `iperf3` between the two
+    uplink   MB HOSTS   300 MB to 16 hosts, what leaves this machine limited to 100 Mbit/s, beside one copy over ssh
 
     apt-get install iperf3
     python benchmarks/bench_push.py memory 10 1000 5000
@@ -27,8 +28,9 @@ from typing import TYPE_CHECKING, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
+from tests.lab import Lab, network  # noqa: E402 - the lab lives in the project, not in site-packages
 from tests.lab.faults import children  # noqa: E402
+from tests.lab.system import command  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -173,9 +175,26 @@ def link(folder: Path, words: list[str]) -> None:
         print(f"push to 2, --spread on: {size * 2 * 8 / done.seconds / 1e6:.0f} Mbit/s arrive in all;", done)
 
 
+def uplink(folder: Path, words: list[str]) -> None:
+    """A file to many hosts where this machine's own link is the slow one."""
+    size, count = int(words[0] if words else "300") * 1_000_000, int(words[1] if words[1:] else "16")
+    noise(folder / "big.bin", size)
+    with Lab(count) as lab:
+        shape = ("rate", "100mbit", "burst", "64k", "latency", "100ms")
+        command("tc", "qdisc", "replace", "dev", network.prefix(lab.number), "root", "tbf", *shape)
+        one = lab.hosts[0].name
+        began = time.monotonic()
+        with (folder / "big.bin").open("rb") as file:
+            subprocess.run([*lab.ssh(one), "cat >copy.bin"], stdin=file, check=True)
+        copy = time.monotonic() - began
+        print(f"one copy to {one}: {copy:.1f} s, {size * 8 / copy / 1e6:.0f} Mbit/s", flush=True)
+        done = watched(lab, folder, "push", "big.bin", PLACE)
+        print(f"push to {count}: {done.seconds / copy:.2f} times that (aim: 1.2);", done)
+
+
 def main() -> None:
     """Measure one of them and print."""
-    parts = {"memory": memory, "large": large, "many": many, "link": link}
+    parts = {"memory": memory, "large": large, "many": many, "link": link, "uplink": uplink}
     if len(sys.argv) < 2 or sys.argv[1] not in parts:
         sys.exit(__doc__)
     with tempfile.TemporaryDirectory() as folder:

@@ -90,6 +90,31 @@ def die(_request: Request) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+CHANGES = ("pwrite", "write", "rename", "unlink", "mkdir", "rmdir", "link", "symlink", "chmod", "ftruncate", "utime")
+
+
+def killed(request: Request) -> Any:
+    """The operation ``op``, killed at its change of a disk number ``at``; of a write the first half is done."""
+    from clusterddp_remote.helper.operations import find  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    left = [int(request.args.pop("at"))]
+
+    def counted(name: str, real: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            left[0] -= 1
+            if not left[0]:
+                if name == "pwrite":
+                    real(args[0], bytes(args[1])[: len(args[1]) // 2], args[2])
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **options)
+
+        return call
+
+    for name in CHANGES:
+        setattr(os, name, counted(name, getattr(os, name)))
+    return find(request.args.pop("op"))(request)
+
+
 def prints(_request: Request) -> Any:
     """Stray output on both streams, and reads of stdin."""
     print("stray", flush=True)
@@ -108,5 +133,5 @@ class Table(dict[str, str]):
 
 TABLE = {
     name: f"helper_ops:{name}"
-    for name in ("echo", "early", "flood", "hold", "work", "refuse", "fail", "broken", "die", "prints")
+    for name in ("echo", "early", "flood", "hold", "work", "refuse", "fail", "broken", "die", "prints", "killed")
 }
