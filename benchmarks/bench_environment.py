@@ -96,7 +96,8 @@ def measure(rounds: int, count: int, requirement: str, place: Path) -> dict[str,
         run("without", inventories["without"])  # the helper and facts are there from now on
         for _ in range(rounds):
             for host in lab.hosts:
-                host.run(["sh", "-c", "rm -rf .clusterddp/environments .clusterddp/wheels bench && mkdir bench"])
+                empty = "rm -rf .clusterddp/environments .clusterddp/wheels bench && mkdir bench"
+                host.run(["sh", "-c", empty], timeout=600)  # 25,000 files, on a disk that all share
                 for file in ("pyproject.toml", "uv.lock"):
                     copy = [*ssh, host.name, f"cat >bench/{file}"]
                     subprocess.run(copy, input=(folder / file).read_bytes(), check=True)
