@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.environments import removal
+from clusterddp.errors import UnreachableError
 from clusterddp.launch import option_values
 from clusterddp.launch.beside_runs import BesideRuns
 from clusterddp.launch.option_values import read
@@ -92,4 +93,7 @@ class LeftOnHosts(BesideRuns):
     def orphans(self) -> list[cleanup.Orphans]:
         """Processes of this account on the hosts that answer, of runs whose supervisor is gone."""
         outcomes = cleanup.orphans(self._keeping, self._open)
+        for outcome in outcomes:
+            if outcome.error and not isinstance(outcome.error, UnreachableError):  # which who lists runs tells
+                self.notify(f"processes of lost runs are not known: {outcome.error}")
         return [found for outcome in outcomes for found in outcome.value or ()]
