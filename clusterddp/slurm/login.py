@@ -200,6 +200,7 @@ _REFUSALS = (  # a part of what Slurm says → the remedy
     ("timed out", "its controller is down or busy; should it take the job all the same, nothing of the run starts"),
     ("Unable to contact slurm controller", "ask who runs the cluster: its controller is down"),
     ("authentication error", "ask who runs the cluster: munge does not work on the login host"),
+    ("Zero Bytes were transmitted", "`clusterddp doctor` tells more: clocks, or keys of munge, differ"),
 )
 
 

@@ -66,12 +66,51 @@ def test_a_drained_node_is_told_with_its_reason_and_a_dead_controller_by_name(us
     own_slurm.write_inventory({"clusterddp_python": training_python()}, user.folder / "inventory.yaml")
     drain = ["scontrol", "update", "NodeName=gpu02", "State=DRAIN", "Reason=bad DIMM"]
     own_slurm.controller.run(drain, user="root")
+    more = "Prolog=/bin/true\nTmpFS=/scratch\n"
+    for host in own_slurm.lab.hosts:
+        host.run(["sh", "-c", f"printf '{more}' >>/etc/slurm/slurm.conf"], user="root")
+    own_slurm.controller.run(["scontrol", "reconfigure"], user="root")
     own_slurm.controller.run(["scontrol", "update", "PartitionName=main", "MaxTime=2"], user="root")
-    told = found(user, "--only", "slurm-nodes,slurm-job,slurm-folders")
+    told = found(user, "--only", "Slurm")
     assert told["slurm-job"][0] == told["slurm-folders"][0] == "pass"
     assert told["slurm-nodes"][::2] == ("warn", "gpu02: IDLE+DRAIN: bad DIMM")
+    assert told["slurm-devices"][::2] == ("warn", "TaskPlugin is task/none: a job can use GPUs of others")
+    assert told["slurm-prolog"][0] == "warn"
+    assert told["slurm-tmp"] == ("warn", ["gpu01"], "Slurm's TmpFS is /scratch, and a job's temporary files go to /tmp")
     own_slurm.controller.run(["pkill", "-x", "munged"], user="root")
     told = found(user, "--only", "slurm-controller,slurm-nodes")
     assert told["slurm-controller"][0] == "fail"
     assert told["slurm-controller"][2].startswith("munged does not run on the login host (")
     assert told["slurm-nodes"][::2] == ("skipped", "because of slurm-controller")
+
+
+MUNGED = """\
+set -e
+dd if=/dev/urandom of=/run/munge/own.key bs=1024 count=1
+chown munge:munge /run/munge/own.key && chmod 600 /run/munge/own.key
+pkill -x munged
+while pgrep -x munged; do sleep 0.05; done
+setpriv --reuid=munge --regid=munge --init-groups /usr/sbin/munged {words}
+"""
+
+
+@thorough
+@pytest.mark.parametrize("differs", ["key", "clock"])
+def test_a_login_host_whose_clock_or_munge_key_is_another_is_told_so_by_doctor_and_run(
+    user: User, own_slurm: Slurm, differs: str
+) -> None:
+    login, words = own_slurm.compute[1], "--key-file=/run/munge/own.key" if differs == "key" else ""
+    more = {"all": {"clusterddp_launcher": "slurm"}, login.name: {"clusterddp_role": "login"}}
+    own_slurm.lab.write_inventory(user.folder / "inventory.yaml", hosts=[login.name], more=more)
+    if differs == "clock":
+        login.skew_clock(3600)
+    login.run(["bash", "-c", MUNGED.format(words=words)], user="root")
+    verdict, hosts, said = found(user, "--only", "slurm-controller")["slurm-controller"]
+    assert (verdict, hosts) == ("fail", [login.name])
+    assert said.startswith(
+        "Slurm's controller takes nothing from the login host: their clocks or their keys of munge differ ("
+    )
+    user.write("nothing.py", "")
+    refused = user.run("run", "--nnodes", "1", "nothing.py")
+    assert (refused.code, refused.notes[-1].count("; ")) == (125, 1), refused.err
+    assert "munge" in refused.notes[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -78,6 +79,17 @@ def test_a_node_that_loses_its_power_is_another_attempt_once_it_is_back(own_slur
     assert done.code == 0, done.err
     assert "attempt 2 on gpu01, gpu02" in done.notes
     nothing_is_left(own_slurm)
+
+
+def test_a_stop_that_a_node_does_not_answer_says_what_slurm_says_of_its_job(own_slurm: Slurm, tmp_path: Path) -> None:
+    user = user_of(own_slurm, tmp_path, {"steps.py": STEPS})
+    run = user.run("run", "--nnodes", "2", "--detach", "steps.py", f"{HOME}/never").lines[0]
+    user.hear(run, "step 0", times=2)
+    own_slurm.compute[1].power_off()
+    stopped = user.run("stop", run)
+    assert stopped.code != 0, stopped.err
+    assert "gpu02: 0 processes ended, not proved: Slurm says " in stopped.err
+    assert "gpu01: " in stopped.err
 
 
 def test_a_user_on_the_login_host_itself_needs_no_inventory(slurm: Slurm) -> None:
@@ -177,4 +189,14 @@ def test_a_run_on_a_node_of_an_interactive_step_needs_neither_inventory_nor_opti
     done = host.run(["salloc", "--nodes=2", *step, "sh", "-c", within], check=False)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["[0 gpu01:0] rank 0", "[1 gpu02:0] rank 1"]
+    wait_until("no job is left", lambda: not slurm.run("squeue", "--noheader"), timeout=60)
+    first = f'[ "$SLURM_PROCID" != 0 ] || {{ {within} >said 2>&1; }}'  # a shell on the second node has nothing to read
+    terminal = shlex.join(["srun", "--pty", "--nodes=2", "--ntasks-per-node=1", "sh", "-c", first])
+    done = host.run(["script", "--quiet", "--return", "--command", terminal, "/dev/null"], check=False)
+    said = host.run(["cat", f"{HOME}/own project/said"]).stdout
+    assert done.returncode == 0, said
+    assert [line for line in sorted(said.splitlines()) if line.startswith("[")] == [
+        "[0 gpu01:0] rank 0",
+        "[1 gpu02:0] rank 1",
+    ]
     wait_until("no job is left", lambda: not slurm.run("squeue", "--noheader"), timeout=60)

@@ -94,10 +94,10 @@ def test_a_detached_run_is_followed_looked_at_signalled_and_stopped(user: User, 
         assert (status["state"], status["world_size"], status["launcher"]) == ("running", 2, "slurm")
         assert [host["name"] for host in status["hosts"]] == ["gpu01", "gpu02"]
         assert "stay.py" in user.run("status", status["job"], "--stacks").out
-        assert user.run("signal", "night", "USR1").code == 0
+        assert user.run("signal", status["job"], "USR1").code == 0
         live.wait_for("[0 gpu01:0] noticed")
         live.wait_for("[1 gpu02:0] noticed")
-        stopped = user.run("stop", "night", "--grace", "5")
+        stopped = user.run("stop", status["job"], "--grace", "5")
         assert stopped.code == 0, stopped.err
         assert [line.split(": ")[1] for line in stopped.notes[1:]] == ["gpu01", "gpu02"]
         assert all(line.endswith("proved empty") for line in stopped.notes[1:])

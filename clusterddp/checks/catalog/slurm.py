@@ -25,12 +25,16 @@ _OUT = frozenset((
     "BLOCKED", "DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVALID_REG", "MAINT",
     "MAINTENANCE", "NOT_RESPONDING", "UNKNOWN",
 ))  # fmt: skip
+_UNHEARD = "Slurm's controller takes nothing from the login host: their clocks or their keys of munge differ"
+_WHICH = "`munge -n | ssh CONTROLLER unmunge` says which"
 # What Slurm's programs say when munge, or a clock, is to blame: a part of it → what that means, and what helps.
 _MUNGE = (
     ("Expired credential", "the clocks of the login host and of Slurm's controller differ", "set them by NTP"),
     ("Rewound credential", "the clocks of the login host and of Slurm's controller differ", "set them by NTP"),
     ("Invalid credential", "munge's key is not that of Slurm's controller", "copy /etc/munge/munge.key from it"),
     ("munge.socket", "munged does not run on the login host", "ask who runs the cluster to start it"),
+    ("Zero Bytes were transmitted", _UNHEARD, _WHICH),  # it reads none of what it cannot prove, and says no more
+    ("Protocol authentication error", _UNHEARD, _WHICH),
     ("Munge", "munge does not work on the login host", "ask who runs the cluster: `munge -n | unmunge` shows why"),
 )
 

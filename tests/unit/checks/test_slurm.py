@@ -44,6 +44,10 @@ def of_node(name: str, seen: SlurmSeen = WELL, **facts: Any) -> list[tuple[str, 
     ("error", "told"),
     [
         ("Unable to contact slurm controller (connect failure)", "Unable to contact slurm controller"),
+        (
+            "slurm_load_ctl_conf error: Zero Bytes were transmitted or received",
+            "Slurm's controller takes nothing from the login host: their clocks or their keys of munge differ (",
+        ),
         ("Munge decode failed: Expired credential", "the clocks of the login host and of Slurm's controller differ ("),
         ("Munge decode failed: Rewound credential", "the clocks of the login host and of Slurm's controller differ ("),
         ("Munge decode failed: Invalid credential", "munge's key is not that of Slurm's controller ("),
