@@ -8,6 +8,9 @@ to 0.7 ms to make a file, ten times what either program does with it. Byte code 
 
     apt-get install rsync
     python benchmarks/bench_sync.py [ROUNDS [HOSTS [FILES]]]
+
+On two cores that do nothing else `5 16 1000` takes about a minute, `5 32 1000` two, a round of `3 16 20000` one (three
+at load 19), with 3 GB of memory.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING
 
 from clusterddp.remote.shared.chunks import hash_file
-from clusterddp.remote.shared.frames import parse_json
 from clusterddp.remote.shared.manifest import Hashes, as_text, stats_of
 
 if TYPE_CHECKING:
@@ -61,8 +60,8 @@ class HashCache:
 def _load(path: Path) -> Hashes:
     """The hashes of a file; none where it is missing or damaged: then all is hashed anew."""
     try:
-        loaded = parse_json(path.read_bytes())
-    except (OSError, ValueError):
+        loaded = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
         return {}
     entries = loaded.items() if isinstance(loaded, dict) else ()
     return {name: (entry[0], entry[1]) for name, entry in entries if _is_entry(entry)}
