@@ -6,6 +6,7 @@ Not here: who forks (worker/fork_server.py, worker/warm_server.py), what a proje
 import gc
 import importlib
 import os
+import re
 import sys
 from typing import Callable, Iterable, Optional, Sequence, Set
 
@@ -15,6 +16,9 @@ from .fork_checks import RefusedError, process_state, threads
 
 AGENT_MODULES = ("torch", "torch.distributed.run")
 WORKER_MODULES = ("torch._dynamo",)  # what DDP's constructor and every optimizer import: 823 modules of torch 2.13
+# Before torch 2.10 that makes a folder for temporary files and puts it on the search path, which each worker must do
+# itself. This is half of it, sympy and all.
+OLDER_WORKER_MODULES = ("torch.fx.experimental.symbolic_shapes",)
 
 
 class Imports:
@@ -91,6 +95,17 @@ class Imports:
         for name, value in before.items():
             if after[name] != value:
                 raise RefusedError("importing %s changed %s" % (what, name))
+
+
+def worker_modules(version: str) -> Sequence[str]:
+    """What workers import besides torch that forks can share.
+
+    Args:
+        version: torch's, as in its ``__version__``.
+    """
+    release = re.match(r"(\d+)\.(\d+)", version)
+    newer = release and (int(release.group(1)), int(release.group(2))) >= (2, 10)
+    return WORKER_MODULES if newer else OLDER_WORKER_MODULES
 
 
 def _load_module(name: str, *, needed: bool) -> None:

@@ -22,6 +22,7 @@ import json
 import os
 import select
 import socket
+import sys
 import time
 from typing import Iterable, List, NoReturn, Tuple
 
@@ -37,7 +38,7 @@ from .fork_checks import (
     refuse_unknown_python,
     tell,
 )
-from .fork_imports import AGENT_MODULES, WORKER_MODULES, Imports
+from .fork_imports import AGENT_MODULES, Imports, worker_modules
 from .fork_keeper import Keeper
 from .fork_worker import Given
 from .import_ahead import Ahead, needs_packages
@@ -68,7 +69,7 @@ def serve(spool: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
         imports.load(AGENT_MODULES)
         server.obey(listener)
         if needs_packages(server.given.argv):  # a script without torch waits for no more than its agent did
-            imports.load(WORKER_MODULES)
+            imports.load(worker_modules(sys.modules["torch"].__version__))
         server.load_ahead(imports, listener, began)
         return server.run(listener)
     except BaseException as error:  # noqa: BLE001 - whatever it is, workers are started plainly

@@ -44,7 +44,7 @@ from .fork_checks import (
     refuse_start_up_code,
     refuse_unknown_python,
 )
-from .fork_imports import AGENT_MODULES, WORKER_MODULES, Imports
+from .fork_imports import AGENT_MODULES, Imports, worker_modules
 from .fork_keeper import receive
 from .fork_server import listen_in
 from .import_trial import reason_against
@@ -145,7 +145,8 @@ class WarmServer:
         for left in (procfs.available_bytes(), cgroups.told()["memory_left"]):
             if left is not None and left >> 10 < TO_SPARE:
                 raise RefusedError("only %d MB of memory are left here" % (left >> 20))
-        self.imports.load((*AGENT_MODULES, *WORKER_MODULES))
+        self.imports.load(AGENT_MODULES)
+        self.imports.load(worker_modules(sys.modules["torch"].__version__))
         self.runs = Runs(state_of(self.folder), self.project, frozenset(sys.modules), self.here)
         if self.project:
             os.waitpid(self.runs.revise(spool, trial=True), 0)
