@@ -40,23 +40,25 @@ class Connections:
         """What reaches a host from another one, ``entry``, by a command there."""
         return Through(self._connector, entry, words)
 
-    def open(self, entry: HostEntry, by: Opener | None = None) -> Host:
+    def open(self, entry: HostEntry, by: Opener | None = None, *, way: str = "") -> Host:
         """The host, opened if it is not open or was lost.
 
         Args:
             entry: Which.
             by: What reaches it; the connector by default.
+            way: A name for that, where a host is reached in several: each is a connection of its own.
 
         Raises:
             HostError: no connection, or the helper did not start.
         """
-        host = self._hosts.get(entry.name)
+        key = f"{entry.name} {way}"
+        host = self._hosts.get(key)
         if host is None or host.lost:
             host = Host.open(entry, by or self._connector)
             if noise := host.noise.strip():
                 self._notify(f"{host.name}: its login shell prints {noise.splitlines()[0][:80]!r}")
             with self._lock:
-                self._hosts[entry.name] = host
+                self._hosts[key] = host
         return host
 
     def open_all(

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 MOST = 4 << 20  # bytes of a script that Slurm takes where its configuration says nothing else
 SMALL = 1 << 20  # bytes of packed code that any script holds
 ROOM = 0.7  # of a script, for the project's code: base64, our own code and the job's description are the rest
-_SHARE = "a job whose nodes share no folder"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,10 +60,10 @@ def refuse_together(options: RunOptions, *, inside: str) -> None:
         UsageError: names the option.
     """
     if options.array:
-        raise UsageError(f"--array: {_SHARE} is one run", remedy="start them one by one")
+        raise UsageError("--array: a job whose nodes share no folder is one run", remedy="start them one by one")
     if inside:
         raise UsageError(
-            f"this shell is in Slurm's job {inside}, and {_SHARE} starts by its own script",
+            f"this shell is in Slurm's job {inside}, and one whose nodes share no folder starts by its own script",
             remedy="`unset SLURM_JOB_ID` submits one",
         )
 

@@ -62,7 +62,8 @@ class JobNodes:
         entry = HostEntry(name=node, address=node, state=self._login.state, ansible_python=base.ansible_python)
         connections = self._cluster.connections
         try:
-            host = connections.open(entry, connections.opened_by(base, step_words(self._job.job, node)))
+            number = self._login.number_for_steps(self._job.job)
+            host = connections.open(entry, connections.opened_by(base, step_words(number, node)), way=number)
         except ClusterddpError:
             failed[node] = time.monotonic() + AGAIN
             raise
@@ -144,7 +145,8 @@ class JobNodes:
     def collect(self, run: str) -> None:
         """Bring what the nodes have of a run's end to the login host, and let the job end."""
         try:
-            for name, why in self._login.collect(run, self._job.job, self._job.nodes).items():
+            number = self._login.number_for_steps(self._job.job)
+            for name, why in self._login.collect(run, number, self._job.nodes).items():
                 self._cluster.notify(f"{name}: its lines of run {run} stay there: {why}")
             self.first().call("slurm_collected", {"run": run})
         except HostError as error:  # somebody else may have, and the job has ended

@@ -20,7 +20,7 @@ from clusterddp.launch.script import check_script, check_synced
 from clusterddp.launch.slurm_apart import CarriedCode, carried_code, refuse_together
 from clusterddp.launch.slurm_options import refuse_ignored
 from clusterddp.remote.shared.node_env import Node
-from clusterddp.remote.shared.slurm_job import OUR_CODE, SlurmJob, index_of
+from clusterddp.remote.shared.slurm_job import SlurmJob, index_of
 from clusterddp.remote.shared.workdirs import FRESH
 from clusterddp.slurm.login import login_entry
 from clusterddp.slurm.script import Request, extra_line, nodelist, script, slurm_time
@@ -142,8 +142,7 @@ def _script(job: SlurmJob, request: Request, login: Login, python: str | None, c
     if carried is None:
         path = f"{login.state}/helper/{bundle().digest}.pyz"
         return script(job, request, code=path, python=python or str(login.host.hello["executable"]))
-    path = f"{login.state}/{NAME}/{job.plan.run}/{OUR_CODE}"
-    return script(job, request, code=path, python=python or "python3", packed=carried.packed)
+    return script(job, request, python=python or "python3", packed=carried.packed)
 
 
 def _synced(

@@ -137,6 +137,23 @@ class Login:
             found |= {job.job: job for job in read_accounting(out) if job.job in left}
         return found
 
+    def number_for_steps(self, number: str) -> str:
+        """The number of a job that runs as ``srun`` takes it: one of an array has one of its own besides ``7_1``.
+
+        Raises:
+            HelperError: Slurm does not tell.
+        """
+        if "_" not in number:
+            return number
+        known: str | None = self.host.memory.get(("own number", number))
+        if known is None:
+            _, out, err = self.command("squeue", "--noheader", f"--jobs={number}", "--format=%A")
+            known = out.strip()
+            if not JOB_ID.fullmatch(known):
+                raise HelperError(self.host.name, f"Slurm tells no number of job {number}: {last_error(err)}")
+            self.host.memory["own number", number] = known
+        return known
+
     def exit_status(self, number: str) -> str:
         """How a job's script ended, as Slurm writes it: ``CODE:SIGNAL``; empty where it has forgotten it."""
         status, out, _ = self.command("scontrol", "show", "job", "-o", number)

@@ -16,7 +16,15 @@ from clusterddp.errors import UsageError
 from clusterddp.remote.shared.plan import NodePlan
 from clusterddp.remote.shared.records import written
 from clusterddp.remote.shared.run_record import RunRecord
-from clusterddp.remote.shared.slurm_job import COMMENT, NOT_SHARED, NOT_UNPACKED, SUBMITTED, SlurmJob, index_of
+from clusterddp.remote.shared.slurm_job import (
+    COMMENT,
+    NOT_SHARED,
+    NOT_UNPACKED,
+    OUR_CODE,
+    SUBMITTED,
+    SlurmJob,
+    index_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,14 +80,14 @@ def extra_line(line: str) -> str:
     return option
 
 
-def script(job: SlurmJob, request: Request, *, code: str, python: str, packed: str = "") -> str:
+def script(job: SlurmJob, request: Request, *, python: str, code: str = "", packed: str = "") -> str:
     """The whole script.
 
     Args:
         job: What its nodes start.
         request: What Slurm is asked for.
-        code: The path of our code, which all nodes see, or have.
-        python: What runs it there: 3.8 or newer.
+        python: What runs our code there: 3.8 or newer.
+        code: The path of that, which all nodes see; where they are ``apart`` they unpack it.
         packed: What nodes that are ``apart`` unpack, in base64; empty where it is left out.
     """
     plan, record = job.plan, job.plan.record
@@ -115,7 +123,7 @@ def script(job: SlurmJob, request: Request, *, code: str, python: str, packed: s
         refused=f' && chmod 700 "$state" || exit {NOT_UNPACKED}' if job.apart else "",
         role="task" if job.apart else "node",
         take=_take(plan.run, request),
-        code=shlex.quote(code),
+        code=f'"$folder"/{OUR_CODE}' if job.apart else shlex.quote(code),
         python=shlex.quote(python),
         job=_readable(compact(job)),
         end=END,

@@ -18,7 +18,7 @@
 
 state=/home/u/.clusterddp
 folder=/home/u/.clusterddp/slurm/k3xa8w2mnp  # of this run; on each node
-code=/home/u/.clusterddp/slurm/k3xa8w2mnp/clusterddp.pyz  # of clusterddp, the same on every node
+code="$folder"/clusterddp.pyz  # of clusterddp, the same on every node
 python=python3  # what runs it there, 3.8 or newer
 
 # What the nodes start. They find each other in the folder, and choose addresses and ports for torchrun themselves.

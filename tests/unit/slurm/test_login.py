@@ -25,3 +25,17 @@ def test_the_number_is_told_without_the_cluster() -> None:
 def test_what_is_no_number_of_a_job_is_an_error_of_the_host(out: str) -> None:
     with pytest.raises(HelperError, match="login: sbatch tells no job's number"):
         submitting(out).submit("r1", "", {}, {})
+
+
+def test_srun_takes_the_own_number_of_an_arrays_job_which_is_asked_for_once() -> None:
+    asked: list[list[str]] = []
+    host: Any = SimpleNamespace(name="login", hello={"state": "/s"}, memory={})
+
+    def call(_operation: str, args: dict[str, list[str]], **_: object) -> dict[str, object]:
+        asked.append(args["argv"])
+        return {"status": 0, "out": "19\n", "err": ""}
+
+    host.call = call
+    login = Login(host)
+    assert [login.number_for_steps(one) for one in ("17", "17_2", "17_2")] == ["17", "19", "19"]
+    assert asked == [["squeue", "--noheader", "--jobs=17_2", "--format=%A"]]

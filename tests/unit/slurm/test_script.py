@@ -48,8 +48,7 @@ def test_the_whole_script() -> None:
 
 
 def test_the_whole_script_where_no_folder_is_shared() -> None:
-    code = "/home/u/.clusterddp/slurm/k3xa8w2mnp/clusterddp.pyz"
-    said = script(job(apart=APART), ASKED, code=code, python="python3", packed="aGVsbG8=\n")
+    said = script(job(apart=APART), ASKED, python="python3", packed="aGVsbG8=\n")
     assert said == GOLDEN.with_name("apart.sh").read_text(encoding="utf-8")
     assert subprocess.run(["bash", "-n"], input=said, text=True, check=False).returncode == 0
 
