@@ -101,7 +101,8 @@ def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_t
     wait_until("another warm server", lambda: warm(host), 90)
     assert servers(host) != [server]
     told_of = "clusterddp: gpu00: a warm server waits for the next run ("
-    assert told_of in user.run("status", "-i", "inventory.yaml").err
+    for shows in (("status", "-i", "inventory.yaml"), ("up", "inventory.yaml")):
+        assert told_of in user.run(*shows).err
     down = user.run("down", "-i", "inventory.yaml", "--yes")
     assert (down.code, "removed 1 warm server" in down.err) == (0, True), down.err
     wait_until("the warm server's end", lambda: not servers(host))

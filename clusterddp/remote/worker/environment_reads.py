@@ -68,8 +68,13 @@ class Noting(dict):  # type: ignore[type-arg] # the zipapp knows no typing
 
 
 @contextmanager
-def noting(asked: Set[str]) -> Iterator[None]:
-    """Add to ``asked`` what is read within; ``EVERY`` where that is everything."""
+def noting(asked: Set[str], *, in_libraries: bool = True) -> Iterator[None]:
+    """Add to ``asked`` what is read within; ``EVERY`` where that is everything.
+
+    Args:
+        asked: The names.
+        in_libraries: Whether to add what libraries name that come with it.
+    """
     environments: Any = [os.environ, os.environb]
     real = environments[0]._data  # noqa: SLF001
     before = mapped_files()
@@ -84,7 +89,7 @@ def noting(asked: Set[str]) -> Iterator[None]:
             one._data = real  # noqa: SLF001
         real.clear()
         real.update(dict.items(note))
-    for path in mapped_files() - before:
+    for path in (mapped_files() - before) if in_libraries else ():
         asked.update(named_in(path))
 
 

@@ -26,13 +26,15 @@ class Imports:
 
     Args:
         loaded: The modules that were loaded before any of ours.
+        hurried: Whether a run waits: then garbage stays, and what libraries read was noted when they were tried.
 
     Attributes:
         asked: The top-level names of modules that were looked for.
         reads: The variables that a package besides torch has read.
     """
 
-    def __init__(self, loaded: Iterable[str]) -> None:
+    def __init__(self, loaded: Iterable[str], *, hurried: bool = False) -> None:
+        self.hurried = hurried
         self.asked: Set[str] = {name.partition(".")[0] for name in set(sys.modules) - set(loaded)}
         self.reads: Set[str] = set()
 
@@ -66,7 +68,7 @@ class Imports:
         """
 
         def load() -> None:
-            with noting(self.reads):
+            with noting(self.reads, in_libraries=not self.hurried):
                 for module in (name, *modules):
                     _load_module(module, needed=module == name)
 
@@ -82,16 +84,20 @@ class Imports:
         finally:
             sys.meta_path.remove(finder)  # type: ignore[arg-type,unused-ignore]
             gc.enable()
-        gc.collect()
+        if not self.hurried:
+            gc.collect()
         if here:
             Holders().find(Holders(), here)
-        gc.freeze()
         if threads() > 1:  # OpenBLAS ends its own at a fork
             child = os.fork()
             if not child:
                 os._exit(0)
             os.waitpid(child, 0)
         after = process_state()
+        if after != before and self.hurried:  # by garbage, perhaps
+            gc.collect()
+            after = process_state()
+        gc.freeze()
         for name, value in before.items():
             if after[name] != value:
                 raise RefusedError("importing %s changed %s" % (what, name))

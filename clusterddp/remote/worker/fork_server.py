@@ -60,7 +60,7 @@ def serve(spool: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
     """
     try:
         began = time.monotonic()
-        imports = Imports(loaded)
+        imports = Imports(loaded, hurried=True)
         refuse_unknown_python()
         refuse_start_up_code()
         orders = socket.socket(fileno=int(told))
