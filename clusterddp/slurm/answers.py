@@ -93,12 +93,16 @@ def read_accounting(text: str) -> list[Job]:
 
 
 def read_config(text: str) -> dict[str, str]:
-    """What ``scontrol show config`` prints: ``Name = value``, a line each; the first of a name counts."""
+    """What ``scontrol show config`` prints: ``Name = value``, a line each; the first of a name counts.
+
+    Newer versions print ``Prolog[0] = …``, a line for each of several.
+    """
     found: dict[str, str] = {}
     for line in text.splitlines():
         name, equals, value = line.partition("=")
-        if equals and name.strip().isidentifier():
-            found.setdefault(name.strip(), one_line(value.strip())[:_LONGEST])
+        name = re.sub(r"\[[0-9]+\]$", "", name.strip())
+        if equals and name.isidentifier():
+            found.setdefault(name, one_line(value.strip())[:_LONGEST])
     return found
 
 

@@ -134,8 +134,9 @@ def _beyond(association: Mapping[str, str], asked: Mapping[str, str]) -> Iterabl
 def _devices(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
     if "gpu" not in seen.config.get("GresTypes", ""):
         return
-    if "cgroup" not in seen.config.get("TaskPlugin", ""):
-        yield "warn", f"TaskPlugin is {seen.config.get('TaskPlugin')}: a job can use GPUs of others", ""
+    plugin = seen.config.get("TaskPlugin", "").replace("(null)", "") or "task/none"  # as 22.05 says; later ones: null
+    if "cgroup" not in plugin:
+        yield "warn", f"TaskPlugin is {plugin}: a job can use GPUs of others", ""
     elif seen.config.get("ConstrainDevices", "yes") != "yes":
         yield "warn", "cgroup.conf has no ConstrainDevices=yes: a job can use GPUs of others", ""
 

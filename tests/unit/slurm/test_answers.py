@@ -53,6 +53,7 @@ def test_what_slurm_is_set_to_is_read_by_name() -> None:
         "Configuration data as of 2026-11-22T11:00:00\nPrologFlags             = (null)\nTmpFS = /scratch\n\nCgroup:\n"
     )
     assert read_config(said) == {"PrologFlags": "(null)", "TmpFS": "/scratch"}
+    assert read_config("Prolog[0] = /etc/one\nProlog[1] = /etc/two\n") == {"Prolog": "/etc/one"}  # 24.11
 
 
 def test_nodes_and_accounts_are_read_a_line_each() -> None:
