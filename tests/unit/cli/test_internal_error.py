@@ -12,6 +12,7 @@ import pytest
 from clusterddp.api import Cluster
 from clusterddp.cli.main import main
 from clusterddp.hosts.client import Host
+from clusterddp.hosts.connections import Connections
 from tests.unit.cli_help import folder, said
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ def bug(*_: object, **__: object) -> Any:
 def test_it_is_one_line_and_a_private_crash_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], argv: list[str], code: int
 ) -> None:
-    monkeypatch.setattr(Cluster, "connect", bug)
-    monkeypatch.setattr(Cluster, "_runs", bug)
+    for place, name in ((Cluster, "connect"), (Cluster, "_runs"), (Connections, "open_all")):
+        monkeypatch.setattr(place, name, bug)
     ended, lines = said(capsys, *argv)
     assert ended == code
     match = FOUND.fullmatch(lines[-1])
