@@ -28,6 +28,7 @@ EMPTY_TORCH = """
 import ctypes, importlib.util, json, logging, multiprocessing.process, queue, select, signal, socket, threading
 for name in ("numpy", "dill"):
     importlib.util.find_spec(name)
+__version__ = "2.13.0"
 class default_generator:
     seed = staticmethod(lambda: 0)
 """
