@@ -39,7 +39,7 @@ class Ended(logging.Handler):
 
 
 def test_the_project_is_scanned_and_a_host_tells_its_facts_before_another_one_is_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "train.py").write_text("print(1)\n")
@@ -55,7 +55,7 @@ def test_the_project_is_scanned_and_a_host_tells_its_facts_before_another_one_is
     state = str(tmp_path / "state")
     entries = [HostEntry(name=name, address=name, connection="local", state=state) for name in ("slow", "quick")]
     connections = Connections(Slow(), print)
-    monkeypatch.setattr(LOGGER, "level", logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger=LOGGER.name)  # not its attribute: a logger remembers what is enabled
     LOGGER.addHandler(before)
     try:
         with Early(find(), RunOptions(script="train.py"), None) as early:
