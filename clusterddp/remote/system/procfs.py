@@ -154,7 +154,7 @@ def own_children() -> List[int]:
     found: List[int] = []
     for thread in os.listdir("/proc/self/task"):
         try:
-            with open("/proc/self/task/%s/children" % thread, encoding="ascii") as stream:
+            with open("/proc/self/task/%s/children" % thread, encoding="utf-8") as stream:
                 found += [int(word) for word in stream.read().split()]
         except OSError:  # a kernel without CONFIG_PROC_CHILDREN: what the table shows is all there is to know
             continue
@@ -223,7 +223,7 @@ def tcp_ports(state: str, tables: Iterable[str] = ("/proc/net/tcp", "/proc/net/t
     found: List[int] = []
     for table in tables:
         try:
-            with open(table, encoding="ascii") as lines:
+            with open(table, encoding="utf-8") as lines:
                 rows = [line.split() for line in lines][1:]
         except OSError:  # no IPv6 on this host
             continue
@@ -260,7 +260,7 @@ def has_handler(pid: int, sig: int) -> bool:
 def available_bytes(path: str = "/proc/meminfo") -> Optional[int]:
     """The kernel's ``MemAvailable`` in bytes."""
     try:
-        with open(path, encoding="ascii") as lines:
+        with open(path, encoding="utf-8") as lines:
             return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
     except (OSError, ValueError):  # unknown: who asks says so
         return None
