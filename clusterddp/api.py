@@ -323,7 +323,7 @@ class Cluster(LeftOnHosts):
 
     def warm_servers(self) -> dict[str, int]:
         """Bytes of memory of the processes that wait for a next run on the hosts that answer, by host."""
-        return cleanup.warm_servers([one for one in self._reached if one.fork_server and one.warm], self._open)
+        return cleanup.warm_servers([one for one in self._reached if one.keeps_warm], self._open)
 
     def gather(
         self, run: str, hosts: Container[str] | None = None, wanted: Wanted = ALL, *, quiet: bool = False

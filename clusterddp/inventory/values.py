@@ -91,10 +91,15 @@ class HostEntry:
     state: str | None = None
     transport: Transport = "auto"
     launcher: str = "ssh"
-    fork_server: bool = False
+    fork_server: bool = True
     warm: float = WARM
     slurm: Mapping[str, Any] = field(default_factory=dict)
     where: str = ""
+
+    @property
+    def keeps_warm(self) -> bool:
+        """Whether a run may leave a process there that waits for the next one."""
+        return self.fork_server and self.warm > 0 and self.launcher == "ssh" and self.role in {"node", "spare"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -99,7 +99,7 @@ def _job(reader: VariableReader) -> dict[str, Any]:
         "interface": _interface(reader),
         "ports": _ports(reader),
         "workdir": _folder(reader, "clusterddp_workdir"),
-        "fork_server": _flag(reader, "clusterddp_fork_server"),
+        "fork_server": _flag(reader, "clusterddp_fork_server", default=True),
         "warm": _warm(reader),
         "links": _links(reader),
         "carry": _carry(reader),
@@ -228,18 +228,18 @@ def _ports(reader: VariableReader) -> tuple[int, int]:
 
 def _warm(reader: VariableReader) -> float:
     setting = reader.get("clusterddp_warm")
-    if setting is None:
-        return WARM
+    if setting is None:  # the operator's own machine is left as it was found
+        return 0.0 if _connection_kind(reader) == "local" else WARM
     try:
         return duration(setting.value)
     except UsageError:
         refuse_value(setting, "a duration", "write it as 90s, 15m or 2h; 0 for none")
 
 
-def _flag(reader: VariableReader, name: str) -> bool:
+def _flag(reader: VariableReader, name: str, *, default: bool) -> bool:
     setting = reader.get(name)
     if setting is None:
-        return False
+        return default
     if not isinstance(setting.value, bool):
         refuse_value(setting, "true or false", "write one of them without quotes")
     return setting.value
@@ -298,5 +298,5 @@ def _slurm(reader: VariableReader) -> dict[str, Any]:
     lines = reader.shell_lines(f"{variable_names.PREFIX}slurm_lines")
     shared = f"{variable_names.PREFIX}slurm_shared"
     if reader.get(shared) is not None:
-        found["shared"] = _flag(reader, shared)
+        found["shared"] = _flag(reader, shared, default=False)
     return {**found, "lines": lines} if lines else found

@@ -38,7 +38,7 @@ def begin(hosts: Sequence[Host], project: Project, inventory: Inventory, stays: 
     able = {entry.name for entry in inventory.hosts if entry.fork_server}
     if not able & {host.name for host in hosts}:
         raise UsageError(
-            "--warm: no host of the inventory has fork servers", remedy="set clusterddp_fork_server: true there"
+            "--warm: no host of the inventory has fork servers", remedy="leave clusterddp_fork_server: false out there"
         )
     with Early(project, ANY, None) as early:
         plan, placed = prepare(hosts, (), project, inventory, ANY, _untold, _untold, early)

@@ -188,10 +188,12 @@ class Lab:
             proxy: How it says that the hosts lie behind the bastion: `jump` (ProxyJump), `command`
                 (ProxyCommand, complete), `config` (`-F` with the lab's ssh_config), `none`.
             twice: Hosts that appear a second time, as `<name>b` with the same address: two nodes on one host.
-            more: Further variables by host name; under `all` for all hosts. They win.
+            more: Further variables by host name; under `all` for all hosts. They win; None: as if it were not named.
+                Workers are started plainly unless these or the lab's own say otherwise: most tests are not about that.
         """
         chosen = [self.host(name) for name in hosts] if hosts is not None else self.hosts
-        of_all = {**self._variables, **(more or {}).get("all", {})}
+        of_all = {"clusterddp_fork_server": False, **self._variables, **(more or {}).get("all", {})}
+        of_all = {name: value for name, value in of_all.items() if value is not None}
         more = {**(more or {}), "all": of_all}
         return texts.inventory(chosen, self.folder, bastion=self.bastion, proxy=proxy, twice=twice, more=more)
 

@@ -34,6 +34,7 @@ def test_a_host_with_nothing_said_has_the_documented_defaults(inventory: Path) -
     assert (host.name, host.address, host.port, host.user, host.connection) == ("gpu01", "gpu01", None, None, "ssh")
     assert (host.role, host.nproc, host.gpus, host.ports) == ("node", None, None, (29400, 29499))
     assert (host.transport, host.launcher, host.setup, host.env) == ("auto", "ssh", (), {})
+    assert (host.fork_server, host.warm, host.keeps_warm) == (True, 900, True)
     assert host.where == f"{inventory}:3"
 
 
@@ -91,6 +92,11 @@ def test_everything_we_read_arrives(inventory: Path) -> None:
         (["ansible_connection: ansible.builtin.ssh"], "connection", "ssh"),
         (["ansible_python_interpreter: auto_silent"], "ansible_python", None),
         (["clusterddp_nproc: auto"], "nproc", None),
+        (["ansible_connection: local"], "warm", 0),
+        (["ansible_connection: local", "clusterddp_warm: 5m"], "warm", 300),
+        (["clusterddp_warm: 0"], "keeps_warm", False),
+        (["clusterddp_fork_server: false"], "keeps_warm", False),
+        (["clusterddp_launcher: slurm"], "keeps_warm", False),
         (["clusterddp_gpus: 8"], "gpus", 8),
         (["clusterddp_gpus: 0"], "gpus", 0),
         (["clusterddp_gpus: 0,2"], "gpus", ("0", "2")),
@@ -269,6 +275,7 @@ def test_the_built_in_inventory_is_two_nodes_on_this_machine() -> None:
     assert local.path is None
     assert local.names_of_nodes == ("local0", "local1")
     assert {host.connection for host in local.hosts} == {"local"}
+    assert not any(host.keeps_warm for host in local.hosts)
     assert any(path == INVENTORIES / "local.yaml" for path in _LOCAL)
 
 
