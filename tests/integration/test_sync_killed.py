@@ -11,7 +11,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from clusterddp.errors import HostError
@@ -157,6 +157,7 @@ def test_whatever_dies_at_whatever_moment_the_next_sync_is_whole(
 
 @patient
 @given(st.lists(st.tuples(TREES, st.lists(DEATHS, max_size=3)), min_size=1, max_size=3))
+@example([({"a.py": ""}, [("helper", 4)])])  # between two looks at the folder's clock
 def test_whatever_dies_at_whatever_moment_the_next_push_is_whole(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Mapping[str, str | bytes], list[tuple[str, int]]]]
 ) -> None:

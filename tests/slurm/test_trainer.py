@@ -29,8 +29,8 @@ BY_SSH, BY_SLURM = ("-i", "ssh.yaml"), ("-i", "inventory.yaml", "--nnodes", "2")
 @pytest.fixture
 def user(slurm: Slurm, tmp_path: Path) -> User:
     """Somebody with the trainer and two inventories: the same two hosts by SSH, and as nodes of Slurm's."""
-    variables = {"clusterddp_python": training_python(), "clusterddp_env": ONE_THREAD}
-    variables.update(clusterddp_fork_server=None, clusterddp_warm=0)  # forked, as where an inventory says nothing
+    unsaid = {"clusterddp_fork_server": None, "clusterddp_warm": 0}  # forked, as where an inventory says nothing
+    variables = {"clusterddp_python": training_python(), "clusterddp_env": ONE_THREAD, **unsaid}
     user = user_of(slurm, tmp_path, {}, **variables)
     names = [host.name for host in slurm.compute]
     slurm.lab.write_inventory(user.folder / "ssh.yaml", hosts=names, more={"all": variables})

@@ -60,7 +60,8 @@ class ThreadHost:
         return parse_json(last.body)
 
     def stream(self, op: str, args: Mapping[str, Any], outgoing: Outgoing) -> Generator[Frame]:
-        given, sink = os.pipe()
+        given, writing = os.pipe()
+        sink = os.fdopen(writing, "wb", buffering=0)  # who writes late must not meet another's pipe of that number
         source, taken = os.pipe()
         lock = threading.Lock()
         request = Request(1, {**args, "state": str(self.place / "state")}, given, taken)
@@ -79,9 +80,9 @@ class ThreadHost:
         def write(header: Mapping[str, Any], body: bytes) -> None:
             self.sent += len(body)
             data = memoryview(encode({"id": 1, **header}, body))
-            with lock, contextlib.suppress(OSError):  # the operation has ended
+            with lock, contextlib.suppress(OSError, ValueError):  # the operation has ended
                 while data:
-                    data = data[os.write(sink, data) :]
+                    data = data[sink.write(data) :]
 
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
@@ -96,7 +97,7 @@ class ThreadHost:
             yield from self._frames(source, outgoing, write)
         finally:
             outgoing.detach()
-            os.close(sink)
+            sink.close()
             thread.join()
             os.close(source)
             os.close(own)
