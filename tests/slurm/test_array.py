@@ -60,7 +60,8 @@ def test_stop_ends_one_run_of_an_array_or_all_that_are_left(user: User, slurm: S
             return [listed[run] for run in runs]
 
         wait_until("two of them run", lambda: states() == ["running", "running", "queued", "queued"], timeout=60)
-        assert "wait_for" in user.run("status", "many.1", "--stacks").out
+        stacks = ("status", "many.1", "--stacks")
+        wait_until("its worker waits", lambda: "wait_for" in user.run(*stacks).out, timeout=60)
         assert user.run("stop", "many.1").code == 0
         wait_until("the next one runs", lambda: states() == ["running", "stopped", "running", "queued"], timeout=60)
         stopped = user.run("stop", "many")
