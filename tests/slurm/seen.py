@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import STATE, User, wait_until_nothing_is_left
+from tests.integration.cli import STATE, WAIT, User, wait_until_nothing_is_left
 from tests.lab.system import wait_until
 from tests.lean import lean_python
 
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 HOME = "/home/trainer"
 LOST = "Slurm says NODE_FAIL: a node was lost; --relaunch lets the run go on"
+# A script's: a step for each path that it is given, which it waits for.
+STEPS = (
+    WAIT
+    + """
+for step, path in enumerate(sys.argv[1:]):
+    print("step", step, os.environ["CLUSTERDDP_RUN_ID"], flush=True)
+    wait_for(path)
+"""
+)
 # What is longer than a few seconds, and told apart by other tests too.
 thorough = pytest.mark.skipif(not os.environ.get("CLUSTERDDP_SLURM"), reason="part of `make test-slurm`")
 

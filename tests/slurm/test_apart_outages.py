@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import WAIT
 from tests.lab.slurm import Slurm
 from tests.own_lab import own_lab
-from tests.slurm.seen import LOST, cancelled_in_the_end, nothing_is_left, thorough, user_of
+from tests.slurm.seen import LOST, STEPS, cancelled_in_the_end, nothing_is_left, thorough, user_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,21 +19,13 @@ if TYPE_CHECKING:
 pytest.importorskip("torch", reason="torchrun is part of torch")
 pytestmark = [pytest.mark.torch, thorough]
 
-STEPS = (
-    WAIT
-    + """
-for step, path in enumerate(sys.argv[1:]):
-    print("step", step, os.environ["CLUSTERDDP_RUN_ID"], flush=True)
-    wait_for(path)
-print("done of", os.environ["WORLD_SIZE"], os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
-"""
-)
+SCRIPT = STEPS + 'print("done of", os.environ["WORLD_SIZE"], os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)\n'
 DEAF = (
     """
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 """
-    + STEPS
+    + SCRIPT
 )
 
 
@@ -47,7 +38,7 @@ def broken_slurm() -> Iterator[Slurm]:
 
 def user(slurm: Slurm, folder: Path, **variables: object) -> User:
     folder.mkdir(exist_ok=True)
-    scripts = {"steps.py": STEPS, "deaf.py": DEAF}
+    scripts = {"steps.py": SCRIPT, "deaf.py": DEAF}
     return user_of(slurm, folder, scripts, clusterddp_slurm_shared=False, **variables)
 
 

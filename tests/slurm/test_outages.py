@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import CLUSTERDDP, WAIT
+from tests.integration.cli import CLUSTERDDP
 from tests.lab.system import wait_until
-from tests.slurm.seen import HOME, nothing_is_left, thorough, user_of
+from tests.slurm.seen import HOME, STEPS, nothing_is_left, thorough, user_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,19 +20,11 @@ if TYPE_CHECKING:
 pytest.importorskip("torch", reason="torchrun is part of torch")
 pytestmark = [pytest.mark.torch, thorough]
 
-STEPS = (
-    WAIT
-    + """
-for step, path in enumerate(sys.argv[1:]):
-    print("step", step, os.environ["CLUSTERDDP_RUN_ID"], flush=True)
-    wait_for(path)
-print("done", flush=True)
-"""
-)
+SCRIPT = STEPS + 'print("done", flush=True)\n'
 
 
 def test_two_jobs_on_the_same_nodes_keep_apart(slurm: Slurm, tmp_path: Path) -> None:
-    user = user_of(slurm, tmp_path, {"steps.py": STEPS})
+    user = user_of(slurm, tmp_path, {"steps.py": SCRIPT})
     words = ("run", "--nnodes", "2", "steps.py", f"{HOME}/both")
     with user.start(*words) as one, user.start(*words) as other:
         for live in (one, other):
@@ -49,7 +41,7 @@ def test_two_jobs_on_the_same_nodes_keep_apart(slurm: Slurm, tmp_path: Path) -> 
 def test_who_follows_a_run_goes_on_after_the_controller_and_the_login_host_were_away(
     own_slurm: Slurm, tmp_path: Path
 ) -> None:
-    user = user_of(own_slurm, tmp_path, {"steps.py": STEPS})
+    user = user_of(own_slurm, tmp_path, {"steps.py": SCRIPT})
     with user.start("run", "--nnodes", "2", "steps.py", f"{HOME}/first", f"{HOME}/second") as live:
         live.wait_for("step 0", times=2)
         own_slurm.stop_controller()
@@ -67,7 +59,7 @@ def test_who_follows_a_run_goes_on_after_the_controller_and_the_login_host_were_
 
 
 def test_a_node_that_loses_its_power_is_another_attempt_once_it_is_back(own_slurm: Slurm, tmp_path: Path) -> None:
-    user = user_of(own_slurm, tmp_path, {"steps.py": STEPS})
+    user = user_of(own_slurm, tmp_path, {"steps.py": SCRIPT})
     with user.start("run", "--nnodes", "2", "--relaunch", "1", "steps.py", f"{HOME}/back") as live:
         live.wait_for("step 0", times=2)
         own_slurm.compute[1].power_off()
@@ -82,7 +74,7 @@ def test_a_node_that_loses_its_power_is_another_attempt_once_it_is_back(own_slur
 
 
 def test_a_stop_that_a_node_does_not_answer_says_what_slurm_says_of_its_job(own_slurm: Slurm, tmp_path: Path) -> None:
-    user = user_of(own_slurm, tmp_path, {"steps.py": STEPS})
+    user = user_of(own_slurm, tmp_path, {"steps.py": SCRIPT})
     run = user.run("run", "--nnodes", "2", "--detach", "steps.py", f"{HOME}/never").lines[0]
     user.hear(run, "step 0", times=2)
     own_slurm.compute[1].power_off()
@@ -122,7 +114,7 @@ def test_what_workers_write_in_the_shared_folder_is_pulled_from_the_login_host(s
 
 
 def test_down_ends_a_run_and_removes_all_of_a_project(slurm: Slurm, tmp_path: Path) -> None:
-    user = user_of(slurm, tmp_path, {"steps.py": STEPS})
+    user = user_of(slurm, tmp_path, {"steps.py": SCRIPT})
     assert user.run("run", "--nnodes", "1", "steps.py").code == 0
     run = user.run("run", "--nnodes", "2", "--detach", "steps.py", f"{HOME}/never").lines[0]
     user.hear(run, "step 0", times=2)
@@ -137,7 +129,7 @@ def test_down_ends_a_run_and_removes_all_of_a_project(slurm: Slurm, tmp_path: Pa
 
 
 def test_a_job_whose_submission_was_cut_short_never_runs(own_slurm: Slurm, tmp_path: Path) -> None:
-    user = user_of(own_slurm, tmp_path, {"steps.py": STEPS})
+    user = user_of(own_slurm, tmp_path, {"steps.py": SCRIPT})
     assert user.run("runs").code == 0  # connected once: our code is there
     own_slurm.controller.run(["pkill", "-STOP", "-x", "slurmctld"], user="root")
     done = user.run("run", "--nnodes", "2", "steps.py")
@@ -160,7 +152,7 @@ def allocated(slurm: Slurm) -> Iterator[str]:
 def test_a_run_in_an_allocation_takes_its_nodes_and_leaves_it_as_it_was(
     slurm: Slurm, tmp_path: Path, allocated: str
 ) -> None:
-    user = user_of(slurm, tmp_path, {"steps.py": STEPS})
+    user = user_of(slurm, tmp_path, {"steps.py": SCRIPT})
     user.env["SLURM_JOB_ID"] = allocated
     done = user.run("run", "--nproc-per-node", "1", "--name", "within", "steps.py")
     assert done.code == 0, done.err

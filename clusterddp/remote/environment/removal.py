@@ -96,7 +96,7 @@ def _use(state: str, place: str) -> Use:
 def _unlink(path: str) -> None:
     try:
         os.unlink(path)
-    except FileNotFoundError:
+    except FileNotFoundError:  # somebody else was faster
         pass
     except OSError as error:
         raise Refused("%s cannot be removed: %s" % (path, error.strerror)) from error

@@ -68,7 +68,7 @@ def prune_at_submit(state: str) -> None:
                 folder.remove_secrets()
                 if ended.is_old(folder):
                     remove_run(folder, {"spools": 0, "bytes": 0, "run_dirs": 0}, run_dirs=False)
-    except (OSError, ValueError, Refused):
+    except (OSError, ValueError, Refused):  # the next submission, or `down`, tries again
         pass
 
 

@@ -63,7 +63,10 @@ def submit(request: Request) -> Dict[str, Any]:
     """
     data, size = b"", int(request.args["message"])
     while len(data) < size:
-        data += request.read() or _cut()
+        piece = request.read()
+        if not piece:
+            raise Refused("what was to be submitted did not come whole", "submit it again")
+        data += piece
     message = json.loads(data[:size])
     state, run, runs = request.args["state"], message["run"], message["runs"] or {"": message["run"]}
     keep_code(JobFolder.of(state, run), itertools.chain([data[size:]], iter(request.read, b"")))
@@ -85,10 +88,6 @@ def submit(request: Request) -> Dict[str, Any]:
     if cut:
         _take_out(run)
     return answer
-
-
-def _cut() -> bytes:
-    raise Refused("what was to be submitted did not come whole", "submit it again")
 
 
 def _prepared(folder: JobFolder, index: str, message: Dict[str, Any]) -> JobFolder:

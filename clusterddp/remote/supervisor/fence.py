@@ -221,5 +221,5 @@ class Keeper:
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        except ChildProcessError:
+        except ChildProcessError:  # none is left
             pass

@@ -140,7 +140,7 @@ class Assembly:
     def _remove_spare(self) -> None:
         try:
             os.unlink(_SPARE, dir_fd=self._folder)
-        except FileNotFoundError:
+        except FileNotFoundError:  # no transfer broke off there
             pass
 
     def _copy(self, name: str) -> str:

@@ -14,7 +14,8 @@ from .fork_worker import is_of_a_worker
 # No import of torch reads any of them (recorded: docs/performance.md); frameworks may, which is noted when they do.
 OF_A_LOGIN = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "XDG_SESSION_ID"}
 OF_THE_DRIVER = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"}
-FREE = {*OF_A_LOGIN, *OF_THE_DRIVER, "CUBLAS_WORKSPACE_CONFIG"}
+OF_LIBRARIES = {*OF_THE_DRIVER, "CUBLAS_WORKSPACE_CONFIG"}
+FREE = OF_A_LOGIN | OF_LIBRARIES
 FREE_PREFIXES = (
     "CLUSTERDDP_", "NCCL_", "TORCH_NCCL_", "GLOO_", "UCX_",
     "ACCELERATE_", "DEEPSPEED_", "DIFFUSERS_", "FSDP_", "HF_", "HUGGINGFACE_", "LIGHTNING_", "PL_", "SAFETENSORS_",
@@ -25,10 +26,9 @@ OF_A_RANK = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "JSM_", "NODE_RANK", "CLUSTERDD
 EVERY = "*"  # all of them were asked for at once
 # Of a library those alone that may differ between workers or runs: whatever else it reads has to be equal anyway.
 _IN_LIBRARIES = re.compile(
-    rb"(?:SLURM_|PMI_|PMIX_|OMPI_|TORCHELASTIC_|%s)[A-Z0-9_]+"
-    % "|".join(FREE_PREFIXES).encode()
-    + rb"|CUBLAS_WORKSPACE_CONFIG|CUDA_(?:VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS)"
-    rb"|(?:LOCAL_|GROUP_|ROLE_)?(?:RANK|WORLD_SIZE)(?=\0)|(?<=\0)MASTER_(?:ADDR|PORT)(?=\0)"
+    rb"(?:SLURM_|PMI_|PMIX_|OMPI_|TORCHELASTIC_|%s)[A-Z0-9_]+|%s"
+    % ("|".join(FREE_PREFIXES).encode(), "|".join(sorted(OF_LIBRARIES)).encode())
+    + rb"|(?:LOCAL_|GROUP_|ROLE_)?(?:RANK|WORLD_SIZE)(?=\0)|(?<=\0)MASTER_(?:ADDR|PORT)(?=\0)"
 )
 _WORD = re.compile(rb"[A-Z][A-Z0-9_]{3,}")  # found ten times as fast as those
 MOST = 1 << 30  # bytes of a library that are looked through

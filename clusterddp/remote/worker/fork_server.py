@@ -24,7 +24,7 @@ import select
 import socket
 import sys
 import time
-from typing import Iterable, List, NoReturn, Tuple
+from typing import Iterable, List, NoReturn, Optional, Set, Tuple
 
 from ..system.rename import rename
 from . import fork_adopted
@@ -41,7 +41,7 @@ from .fork_checks import (
 from .fork_imports import AGENT_MODULES, Imports, worker_modules
 from .fork_keeper import Keeper
 from .fork_worker import Given
-from .import_ahead import Ahead, needs_packages
+from .import_ahead import Ahead, needs_packages, script_words
 
 LONGEST = 65536  # bytes of a request
 MOST_HANDLES = 8  # with a request
@@ -68,9 +68,10 @@ def serve(spool: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
         listener = server.listen()
         imports.load(AGENT_MODULES)
         server.obey(listener)
-        if needs_packages(server.given.argv):  # a script without torch waits for no more than its agent did
+        words = script_words(server.given.argv, server.folders)
+        if needs_packages(server.given.argv, server.folders, words):  # else it waits for no more than its agent did
             imports.load(worker_modules(sys.modules["torch"].__version__))
-        server.load_ahead(imports, listener, began)
+        server.load_ahead(imports, words, listener, began)
         return server.run(listener)
     except BaseException as error:  # noqa: BLE001 - whatever it is, workers are started plainly
         tell(int(told), "refused %s" % (error if isinstance(error, RefusedError) else repr(error)))
@@ -93,6 +94,7 @@ class Server:
         self.spool, self.orders, self.given = spool, orders, given
         self.orders.setblocking(False)
         self.supervisor = os.getppid()
+        self.folders = list(dict.fromkeys([os.getcwd(), *first_folders(given.argv)]))  # the project's
         self.refuse_late_variables()
 
     def refuse_late_variables(self) -> None:
@@ -101,7 +103,7 @@ class Server:
         Raises:
             RefusedError: names the line.
         """
-        write = mattering_write([os.getcwd(), *first_folders(self.given.argv)])
+        write = mattering_write(self.folders)
         if write:
             raise RefusedError("%s, which torch may read when it is imported" % write)
 
@@ -151,13 +153,13 @@ class Server:
         finally:
             os._exit(1)
 
-    def load_ahead(self, imports: Imports, listener: socket.socket, began: float) -> None:
+    def load_ahead(self, imports: Imports, words: Optional[Set[str]], listener: socket.socket, began: float) -> None:
         """Import what else the script needs; agent and store do not wait for it, nor workers for a disk that is slow.
 
         Raises:
             RefusedError: a package is not as it was when it was tried.
         """
-        ahead = Ahead(self.spool, self.given.argv, lambda line: tell(self.orders.fileno(), line))
+        ahead = Ahead(self.spool, self.folders, words, lambda line: tell(self.orders.fileno(), line))
         for package in ahead.packages():
             if time.monotonic() - began > SLOW:
                 return

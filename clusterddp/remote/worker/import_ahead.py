@@ -10,12 +10,12 @@ import os
 import re
 import sys
 from importlib.machinery import PathFinder
-from typing import Callable, Dict, List, Sequence, Set
+from typing import Callable, Dict, List, Optional, Sequence, Set
 
 from ..spool.layout import Spool
 from . import learned
 from .environment_writes import UnknownError, project_files
-from .fork_checks import RefusedError, first_folders
+from .fork_checks import RefusedError
 from .fork_imports import Imports
 from .import_trial import reason_against
 from .learned import Learned, Package
@@ -27,25 +27,24 @@ class Ahead:
 
     Args:
         spool: The node's.
-        argv: A worker's command line; the working folder is the workers'.
+        folders: The project's.
+        words: Of ``script_words``.
         tell: Takes ``ahead NAME`` and ``left NAME: REASON``.
     """
 
-    def __init__(self, spool: str, argv: Sequence[str], tell: Callable[[str], object]) -> None:
+    def __init__(
+        self, spool: str, folders: Sequence[str], words: Optional[Set[str]], tell: Callable[[str], object]
+    ) -> None:
         run = Spool(spool)
         plan = run.readable_plan()
-        self.state, self.argv, self.tell = run.state, argv, tell
+        self.state, self.folders, self.words, self.tell = run.state, folders, words, tell
         key = learned.key_of(plan.workdir) if plan and not plan.program else ""
         self.known = (learned.find(self.state, key) if key else None) or Learned(workdir="")
 
     def packages(self) -> List[Package]:
         """Those of the learned ones that the script names, if all is as it was when they were tried."""
-        if not self.known.named or self.known.tried != digest(self.known):
-            return []
-        folders = list(dict.fromkeys([os.getcwd(), *first_folders(self.argv)]))
-        try:
-            words = words_of_script(self.argv, folders)
-        except (OSError, UnknownError):
+        words = self.words
+        if words is None or not self.known.named or self.known.tried != digest(self.known):
             return []
         named = [one for one in self.known.packages if one.name in words and one.name in self.known.named]
         for one in named:
@@ -55,7 +54,7 @@ class Ahead:
         # With a package come others: what these look for and read counts too.
         asks = {name for one in self.known.packages for name in one.asks}
         reads = {name for one in self.known.packages for name in one.reads}
-        clash = clash_with(folders, asks, reads) if wanted else ""
+        clash = clash_with(self.folders, asks, reads) if wanted else ""
         for one in wanted if clash else ():
             self.tell("left %s: %s" % (one.name, clash))
         return [] if clash else wanted
@@ -70,7 +69,7 @@ class Ahead:
         reason = reason_against(package, imports)
         more = {name for one in self.known.packages for name in one.reads}
         if not reason and imports.reads - before - more:
-            reason = clash_with([os.getcwd(), *first_folders(self.argv)], (), imports.reads)
+            reason = clash_with(self.folders, (), imports.reads)
         if reason:
             changed = [one._replace(left_out=reason) if one is package else one for one in self.known.packages]
             learned.keep(self.state, self.known._replace(packages=tuple(changed)))
@@ -78,16 +77,22 @@ class Ahead:
         self.tell("ahead %s" % package.name)
 
 
-def words_of_script(argv: Sequence[str], folders: Sequence[str]) -> Set[str]:
+def script_words(argv: Sequence[str], folders: Sequence[str]) -> Optional[Set[str]]:
     """All words in import statements of a script, and of the project's files that it may import by those.
+
+    None where the project's files cannot be read, or are too many.
 
     Args:
         argv: A worker's command line.
         folders: The project's.
-
-    Raises:
-        OSError, UnknownError: the project's files cannot be read, or are too many.
     """
+    try:
+        return _words(argv, folders)
+    except (OSError, UnknownError, ValueError):
+        return None
+
+
+def _words(argv: Sequence[str], folders: Sequence[str]) -> Set[str]:
     by_name: Dict[str, List[str]] = {}
     for path in project_files(folders):
         for part in re.findall(r"\w+", path[: -len(".py")]):
@@ -107,17 +112,19 @@ def words_of_script(argv: Sequence[str], folders: Sequence[str]) -> Set[str]:
     return words
 
 
-def needs_packages(argv: Sequence[str]) -> bool:
+def needs_packages(argv: Sequence[str], folders: Sequence[str], words: Optional[Set[str]]) -> bool:
     """Whether a script may import a package that is neither Python's own nor the project's; True if in doubt.
 
     Args:
-        argv: A worker's command line; the working folder is the workers'.
+        argv: A worker's command line.
+        folders: The project's.
+        words: Of ``script_words``.
     """
-    folders = list(dict.fromkeys([os.getcwd(), *first_folders(argv)]))
     own = os.path.dirname(os.__file__)
     search = [path for path in sys.path if path not in (*folders, own, own + "/lib-dynload")]
+    if words is None or ("-m" in argv[1:3] and not words):
+        return True
     try:
-        words = words_of_script(argv, folders)
-        return ("-m" in argv[1:3] and not words) or any(PathFinder.find_spec(word, search) for word in words)
-    except (OSError, UnknownError, ImportError, ValueError):
+        return any(PathFinder.find_spec(word, search) for word in words)
+    except (OSError, ImportError, ValueError):
         return True

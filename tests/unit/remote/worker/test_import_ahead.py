@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.worker.import_ahead import needs_packages
+from clusterddp.remote.worker.import_ahead import needs_packages, script_words
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def needing(argv: list[str], folder: Path) -> bool:
+    return needs_packages(argv, [str(folder)], script_words(argv, [str(folder)]))
 
 
 @pytest.mark.parametrize(
@@ -30,17 +34,17 @@ def test_a_script_needs_packages_where_it_names_one_itself_or_by_a_file_of_the_p
     (tmp_path / "train.py").write_text(script)
     (tmp_path / "model.py").write_text("from pytest import mark as Net\n")
     (tmp_path / "other.py").write_text("import os\n")
-    assert needs_packages(["python", "-u", "train.py"]) is needs
+    assert needing(["python", "-u", "train.py"], tmp_path) is needs
 
 
 @pytest.mark.parametrize("argv", [["-m", "somewhere.train"], ["missing.py"]])
 def test_where_that_cannot_be_told_it_does(argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert needs_packages(["python", "-u", *argv])
+    assert needing(["python", "-u", *argv], tmp_path)
 
 
 def test_a_module_of_the_project_is_read_as_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "train.py").write_text("import os\n")
-    assert not needs_packages(["python", "-u", "-m", "pkg.train"])
+    assert not needing(["python", "-u", "-m", "pkg.train"], tmp_path)
