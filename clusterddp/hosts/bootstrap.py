@@ -46,16 +46,19 @@ def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapp
         with contextlib.suppress(OSError):  # the same
             pipe.write(code.introduction(state=entry.state))
         _, answer, rest = _answer(entry, pipe, rest)
+    sent = answer == "need"
+    if sent:
+        with contextlib.suppress(OSError):  # the same
+            pipe.write(code.packed)
+        _, answer, rest = _answer(entry, pipe, rest)
     _heed_refusal(entry, answer)
-    needed = f"is sent, {human_size(len(code.packed))}" if answer == "need" else "is there already"
-    if compiles and answer == "have":
+    needed = f"was sent, {human_size(len(code.packed))}" if sent else "is there already"
+    if compiles and not sent:
         needed += ", without byte code of its Python: it compiles what it runs"
     _log.debug("%s: the helper's code %s (%s)", entry.name, needed, code.digest[:12])
-    with contextlib.suppress(OSError):  # the same
-        pipe.write(code.packed if answer == "need" else b"")
     decoder = Decoder()
     frames: list[Frame] = []
-    data = _past_refusal(entry, pipe, rest) if answer == "need" else rest
+    data = rest
     while not frames:
         try:
             frames = list(decoder.feed(data))
@@ -95,25 +98,18 @@ def _hello(entry: HostEntry, header: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _heed_refusal(entry: HostEntry, answer: str) -> None:
-    if answer.startswith("refused "):
-        try:
-            refused = Fields(parse_json(answer.removeprefix("refused ").encode()))
-            message, remedy = refused.text("message"), refused.text("remedy")
-        except ValueError as error:
-            raise HelperError(entry.name, f"the helper refuses, and its reason is damaged: {error}") from error
-        raise HelperError(entry.name, message, remedy=remedy)
-
-
-def _past_refusal(entry: HostEntry, pipe: BytePipe, received: bytes) -> bytes:
-    """The first bytes after the code: frames, or a second line that refuses it (no room to keep it)."""
-    while received[: len(MAGIC)] == MAGIC[: len(received)]:
-        if found := _magic_line(received):
-            _heed_refusal(entry, found[1])
-        data = _read(pipe)
-        if not data:
-            break
-        received += data
-    return received
+    """Go on only where the helper's code is there: the last answer before its hello."""
+    if answer == "have":
+        return
+    kind, _, reason = answer.partition(" ")
+    if kind != "refused":
+        raise HelperError(entry.name, f"the helper answers with something else: {answer[:80]!r}")
+    try:
+        refused = Fields(parse_json(reason.encode()))
+        message, remedy = refused.text("message"), refused.text("remedy")
+    except ValueError as error:
+        raise HelperError(entry.name, f"the helper refuses, and its reason is damaged: {error}") from error
+    raise HelperError(entry.name, message, remedy=remedy)
 
 
 def _read(pipe: BytePipe) -> bytes:

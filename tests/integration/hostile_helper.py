@@ -21,7 +21,7 @@ HELLO = {
     "id": 0, "kind": "hello", "protocol": 1, "python": "3.11.2", "executable": "/usr/bin/python3", "state": "/s",
     "home": "/h", "uid": 0, "pid": 1, "boot": "b", "time_ns": 1,
 }  # fmt: skip
-READY = f"{MAGIC_WORD} ready\n".encode()
+READY = f"{MAGIC_WORD} have\n".encode()
 # Says the first bytes at once, the others, so many times, when a request has come.
 PROGRAM = """
 import os, sys

@@ -195,8 +195,9 @@ def receive_helper(stream: BinaryIO, magic: str) -> None:
     """Find the helper by its digest or take it from ``stream``; then run it. Called by what the operator sends.
 
     The operator's line is JSON ``{digest, size, state, byte_code}``: for which Python that is (its magic number in hex;
-    null: none is wanted); our answer is ``<magic> have``, ``<magic> need`` or
-    ``<magic> refused <JSON>``. Code comes compressed, and is used only after its sha256 was compared.
+    null: none is wanted). We answer ``<magic> need`` where the code is to be sent, and last, once nothing of this can
+    fail any more, ``<magic> have`` or ``<magic> refused <JSON>``. Code comes compressed, and is used only after its
+    sha256 was compared.
     """
     import hashlib
     import json
@@ -206,15 +207,12 @@ def receive_helper(stream: BinaryIO, magic: str) -> None:
     path = ""
     try:
         path = helper_path(wanted["state"], wanted["digest"])
-        if file_sha256(path) == wanted["digest"]:
-            _say(magic + " have")
-        else:
+        if file_sha256(path) != wanted["digest"]:
             _say(magic + " need")
             code = zlib.decompress(stream.read(wanted["size"]))
             if hashlib.sha256(code).hexdigest() != wanted["digest"]:
                 raise Refused("the helper came through the connection damaged")
             write_private(path, code)
-        os.utime(path)  # cleanup/uninstall.py removes helpers by age of last use
     except (Refused, OSError, zlib.error) as error:
         if isinstance(error, Refused):
             message, remedy = error.message, error.remedy
@@ -225,6 +223,8 @@ def receive_helper(stream: BinaryIO, magic: str) -> None:
             message, remedy = "the helper came through the connection damaged", ""
         _say("%s refused %s" % (magic, json.dumps({"message": message, "remedy": remedy})))
         sys.exit(96)
+    _note_use(path)
+    _say(magic + " have")
     sys.path.insert(0, path)
     known = (None, sys.modules["_frozen_importlib_external"].MAGIC_NUMBER.hex())
     _run(path, wanted["state"] or "", *([] if wanted["byte_code"] in known else ["keep"]))
@@ -243,7 +243,7 @@ def run_helper(handle: int, name: str, state: str, magic: str) -> None:
         from clusterddp_remote.helper import loop  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
 
         for path in {own, helper_path(state, name[:64])}:
-            os.utime(path)
+            _note_use(path)
     except (Refused, OSError, ImportError):  # said, and where it is damaged mended, by receive_helper
         return
     _say(magic + " have")
@@ -257,6 +257,14 @@ def helper_path(state: Optional[str], name: str) -> str:
         Refused: as for ``state_folder``.
     """
     return os.path.join(private_folder(os.path.join(state_folder(state), "helper")), name + ".pyz")
+
+
+def _note_use(path: str) -> None:
+    """Set the file's time of last use, by which cleanup/uninstall.py removes old helpers; no helper fails by that."""
+    try:
+        os.utime(path)
+    except OSError:  # the folder is read-only: nothing is removed from it either
+        pass
 
 
 def _run(path: str, state: str, *more: str) -> NoReturn:
