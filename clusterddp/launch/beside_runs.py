@@ -97,7 +97,7 @@ class BesideRuns:
         from clusterddp.sync.passed_on import Spread  # noqa: PLC0415
 
         how = Spread(mode=mode, rate=rate, notify=self.notify)
-        return code.synced_alone(hosts, self.project, self.notify, self.progress, tree, how, dry=dry)
+        return code.synced_or_previewed(hosts, self.project, self.notify, self.progress, tree, how, dry=dry)
 
     def push(
         self,

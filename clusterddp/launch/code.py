@@ -32,8 +32,8 @@ def code_of(
 ) -> tuple[dict[str, str], str]:
     """Each host's workdir, or the folder ``name`` beside it, and the digest of the code there."""
     if options.no_sync or dry:
-        found = push.workdirs_as_they_are(hosts, workdir=project.workdir, name=name, home=not dry)
-        for notice in dict.fromkeys(line for host in found for line in host.told):
+        found = push.workdirs_as_they_are(hosts, workdir=project.workdir, name=name)
+        for notice in () if dry else dict.fromkeys(line for host in found for line in host.told):
             notify(notice)
         digests = {host.digest for host in found}
         return {host.name: host.workdir for host in found}, digests.pop() if len(digests) == 1 else ""
@@ -50,7 +50,6 @@ def synced(
     tree: Tree | None = None,
     name: str = "",
     *,
-    alone: bool = False,
     spread: Spread | None = None,
 ) -> SyncResult:
     """The project's code brought to the hosts.
@@ -62,16 +61,15 @@ def synced(
         progress: Takes how far it has come.
         tree: What was found here, if somebody has looked already.
         name: Of a folder beside the workdir, in place of it.
-        alone: Refuse where a live run uses the workdir with other code.
         spread: Whether hosts pass it on to each other.
 
     Raises:
-        ClusterddpError: it is too large, or a host cannot take it.
+        ClusterddpError: it is too large, a run is live there with other code, or a host cannot take it.
     """
     tree = tree or scan(project)
     inside, place = project.subfolder, project.workdir
     how = spread or Spread(notify=notify)
-    more: Any = {"name": name, "subfolder": inside, "alone": alone, "progress": progress, "spread": how}
+    more: Any = {"name": name, "subfolder": inside, "progress": progress, "spread": how}
     result = push.sync(hosts, tree, workdir=place, **more)
     for notice in (*tree.notices, *result.notices):
         notify(notice)
@@ -94,7 +92,7 @@ def _files(count: int) -> str:
     return f"{count} file{'' if count == 1 else 's'}"
 
 
-def synced_alone(
+def synced_or_previewed(
     hosts: Sequence[Host],
     project: Project,
     notify: Callable[[str], None],
@@ -104,7 +102,7 @@ def synced_alone(
     *,
     dry: bool,
 ) -> SyncResult:
-    """``synced`` without a run to come, so never beside a live one; ``dry``: what it would change, and no more.
+    """``synced``; ``dry``: what it would change, and no more.
 
     Args:
         hosts: The hosts.
@@ -120,7 +118,7 @@ def synced_alone(
     """
     if not dry:
         progress("syncing")
-        return synced(hosts, project, notify, progress, tree, alone=True, spread=spread)
+        return synced(hosts, project, notify, progress, tree, spread=spread)
     for notice in tree.notices:
         notify(notice)
     return SyncResult(digest=tree.digest, hosts=push.preview(hosts, tree, workdir=project.workdir))

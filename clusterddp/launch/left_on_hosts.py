@@ -47,7 +47,7 @@ class LeftOnHosts(BesideRuns):
         raise NotImplementedError
 
     def workdirs_beside(self) -> list[beside.WorkdirBeside]:
-        """The folders beside this project's workdir on the hosts that answer: of ``run --workdir``, and siblings."""
+        """The folders beside this project's workdir on the hosts that answer: of ``run --workdir NAME``."""
         return beside.listed(self._keeping, self._open, self.project, self.notify)
 
     def down(

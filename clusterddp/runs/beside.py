@@ -24,7 +24,7 @@ _MOST = 1 << 16  # folders of a host
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkdirBeside:
-    """A folder beside the project's workdir: of ``run --workdir``, or a sibling.
+    """A folder beside the project's workdir: of ``run --workdir NAME``.
 
     Attributes:
         hosts: The hosts that have it; several where it is one folder that they share.

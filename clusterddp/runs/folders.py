@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.remote.shared.workdirs import ending
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -22,7 +21,5 @@ def described(record: RunRecord) -> str:
 
 
 def beside(record: RunRecord) -> str:
-    """What tells its folder from the project's own: ``@exp1``, ``~4f1c02a9be11``; empty for the project's own."""
-    name = record.workdir or ""
-    endings = dict.fromkeys(ending(path, name) for path in record.workdirs.values())
-    return ",".join(filter(None, endings))
+    """What tells its folder from the project's own: ``@exp1``; empty for the project's own."""
+    return f"@{record.workdir}" if record.workdir else ""

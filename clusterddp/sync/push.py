@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from clusterddp.sync.passed_on import Spread
 
 _TRIES = 3  # a host may change between being asked and being sent
-_ASKING = 600.0  # seconds; another sync may hold the folder, and files may have to come home to it
+_ASKING = 600.0  # seconds; another sync may hold the folder
 
 
 def sync(
@@ -41,7 +41,6 @@ def sync(
     workdir: str,
     name: str = "",
     subfolder: str = "",
-    alone: bool = False,
     progress: Callable[[str], None] = lambda _: None,
     spread: Spread = AUTO,
 ) -> SyncResult:
@@ -53,12 +52,11 @@ def sync(
         workdir: For hosts without ``clusterddp_workdir``: ``project.workdir``.
         name: Of the folder beside the workdir that is meant; empty for the workdir itself.
         subfolder: A folder of the workdir that is to be there, for a worker's cwd.
-        alone: Refuse where a live run uses the workdir with other code, in place of going beside it.
         progress: Takes how far it has come, once it has taken some seconds.
         spread: Whether hosts pass chunks on.
 
     Raises:
-        HostError: one host failed; HostsError: several did.
+        HostError: one host failed, or a run is live there with other code; HostsError: several did.
         SyncError: a file changed while it was sent, or a host's digest is not the tree's.
     """
     began = time.monotonic()
@@ -71,8 +69,7 @@ def sync(
             host.entry.workdir or workdir,
             folders=[subfolder] * bool(subfolder),
             name=name,
-            home=True,
-            alone=alone,
+            made=True,
         )
         for host in hosts
     ]
@@ -96,33 +93,30 @@ def sync(
 
 
 def preview(hosts: Sequence[Host], tree: Tree, *, workdir: str) -> tuple[HostSync, ...]:
-    """What ``sync`` with ``alone`` would send and remove; ``digest`` is empty where something would change.
+    """What ``sync`` would send and remove; ``digest`` is empty where something would change.
 
     Raises:
         HostError: one host failed; HostsError: several did.
     """
     bases = Bases(tree)
-    jobs = [_Job(host, tree, bases, host.entry.workdir or workdir, alone=True, prove=True) for host in hosts]
+    jobs = [_Job(host, tree, bases, host.entry.workdir or workdir, prove=True) for host in hosts]
     return tuple(fanout.values(fanout.each(jobs, _Job.preview)))
 
 
-def workdirs_as_they_are(
-    hosts: Sequence[Host], *, workdir: str, name: str = "", home: bool = False
-) -> tuple[HostSync, ...]:
+def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, name: str = "") -> tuple[HostSync, ...]:
     """Each host's workdir and the digest of the code in it, for a run without sync.
 
-    ``digest`` is empty where no sync put the code, or somebody changed it since. With ``home`` a run will start there,
-    and files of earlier ones come home from siblings.
+    ``digest`` is empty where no sync put the code, or somebody changed it since.
 
     Raises:
         HostError: one host failed; HostsError: several did.
     """
 
     def ask(host: Host) -> HostSync:
-        args = {"workdir": host.entry.workdir or workdir, "digest": "", "name": name, "home": home}
+        args = {"workdir": host.entry.workdir or workdir, "digest": "", "name": name}
         answer = host.call("workdir_state", args, timeout=_ASKING)
         with reading_answer(host.name):
-            told = _told(answer["notice"] if home else "", answer["home"])
+            told = _lines(answer["notice"], answer["links"])
             return HostSync(name=host.name, workdir=str(answer["workdir"]), digest=str(answer["digest"]), told=told)
 
     return tuple(fanout.values(fanout.each(hosts, ask)))
@@ -151,7 +145,6 @@ class _Job:
         self.changes = Changes()
         self.told: bytes | None = None
         self._have: frozenset[str] = frozenset()  # contents and chunks
-        self._home: list[str] = []
         self.host, self._tree, self._bases = host, tree, bases
         self.args: dict[str, Any] = {
             "workdir": workdir,
@@ -170,9 +163,8 @@ class _Job:
 
     def _take(self, answer: Any) -> None:
         self.live, self.shared = tuple(map(str, answer["live"])), answer["shared"] and str(answer["shared"])
-        self._home += [line for line in map(str, answer["home"]) if line not in self._home]
         if answer["ready"]:
-            workdir, told = str(answer["workdir"]), self._told(answer["notice"])
+            workdir, told = str(answer["workdir"]), _lines(answer["notice"], answer["links"])
             self.result = HostSync(name=self.name, workdir=workdir, digest=self._tree.digest, told=told)
             return
         self.workdir = str(answer["workdir"])
@@ -226,17 +218,14 @@ class _Job:
             sent_bytes=sum(entry.size for entry in self.needs),
             removed=int(answer["removed"]),
             kept=tuple(KeptFile(path=str(path), kept_as=str(kept_as)) for path, kept_as in answer["kept"]),
-            told=self._told(answer["notice"]) + tuple(map(str, answer["links"])),
+            told=_lines(answer["notice"], answer["links"]),
             changes=self.changes,
         )
 
-    def _told(self, notice: Any) -> tuple[str, ...]:
-        return _told(notice, self._home)
 
-
-def _told(notice: Any, home: Sequence[Any]) -> tuple[str, ...]:
+def _lines(notice: Any, links: Sequence[Any]) -> tuple[str, ...]:
     """A host's lines on its folder."""
-    return tuple(str(line) for line in (notice, *home) if line)
+    return tuple(str(line) for line in (notice, *links) if line)
 
 
 def _at_odds(jobs: Sequence[_Job]) -> list[_Job]:

@@ -40,14 +40,14 @@ class HostSync:
 
     Attributes:
         name: The host.
-        workdir: The folder that holds the code now, absolute; a sibling while another run is live.
+        workdir: The folder that holds the code now, absolute.
         digest: The digest of the code, proved there.
         sent: Files sent.
         sent_bytes: Their bytes, before compression.
         removed: Files removed there.
         changes: The paths that this is, or would be, about.
         kept: The host's own versions that were in the way.
-        told: What a user should know of the folder: why it is not the usual one, what was brought home to it.
+        told: What a user should know of the folder: which runs are live there, links that lead nowhere.
     """
 
     name: str

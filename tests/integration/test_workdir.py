@@ -94,58 +94,39 @@ def test_a_script_elsewhere_in_the_project_is_named_from_the_subfolder(user: Use
     assert file in {"../tools/where.py", f"{cwd}/../tools/where.py"}
 
 
-def test_a_live_run_keeps_its_code_while_another_starts_with_other_code(user: User, lab: Lab) -> None:
+def test_other_code_is_refused_beside_a_live_run_but_for_a_folder_of_its_own(user: User, lab: Lab) -> None:
     host = lab.host("gpu01")
     user.write("long.py", LONG)
     user.write("late.py", "VERSION = 'old'\n")
     user.write("start.py", "import os; open('state.txt', 'w').write('first'); print(os.getcwd(), flush=True)\n")
     (workdir,) = texts(user, "start.py")
-    old, new = "/tmp/the old one goes on", "/tmp/the new one goes on"
-    host.write(new, "")
-    with user.start("run", "long.py", old) as first:
+    go = "/tmp/the old one goes on"
+    with user.start("run", "long.py", go) as first:
         first.wait_for("started")
         user.write("late.py", "VERSION = 'new'\n")
-        second = user.run("run", "long.py", new)
-        host.write(old, "")
+        refused = user.run("run", "start.py")
+        synced = user.run("sync")
+        own = user.run("run", "--workdir", "exp2", "start.py")
+        host.write(go, "")
         done = first.end()
-    assert second.code == 0, second.out + second.err
-    assert [said.text for said in second.workers][1:] == ["late code is new state is first"]
-    (notice,) = [note for note in second.notes if "is live in" in note]
-    assert done.run in notice
-    assert workdir in notice
+    assert (refused.code, synced.code) == (125, 1)
+    for said in (refused, synced):
+        line = said.notes[-1]
+        assert f"gpu01: run {done.run} is live in {workdir} with other code" in line
+        assert "--workdir NAME" in line
+        assert f"clusterddp stop {done.run}" in line
+    assert own.code == 0, own.err
+    assert own.workers[0].text == f"{workdir}@exp2"
     assert done.code == 0, done.out + done.err
-    assert [said.text for said in done.workers][1:] == ["late code is old state is by new"]
+    assert [said.text for said in done.workers][1:] == ["late code is old state is first"]
     assert host.read(f"{workdir}/state.txt") == "by old"
-
-
-def test_results_in_a_sibling_come_home_once_no_run_is_live_in_the_projects_folder(user: User, lab: Lab) -> None:
-    user.write("long.py", LONG)
-    user.write("late.py", "VERSION = 'old'\n")
-    user.write("result.py", "open('epoch-1.pt', 'w').write('weights'); print('written', flush=True)\n")
-    go = "/tmp/the main one goes on"
-    with user.start("run", "--name", "main", "long.py", go) as first:
-        first.wait_for("started")
-        user.write("late.py", "VERSION = 'new'\n")
-        beside = user.run("run", "--name", "beside", "result.py")
-        assert beside.code == 0, beside.err
-        sibling = beside.notes[-1].partition("its files are in ")[2]
-        workdir = sibling.rpartition("~")[0]
-        assert lab.host("gpu01").read(f"{sibling}/epoch-1.pt") == "weights"
-        lab.host("gpu01").write(f"{workdir}/state.txt", "x")
-        lab.host("gpu01").write(go, "")
-        assert first.end().code == 0
-    assert f"folder: {sibling}" in user.run("status", "beside").lines
-    assert user.status("beside")["workdirs"] == {"gpu01": sibling}
-    assert user.status("main")["workdirs"] == {"gpu01": workdir}
+    assert f"folder: {workdir}@exp2" in user.run("status", own.run).lines
+    assert user.status(own.run)["workdirs"] == {"gpu01": f"{workdir}@exp2"}
     header, *rows = user.run("runs").lines
     column = header.split().index("folder")
-    endings = {row.split()[1]: row.split()[column] for row in rows}
-    assert (endings["main"], endings["beside"]) == ("-", "~" + sibling.rpartition("~")[2])
-    after = user.run("run", "result.py")
-    assert f"gpu01: brought home from {sibling}: epoch-1.pt" in after.notes
-    assert after.notes[-1].endswith(f"; its files are in {workdir}")
-    assert lab.host("gpu01").read(f"{workdir}/epoch-1.pt") == "weights"
-    assert lab.host("gpu01").run(["ls", "-d", sibling], check=False).returncode
+    (row,) = [row for row in rows if row.startswith(own.run)]
+    assert row.split()[column] == "@exp2"
+    assert user.run("down", "--workdirs", "--yes").code == 0
 
 
 def test_a_second_live_run_with_the_same_code_is_told_and_can_have_a_folder_of_its_own(user: User, lab: Lab) -> None:

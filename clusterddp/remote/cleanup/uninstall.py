@@ -115,9 +115,7 @@ def unclaimed_workdirs(state: str) -> List[List[Any]]:
     folder = os.path.join(state, "workdirs")
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         root = on_disk(folder_of(os.path.join(folder, name)) or "")
-        # A sibling (sync/sibling.py) links into its workdir, and so claims it.
-        used = any(other == root or other.startswith(root + b"~") for other in claimed)
-        if root and os.path.isdir(root) and not used:
+        if root and os.path.isdir(root) and root not in claimed:
             age = time.time() - os.stat(os.path.join(folder, name)).st_mtime
             found.append([as_text(root), max(0, int(age // 86400))])
     return sorted(found, key=lambda pair: -pair[1])

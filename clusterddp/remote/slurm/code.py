@@ -96,7 +96,7 @@ def place_code(job: SlurmJob, sent: SentCode, path: str) -> str:
     Raises:
         Refused: it cannot be placed, or none has come.
     """
-    args = dict(written(sent), state=job.state, home=True)
+    args = dict(written(sent), state=job.state)
     if not sent.digest:
         return str(workdir_state(Request(0, args, _NO_OPERATION, _NO_OPERATION))["workdir"])
     try:

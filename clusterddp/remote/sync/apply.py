@@ -1,11 +1,7 @@
 """workdir_state and sync_apply: a run's code in its workdir, the same on every host, proved.
 
 A record tells what earlier syncs put there. Only that is replaced or deleted, and only while nobody changed it. While a
-run is live in the workdir, on any host that shares it, and the code there would have to change, the new code goes to a
-sibling, ``<workdir>~<digest>``, that links back to everything else.
-
-Not here: which folder that is (sync/workdir.py), the changes on disk (sync/place.py), the sibling's links
-(sync/sibling.py).
+run is live in the workdir, on any host that shares it, a sync that would change the code there is refused.
 """
 
 import os
@@ -20,19 +16,17 @@ from ..shared.manifest_difference import left_out, lines_of, pieces_of
 from ..shared.parts import parts_in
 from ..shared.sync_stream import ChunkStream
 from ..system.bootstrap import Refused
-from . import sibling
 from .assembly import PARTS, Assembly
 from .chunk_source import chunk_stream
 from .folded import refuse_folded
 from .head import manifest_of, read_head
 from .links import make_links
-from .live import live_runs
-from .lock import PLACE, FolderLock, make_place
+from .lock import PLACE, FolderLock
 from .memory import Known, lists_of, unpacked
 from .place import WorkdirUpdate
 from .proof import Proof, prove
 from .record import SyncRecord
-from .workdir import Folder, LockedWorkdir, choose_folder, shared_as, siblings
+from .workdir import Folder, LockedWorkdir, choose_folder, shared_as
 
 
 def workdir_state(request: Request) -> Dict[str, Any]:
@@ -40,41 +34,36 @@ def workdir_state(request: Request) -> Dict[str, Any]:
 
     Args:
         request: args ``workdir``, ``digest`` (empty: only look at the workdir), ``folders``
-            (to be there for a worker's cwd), ``home`` (whether files in siblings are brought home), ``name`` (of
-            the folder beside the workdir that is meant), ``alone`` (whether no other folder will do),
-            ``links`` (of the workdir to data on this host), ``known`` (digests of manifests that the operator has),
-            ``prove`` (whether other code is to be looked at file by file too).
+            (to be there for a worker's cwd), ``made`` (whether the workdir is made if it is not there), ``name`` (of
+            the folder beside the workdir that is meant), ``links`` (of the workdir to data on this host), ``known``
+            (digests of manifests that the operator has), ``prove`` (whether other code is to be looked at file by
+            file too).
 
     Returns:
-        ``{ready, digest, workdir, notice, home, shared, live}``, and where it is not ready ``base``, ``have``, ``gone``
-        and ``chunks``. ``digest`` is the code there now, empty where no sync put it as it is, or that was not proved;
-        ``home`` are lines for the user. ``shared`` names the folder where other hosts may see it too, else null.
-        ``base`` is the manifest that says what is there, one of ``known``, but for the entries ``have`` and the paths
-        ``gone``; empty: ``have`` is all. ``chunks``: digests of what is there besides of large files, and of a sync
-        that was cut.
+        ``{ready, digest, workdir, notice, links, shared, live}``, and where it is not ready ``base``, ``have``,
+        ``gone`` and ``chunks``. ``digest`` is the code there now, empty where no sync put it as it is, or that was
+        not proved; ``links`` are lines for the user. ``shared`` names the folder where other hosts may see it too,
+        else null. ``base`` is the manifest that says what is there, one of ``known``, but for the entries ``have``
+        and the paths ``gone``; empty: ``have`` is all. ``chunks``: digests of what is there besides of large files,
+        and of a sync that was cut.
 
     Raises:
         Refused: the folder may not be a workdir, or another sync holds it for long.
     """
     args = request.args
     # It is there from the question on, so that the answer tells which hosts share it.
-    with LockedWorkdir(args, made=bool(args["digest"] and args.get("home"))) as lock:
-        home = []
-        if args.get("home") and siblings(lock.root):
-            from .home import bring_home  # it brings along what is dear, and there is rarely anything to bring
-
-            home = bring_home(args["state"], lock.root, lock.check, args["digest"])
+    with LockedWorkdir(args, made=bool(args["digest"] and args.get("made"))) as lock:
         folder = choose_folder(args, lock.root)
         record = folder.record
         there = _there(args, record, lock.check)
         ready = bool(there.digest) and there.digest == args["digest"]
         live = sorted({one.run for one in folder.live})
         answer = {"ready": ready, "digest": there.digest, "workdir": as_text(folder.path), "live": live}
-        answer.update(notice=folder.notice, home=home, shared=shared_as(lock.root))
+        answer.update(notice=folder.notice, links=[], shared=shared_as(lock.root))
         if not ready:
             chunks = there.chunks | parts_in(os.path.join(folder.path, PLACE, PARTS))
             return dict(answer, base=there.base, have=there.have, gone=there.gone, chunks=sorted(chunks))
-        answer["home"] = home + _finish(args, folder)
+        answer["links"] = _finish(args, folder)
         return answer
 
 
@@ -165,32 +154,22 @@ def _sent(args: Dict[str, Any], root: bytes, told: bytes, lists: Dict[str, List[
     digest, base = args["digest"], args.get("base") or ""
     if not base:
         return _Sent(manifest_of(told, digest), told, "", b"", lists)
-    records = [SyncRecord(args["state"], folder) for folder in (root, sibling.sibling_path(root, digest))]
-    for record in records:
-        earlier = record.manifest(base)
-        if digest_of(earlier) == base:
-            return _Sent(manifest_of(told, digest, earlier), told, base, earlier, lists)
-    for record in records:  # a host that shares the folder has brought it there
-        there = record.manifest(digest)
-        if digest_of(there) == digest:
-            return _Sent(there, b"=0,%d\n" % there.count(b"\n"), digest, there, lists)
+    record = SyncRecord(args["state"], root)
+    earlier = record.manifest(base)
+    if digest_of(earlier) == base:
+        return _Sent(manifest_of(told, digest, earlier), told, base, earlier, lists)
+    there = record.manifest(digest)
+    if digest_of(there) == digest:  # a host that shares the folder has brought it there
+        return _Sent(there, b"=0,%d\n" % there.count(b"\n"), digest, there, lists)
     return None
 
 
 def _apply(args: Dict[str, Any], lock: FolderLock, sent: _Sent, incoming: ChunkStream) -> Dict[str, Any]:
     folder = choose_folder(args, lock.root, lambda: manifest.decode(sent.manifest))
     target, record = folder.path, folder.record
-    if target != lock.root:
-        os.makedirs(target, exist_ok=True)
-        make_place(target)
     began = time.time_ns()
     partly = record.whole and record.digest == sent.base and not folder.live and not args.get("edited")
     placing, then = (_changed if partly else _all)(args, record, sent, lock)
-    if placing.changes and live_runs(args["state"], target):
-        raise Refused(
-            "the code in %s was changed on this host while a run uses it" % as_text(target),
-            "undo the change or stop that run",
-        )
     placing.check()
     record.begin(args["digest"], sent.manifest)
     parts = Assembly(os.path.join(target, PLACE, PARTS), sent.lists)
@@ -272,21 +251,11 @@ def _entries(data: bytes) -> Iterable[Entry]:
 
 
 def _finish(args: Dict[str, Any], folder: Folder) -> List[str]:
-    """Make what a ready workdir needs besides its code: links to data, the worker's cwd, a sibling's links.
+    """Make what a ready workdir needs besides its code: links to data, the worker's cwd.
 
     Returns: lines for the user on links to data.
     """
-    told = make_links(folder.primary, args.get("links") or {})
-    record = folder.record
-    folders = [manifest.checked_path(one) for one in args.get("folders") or []]
-    for one in folders:
-        os.makedirs(os.path.join(record.root, on_disk(one)), exist_ok=True)
-    if record.root != folder.primary:
-        main = SyncRecord(args["state"], folder.primary)
-        taken = {entry.path for entry in record.entries} | {entry.path for entry in main.unchanged_entries()}
-        links = sibling.link_back(folder.primary, record.root, taken, folders, record.links)
-        linked = sibling.seen_files(folder.primary, record.root, links, record.linked)
-        if (links, linked) != (record.links, record.linked):
-            record.links, record.linked = links, linked
-            record.save()
-    return told
+    lines = make_links(folder.path, args.get("links") or {})
+    for one in args.get("folders") or []:
+        os.makedirs(os.path.join(folder.path, on_disk(manifest.checked_path(one))), exist_ok=True)
+    return lines

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Opti
 
 from ..shared.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, folders_above, on_disk, parents
 from ..system.bootstrap import Refused
-from .sibling import KEPT
+
+KEPT = b".clusterddp-kept-"  # and a number: the end of the name of a file that was kept aside
 
 if TYPE_CHECKING:
     from ..shared.sync_stream import ChunkStream
@@ -24,7 +25,6 @@ class Record(Protocol):
     """What was put into a folder before."""
 
     root: bytes
-    links: List[str]
 
     @property
     def entries(self) -> List[Entry]:
@@ -103,7 +103,7 @@ class WorkdirUpdate:
         """
         for folder in sorted(map(as_text, folders_above(on_disk(entry.path) for entry in self._todo))):
             info = self.disk.info(folder)
-            if info and stat.S_ISLNK(info.st_mode) and not self._is_ours(folder) and folder not in self._record.links:
+            if info and stat.S_ISLNK(info.st_mode) and not self._is_ours(folder):
                 raise Refused(
                     "%s is a link on this host, but a folder in the project" % as_text(self.disk.full(folder)),
                     "remove the link, or keep that folder out of the sync (.gitignore)",
@@ -156,11 +156,6 @@ class WorkdirUpdate:
             (now.kind, now.content) == (put.kind, put.content) for put in self._put.get(path, [])
         )
 
-    def _is_our_link(self, path: str) -> bool:
-        """Whether a link that a sibling's sync made stands at ``path``."""
-        info = self.disk.info(path)
-        return path in self._record.links and info is not None and stat.S_ISLNK(info.st_mode)
-
     def _look_again(self, path: str) -> Optional[Entry]:
         """What stands at ``path`` at this moment: the contents took their time to come, and people edit files."""
         self._now[path] = Disk(self._record.root).entry(path)
@@ -192,10 +187,7 @@ class WorkdirUpdate:
             full = self.disk.full(folder)
             info = self.disk.info(folder)
             if info and not stat.S_ISDIR(info.st_mode):
-                if self._is_our_link(folder):
-                    os.unlink(full)
-                else:
-                    self._keep_aside(folder)
+                self._keep_aside(folder)
                 info = None
             if info is None:
                 os.mkdir(full)
@@ -209,7 +201,7 @@ class WorkdirUpdate:
             self._look_again(entry.path)
         if info and stat.S_ISDIR(info.st_mode):
             self._clear_folder(entry.path)
-        elif info and not self._is_ours(entry.path) and not self._is_our_link(entry.path):
+        elif info and not self._is_ours(entry.path):
             self._keep_aside(entry.path)
         if entry.kind == LINK:
             self._parts.move_link(on_disk(entry.content), full)

@@ -163,9 +163,8 @@ def _new_since(state: str, root: bytes, paths: List[str], start: Start, skipped:
         new = max(info.st_mtime_ns, info.st_ctime_ns) >= start.time_ns
         if new and put.get(path) != stats_of(info):
             found.append(path)
-    code = SyncRecord(state, root)
-    ours: Set[str] = {entry.path for entry in code.unchanged_entries()}
-    return [path for path in found if path not in ours and path not in code.links]
+    ours: Set[str] = {entry.path for entry in SyncRecord(state, root).unchanged_entries()}
+    return [path for path in found if path not in ours]
 
 
 def _read(root: bytes, path: str, offset: int, size: int) -> bytes:

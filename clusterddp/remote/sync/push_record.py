@@ -36,13 +36,11 @@ class PushRecord:
     Attributes:
         root: The folder.
         entries: What counts as put by pushes, and may be replaced while it is still that; see ``choose``.
-        links: None.
     """
 
     def __init__(self, state: str, root: bytes) -> None:
         self.root = root
         self.entries: List[Entry] = []
-        self.links: List[str] = []
         self._path = os.path.join(state, "pushed", hashlib.sha256(root).hexdigest()[:24] + ".json")
         self._files: Hashes = {}
         self._targets: Dict[str, str] = {}

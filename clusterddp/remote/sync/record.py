@@ -18,7 +18,7 @@ from ..shared import manifest
 from ..shared.chunks import digest_of, is_digest
 from ..shared.fields import Fields
 from ..shared.json_text import to_json
-from ..shared.manifest import Disk, Entry, checked_entry, checked_path, on_disk
+from ..shared.manifest import Disk, Entry, checked_entry, on_disk
 from ..system.bootstrap import read_json, write_private
 from .lock import PLACE
 from .memory import Known, Memory, former_path, read_memory, write_memory
@@ -35,15 +35,11 @@ class SyncRecord:
     Attributes:
         root: The folder.
         digest: Of the code there, as it was proved; empty where a sync was cut, or none was there.
-        links: Of a sibling: the links back to the workdir.
-        linked: Of a sibling: what the workdir's files were when it last saw them.
     """
 
     def __init__(self, state: str, root: bytes) -> None:
         self.root = root
         self.digest = ""
-        self.links: List[str] = []
-        self.linked: Dict[str, List[int]] = {}
         self._state = state
         self._manifests: List[str] = []  # digests, the latest last
         self._former: Dict[str, bytes] = {}  # digest → manifest, of a record in the former format
@@ -66,8 +62,6 @@ class SyncRecord:
             fields = Fields(data, most=_MOST)
             entries = [checked_entry(values) for values in data.get("entries", [])] if former else []
             manifests = [] if former else _digests(fields)
-            links = [checked_path(link) for link in data.get("links", [])]
-            linked = fields.mapping("linked", Fields.numbers) if fields.given("linked") else {}
             digest = fields.text("digest") if fields.given("digest") else ""
             if not former and (fields.number("format") != _FORMAT or (digest and manifests != [digest])):
                 return
@@ -77,8 +71,7 @@ class SyncRecord:
             encoded = manifest.encode(entries)
             manifests = [digest_of(encoded)]
             self._former = {manifests[0]: encoded}
-        self.digest, self._manifests, self.links = digest, manifests, links
-        self.linked = {checked_path(path): list(stats) for path, stats in linked.items()}
+        self.digest, self._manifests = digest, manifests
 
     @property
     def whole(self) -> bool:
@@ -178,8 +171,6 @@ class SyncRecord:
             "format": _FORMAT,
             "digest": self.digest,
             "manifests": self._manifests,
-            "links": self.links,
-            "linked": self.linked,
         }
         text = to_json(value).encode()
         write_private(os.fsdecode(self._path(RECORD)), text, durable=durable)

@@ -1,4 +1,4 @@
-"""Which folder a run's code goes to, and its lock: the workdir, or its sibling while a live run forbids a change there.
+"""A workdir: its path, its lock, and whether live runs forbid a change of the code in it.
 
 Not here: what is done in it (sync/apply.py), who is live (sync/live.py).
 """
@@ -8,9 +8,8 @@ import os
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from ..shared.manifest import Entry, as_text, on_disk
-from ..shared.workdirs import is_beside, is_name, is_sibling, named
+from ..shared.workdirs import is_beside, is_name, named
 from ..system.bootstrap import NETWORK_FILESYSTEMS, Refused, filesystem_type, home_folder
-from . import sibling
 from .live import LiveRun, live_runs
 from .lock import FolderLock, folder_id
 from .place import WorkdirUpdate
@@ -18,41 +17,47 @@ from .record import SyncRecord
 
 
 class Folder(NamedTuple):
-    """Where code goes: the record of that folder, the workdir it belongs to, and the runs that are live there."""
+    """Where code goes: the record of that workdir, and the runs that are live in it."""
 
     record: SyncRecord
-    primary: bytes
     live: List[LiveRun]
 
     @property
     def path(self) -> bytes:
-        """The folder."""
+        """The workdir."""
         return self.record.root
 
     @property
+    def runs(self) -> str:
+        """The ids of the live runs, each once."""
+        return ", ".join(sorted({one.run for one in self.live}))
+
+    @property
     def notice(self) -> str:
-        """One line for the user; empty where there is nothing to say."""
-        return sibling.live_notice(self.primary, self.path, sorted({one.run for one in self.live}))
+        """One line for the user; empty where no run is live."""
+        if not self.live:
+            return ""
+        return "run %s is live in %s too: both write there; --workdir fresh gives a run a folder of its own" % (
+            self.runs,
+            as_text(self.path),
+        )
 
 
 Plan = Optional[Callable[[], List[Entry]]]
 
 
-def choose_folder(args: Dict[str, Any], primary: bytes, plan: Plan = None) -> Folder:
-    """The folder for the code of ``digest``, whose entries ``plan`` gives where they are known.
+def choose_folder(args: Dict[str, Any], root: bytes, plan: Plan = None) -> Folder:
+    """The workdir for the code of ``digest``, whose entries ``plan`` gives where they are known.
 
     Raises:
-        Refused: it is ``alone`` in args that the workdir itself is wanted, and a live run has other code there.
+        Refused: a run is live there with other code, which must not change under it.
     """
-    state, record = args["state"], SyncRecord(args["state"], primary)
-    live = live_runs(state, primary)
-    if live and args["digest"] and not _in_place(args, record, plan):
-        if args.get("alone"):
-            runs = ", ".join(sorted({one.run for one in live}))
-            remedy = "stop it first, or start yours: `run` takes other code beside it"
-            raise Refused("run %s is live in %s with other code" % (runs, as_text(primary)), remedy)
-        record = SyncRecord(state, sibling.sibling_path(primary, args["digest"]))
-    return Folder(record, primary, live)
+    folder = Folder(SyncRecord(args["state"], root), live_runs(args["state"], root))
+    if folder.live and args["digest"] and not _in_place(args, folder.record, plan):
+        remedy = "give this run a folder of its own with --workdir NAME, wait for that run, or: clusterddp stop %s"
+        message = "run %s is live in %s with other code" % (folder.runs, as_text(root))
+        raise Refused(message, remedy % folder.live[0].run)
+    return folder
 
 
 def _in_place(args: Dict[str, Any], record: SyncRecord, plan: Plan) -> bool:
@@ -65,7 +70,7 @@ def _in_place(args: Dict[str, Any], record: SyncRecord, plan: Plan) -> bool:
 class LockedWorkdir:
     """A workdir's lock, at its real path, held by ``with``; ``made``: a folder that is not there is made.
 
-    What is only looked at (no ``digest``, no ``home``) is not locked where no sync has been: nothing is left there.
+    What is only looked at (no ``digest``) is not locked where no sync has been: nothing is left there.
 
     Raises:
         Refused: another sync holds it for long; or the block raised an OSError, which that tells.
@@ -80,7 +85,7 @@ class LockedWorkdir:
         try:
             if self._made:
                 os.makedirs(root, exist_ok=True)
-            if os.path.isdir(root) and (args["digest"] or args.get("home") or folder_id(root)):
+            if os.path.isdir(root) and (args["digest"] or folder_id(root)):
                 self._lock.__enter__()
         except OSError as error:
             raise self._refusal(error) from error
@@ -141,7 +146,7 @@ def workdir_path(workdir: str, state: str, name: str = "") -> bytes:
 
 
 def folders_beside(primary: bytes) -> List[bytes]:
-    """The folders beside a workdir that are there: named ones and siblings, in order."""
+    """The folders of ``--workdir NAME`` beside a workdir that are there, in order."""
     parent, name = os.path.split(primary)
     try:
         names = os.listdir(parent)
@@ -160,8 +165,3 @@ def shared_as(root: bytes) -> Optional[str]:
     if known or filesystem_type(as_text(there)) not in NETWORK_FILESYSTEMS:
         return known
     return "%s %d" % (as_text(root), os.stat(there).st_ino)
-
-
-def siblings(primary: bytes) -> List[bytes]:
-    """The siblings of a workdir that are there."""
-    return [path for path in folders_beside(primary) if is_sibling(as_text(path), as_text(primary))]

@@ -8,7 +8,7 @@ from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.runs.folders import beside, described
 
 HOME = "/home/u/clusterddp/toy-1a"
-SIBLING = f"{HOME}~0123456789ab"
+OTHER = "/data/toy-1a"
 
 
 def record(*paths: str, name: str | None = None) -> RunRecord:
@@ -22,10 +22,8 @@ def record(*paths: str, name: str | None = None) -> RunRecord:
         (record(), "", ""),
         (record(HOME, HOME), HOME, ""),
         (record("/data/a@b", "/data/a@b"), "/data/a@b", ""),
-        (record(SIBLING), SIBLING, "~0123456789ab"),
         (record(f"{HOME}@exp1", name="exp1"), f"{HOME}@exp1", "@exp1"),
-        (record(f"{HOME}@exp1~0123456789ab", name="exp1"), f"{HOME}@exp1~0123456789ab", "@exp1~0123456789ab"),
-        (record(HOME, HOME, HOME, SIBLING), f"{HOME} on gpu[00:02], {SIBLING} on gpu03", "~0123456789ab"),
+        (record(HOME, HOME, HOME, OTHER), f"{HOME} on gpu[00:02], {OTHER} on gpu03", ""),
     ],
 )
 def test_a_runs_folder_is_told_whole_and_by_what_sets_it_apart(told: RunRecord, words: str, ending: str) -> None:

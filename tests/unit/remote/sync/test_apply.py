@@ -83,30 +83,21 @@ def test_what_is_edited_while_a_sync_runs_is_never_lost(
     }
 
 
-def test_a_live_run_keeps_its_code_while_another_syncs(root: Path, host: FakeHost) -> None:
-    push(root, host, subfolder="exp")
-    write(host.workdir, **{"snapshot.pt": "epoch 1", "out/log": "x", "pkg/cache.bin": "c", "exp/own": "e"})
-    write(host.workdir, **{"pkg/__pycache__/model.cpython-311.pyc": "old"})
-    write(root, **{"train.py": "print(2)", "out/readme": "r"})
+def test_a_sync_of_other_code_is_refused_while_a_run_is_live_there(root: Path, host: FakeHost) -> None:
+    push(root, host)
+    write(host.workdir, **{"snapshot.pt": "epoch 1", "out/log": "x"})
+    write(root, **{"train.py": "print(2)"})
     (root / "conf/a.yaml").unlink()
     with host.live_run("r1", host.workdir):
         before = content(host.workdir)
-        assert push(root, host, subfolder="exp").hosts[0].workdir != str(host.workdir)
-        result = push(root, host, subfolder="exp").hosts[0]
-    assert content(host.workdir) == before
-    other = Path(result.workdir)
-    assert other.name == f"work~{result.digest[:12]}"
-    assert "run r1 is live" in result.told[0]
-    assert content(other)["train.py"] == "print(2)"
-    for name in ("snapshot.pt", "out/log", "pkg/cache.bin", "exp/own"):
-        assert (other / name).read_text() == before[name]
-        assert (other / name).is_symlink()
-    assert not (other / "conf").exists()
-    assert not (other / "pkg/__pycache__").exists()
-    write(other, **{"snapshot.pt": "epoch 2"})
-    assert content(host.workdir)["snapshot.pt"] == "epoch 2"
-    assert push(root, host).hosts[0].workdir == str(host.workdir)
-    assert content(host.workdir)["snapshot.pt"] == "epoch 2"
+        with pytest.raises(HelperError, match=f"run r1 is live in {host.workdir} with other code") as refused:
+            push(root, host)
+        assert content(host.workdir) == before
+    assert refused.value.remedy
+    for way in ("--workdir NAME", "wait", "clusterddp stop r1"):
+        assert way in refused.value.remedy
+    push(root, host)
+    assert content(host.workdir) == {**content(root), "snapshot.pt": "epoch 1", "out/log": "x"}
 
 
 def test_a_live_run_with_the_same_code_shares_the_workdir(root: Path, host: FakeHost) -> None:
@@ -119,18 +110,13 @@ def test_a_live_run_with_the_same_code_shares_the_workdir(root: Path, host: Fake
         )
 
 
-def test_code_changed_on_the_host_under_a_live_run_goes_to_a_sibling_and_that_ones_is_refused(
-    root: Path, host: FakeHost
-) -> None:
+def test_code_changed_on_the_host_under_a_live_run_stays_and_a_sync_is_refused(root: Path, host: FakeHost) -> None:
     push(root, host)
     with host.live_run("r1", host.workdir):
         write(host.workdir, **{"train.py": "print('mine')"})
-        other = Path(push(root, host).hosts[0].workdir)
+        with pytest.raises(HelperError, match="run r1 is live"):
+            push(root, host)
         assert content(host.workdir)["train.py"] == "print('mine')"
-        with host.live_run("r2", other):
-            write(other, **{"train.py": "print('mine too')"})
-            with pytest.raises(HelperError, match="changed on this host while a run uses it"):
-                push(root, host)
 
 
 def test_a_start_is_refused_when_another_sync_came_in_between(
@@ -267,9 +253,9 @@ def test_what_somebody_changed_since_a_sync_is_told_until_the_next(root: Path, h
 
 
 DAMAGES = [
-    b"", b"[", b"[]", b"7", b"\xff", b"[" * 100_000, b'{"entries": 7}', b'{"entries": [[1]]}', b'{"links": [7]}',
+    b"", b"[", b"[]", b"7", b"\xff", b"[" * 100_000, b'{"entries": 7}', b'{"entries": [[1]]}',
     b'{"entries": [["../../x", "file", false, 1, "a"]]}', b'{"entries": [["x", "link", false, 1, "/etc"]]}',
-    b'{"digest": 7}', b'{"token": "../x"}', b'{"entries": {"a": 1}}', b'{"entries": null, "links": null}',
+    b'{"digest": 7}', b'{"token": "../x"}', b'{"entries": {"a": 1}}', b'{"entries": null}',
     b'{"format": 2, "manifests": ["../../x"]}', b'{"format": 2, "manifests": [7], "digest": ""}',
     b'{"format": 2, "manifests": 7}', b'{"format": 3, "manifests": []}',
     b'{"format": 2, "manifests": [], "digest": "a"}',
@@ -321,7 +307,7 @@ def former(host: FakeHost, digest: str, entries: Any) -> Path:
     own = host.workdir / ".clusterddp-live"
     for path in (own / "synced.json", *own.glob("manifest.*"), *host.state.glob("workdirs/*")):
         path.unlink()
-    (own / "record.json").write_text(json.dumps({"digest": digest, "entries": entries, "links": [], "linked": {}}))
+    (own / "record.json").write_text(json.dumps({"digest": digest, "entries": entries}))
     return own / "record.json"
 
 

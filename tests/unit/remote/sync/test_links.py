@@ -52,13 +52,3 @@ def test_a_folder_of_the_project_where_a_link_is_meant_is_refused(root: Path, tm
     write(root, **{"data/readme": "x"})
     with pytest.raises(Exception, match="data is a link on this host, but a folder in the project"):
         push(root, host)
-
-
-def test_a_run_beside_a_live_one_has_the_links_too(root: Path, tmp_path: Path) -> None:
-    host = FakeHost(tmp_path)
-    host.entry.links = {"data": str(tmp_path)}
-    push(root, host)
-    write(root, **{"train.py": "2"})
-    with host.live_run("r1", host.workdir):
-        beside = push(root, host).hosts[0].workdir
-    assert (tmp_path / beside / "data").resolve() == tmp_path
