@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("clusterddp")
 _BRIEF = {"ANSIBLE_DISPLAY_OK_HOSTS": "false", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false"}
 _USER = ("-u", "--user")
+# What no host's name may hold where Ansible takes patterns: `@x` is a file, `~x` an expression, `!x` all others.
+_OF_PATTERNS = re.compile(r"[@~!&,;:*?\[\]{}]")
 # The first line of an inventory that we had converted; the second names the original.
 FROM = "# By ansible-inventory, for `clusterddp up`; what is changed here is lost with the next one. From:"
 
@@ -56,10 +59,13 @@ def playbook_argv(
         hosts: Only these hosts.
 
     Raises:
-        UsageError: the inventory has no file.
+        UsageError: the inventory has no file, or a host's name means something else to Ansible.
     """
     if inventory.path is None:
         raise UsageError("a playbook needs an inventory file", remedy="`clusterddp up INVENTORY` remembers one")
+    if odd := next((name for name in hosts if _OF_PATTERNS.search(name)), ""):
+        remedy = "name the host plainly and put its address into ansible_host"
+        raise UsageError(f"Ansible would read the host name {odd!r} as a pattern", remedy=remedy)
     where = ["-i", str(source_of(inventory.path)), *(["--limit", ",".join(hosts)] if hosts else [])]
     return [program("ansible-playbook"), *where, *_as_user(inventory, arguments), str(playbook), *arguments]
 

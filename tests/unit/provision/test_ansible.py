@@ -32,6 +32,12 @@ def test_the_users_arguments_stand_last(inventory: Path) -> None:
     assert argv(inventory, hosts=("a", "b")) == ["-i", str(inventory), "--limit", "a,b", "p.yml"]
 
 
+@pytest.mark.parametrize("name", ["@hosts", "~.*", "!a", "a,b", "a:b", "gpu*", "gpu[0]"])
+def test_a_host_whose_name_ansible_reads_as_a_pattern_is_refused(inventory: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=r"Ansible would read the host name .* as a pattern; name the host plainly"):
+        argv(inventory, hosts=("a", name))
+
+
 @pytest.mark.parametrize("words", [("-u", "root"), ("--user", "root"), ("--user=root",), ("-uroot",)])
 def test_a_user_that_is_given_wins_over_the_inventorys(inventory: Path, words: tuple[str, ...]) -> None:
     own = ["-e", "ansible_user=root", "-e", "login_user=alice"]
