@@ -14,6 +14,7 @@ from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
 from clusterddp.hosts.zipapp import MAGIC_WORD, NO_PYTHON, TOO_OLD, Bundle
 from clusterddp.remote.shared.fields import Fields
 from clusterddp.remote.shared.frames import MAGIC, PROTOCOL, Decoder, Frame, ProtocolError, parse_json
+from clusterddp.remote.shared.json_text import encodable
 from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Mapp
         if not frames and not data:
             raise _no_helper(entry, pipe, b"")
     hello = _hello(entry, frames[0].header)
+    decoder.texts = True
     said = [str(hello[key]) for key in ("python", "executable", "pid", "state")]
     _log.debug("%s: the helper runs: Python %s (%s), pid %s, state in %s", entry.name, *said)
     return noise, hello, decoder
@@ -88,7 +90,7 @@ def _hello(entry: HostEntry, header: Mapping[str, Any]) -> Mapping[str, Any]:
     if header.get("kind") != "hello" or header.get("protocol") != PROTOCOL:
         raise HelperError(entry.name, f"the helper speaks another protocol: {str(header)[:200]}")
     try:
-        fields = Fields(header)
+        fields = Fields(encodable(header, paths=True))
         texts = {name: fields.text(name) for name in ("python", "executable", "boot")}
         paths = {name: fields.check(name, _PATH.fullmatch, "an absolute path") for name in ("state", "home")}
         numbers = {name: fields.number(name) for name in ("uid", "pid", "time_ns")}

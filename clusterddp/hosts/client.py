@@ -17,19 +17,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 from clusterddp.crash import crash_of_host
 from clusterddp.errors import ClusterddpError, HelperError, HostError, UnreachableError
 from clusterddp.hosts import spans
+from clusterddp.hosts.answers import FRAME, ORDINARY, Collected, Limit
 from clusterddp.hosts.bootstrap import handshake
-from clusterddp.hosts.exchange import Exchange
+from clusterddp.hosts.exchange import Exchange, Strays
 from clusterddp.hosts.large_packets import late_helper
+from clusterddp.hosts.outgoing import pieces
 from clusterddp.hosts.zipapp import COMMAND, Bundle, bundle
 from clusterddp.logs.clean import clean_text
 from clusterddp.remote.shared.frames import (
     CREDIT,
-    MAX_BODY,
+    PER_FRAME,
     Decoder,
     Frame,
     ProtocolError,
     encode,
-    parse_json,
     request_frames,
 )
 from clusterddp.text.units import human_size
@@ -47,7 +48,6 @@ DEAD = 30.0  # seconds of silence after which it is given up
 HANDSHAKE = 30.0  # seconds from the open pipe to the helper's hello
 LAST_WORDS = 1.0  # seconds to read what is left where nothing can be written any more
 THREAD_PATIENCE = 2.0  # seconds for the reading thread of a closed pipe to end
-MOST_RESULT = 256 << 20  # bytes of one operation's result
 _LEFT = Frame({"kind": "left"}, b"")  # stands among an operation's frames where nobody wants more of them
 
 
@@ -73,6 +73,7 @@ class Host:
         self._ids = itertools.count(1)
         self._heard = time.monotonic()
         self._sent = self._received = 0  # bytes
+        self._strays = Strays()
         self._asked = 0.0  # when a silent host was first pinged
         self._lost: str | None = None
         self._bug: Exception | None = None  # what has ended the thread that reads
@@ -135,14 +136,16 @@ class Host:
                 raise HelperError(self.name, f"its clock cannot be read: {str(told)[:80]!r}")
             return sent, told, time.time_ns()
 
-    def call(self, op: str, args: Mapping[str, Any] | None = None, *, timeout: float | None = 120.0) -> Any:
-        """Run an operation and return its result.
+    def call(
+        self, op: str, args: Mapping[str, Any] | None = None, *, timeout: float | None = 120.0, limit: Limit = ORDINARY
+    ) -> Any:
+        """Run an operation and return its result, which may be as large as ``limit`` says.
 
         Raises:
             HelperError: the operation failed, or took longer than ``timeout`` seconds.
             UnreachableError: the connection broke.
         """
-        return self.upload(op, args, (), timeout=timeout)
+        return self.upload(op, args, (), timeout=timeout, limit=limit)
 
     def upload(
         self,
@@ -151,42 +154,33 @@ class Host:
         chunks: Iterable[bytes],
         *,
         timeout: float | None = None,
+        limit: Limit = ORDINARY,
     ) -> Any:
         """``call`` with a stream of data for the operation; sends no more than the host has granted."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        result = bytearray()
+        result = Collected(self.name, limit)
         credit = CREDIT
         with self._watched(sending=chunks != ()), self._request(op, args) as exchange:
-            for piece in _pieces(chunks):
+            for piece in pieces(chunks):
                 while credit <= 0 or not exchange.frames.empty():
                     frame = self._next(exchange, deadline)
                     credit += frame.header.get("n", 0)
                     if self._took(exchange, frame, result):  # it has enough: an early result
-                        return self._value(result)
+                        return result.value()
+                exchange.given += len(piece)
                 exchange.sent += self._write({"id": exchange.ident, "kind": "data"}, piece)
                 credit -= len(piece)
             self._write({"id": exchange.ident, "kind": "end"})
             while not self._took(exchange, self._next(exchange, deadline), result):
                 pass
-            return self._value(result)
+            return result.value()
 
-    def _took(self, exchange: Exchange, frame: Frame, result: bytearray) -> bool:
+    def _took(self, exchange: Exchange, frame: Frame, result: Collected) -> bool:
         """Add a frame's part of the result; whether it was the last."""
         if frame.header["kind"] in ("data", "end"):
-            self._collect(result, frame)
+            result.add(frame.body)
             self._grant(exchange, frame)
         return bool(frame.header["kind"] == "end")
-
-    def _collect(self, result: bytearray, frame: Frame) -> None:
-        result += frame.body
-        if len(result) > MOST_RESULT:
-            raise HelperError(self.name, f"its answer is over {MOST_RESULT >> 20} MiB")
-
-    def _value(self, result: bytearray) -> Any:
-        try:
-            return parse_json(bytes(result))
-        except ValueError as error:
-            raise HelperError(self.name, f"its answer is no JSON: {error}") from error
 
     @contextlib.contextmanager
     def _watched(self, *, sending: bool) -> Iterator[None]:
@@ -209,18 +203,23 @@ class Host:
             watcher.join()
 
     def stream(
-        self, op: str, args: Mapping[str, Any] | None = None, outgoing: Outgoing | None = None
+        self,
+        op: str,
+        args: Mapping[str, Any] | None = None,
+        outgoing: Outgoing | None = None,
+        *,
+        limit: Limit = ORDINARY,
     ) -> Generator[Frame]:
         """Run an operation and yield its data frames as they come; the last frame is its ``end``.
 
-        Closing the iterator cancels the operation. A result of several frames is joined into the end frame. Meanwhile
+        Closing the iterator cancels the operation. The end frame has the whole result, checked. Meanwhile
         ``outgoing`` sends it data from another thread.
 
         Raises:
             HelperError: the operation failed.
             UnreachableError: the connection broke.
         """
-        result = bytearray()
+        result = Collected(self.name, limit)
         with self._request(op, args) as exchange, self._sending(exchange, outgoing):
             while True:
                 frame = self._next(exchange, None)
@@ -230,11 +229,11 @@ class Host:
                 if outgoing and frame.header["kind"] == "credit":
                     outgoing.grant(frame.header.get("n", 0))
                 if frame.header["kind"] == "end":
-                    self._collect(result, frame)
-                    yield Frame(frame.header, bytes(result))
+                    result.add(frame.body)
+                    yield Frame(frame.header, result.checked())
                     return
                 if frame.header.get("result"):
-                    self._collect(result, frame)
+                    result.add(frame.body)
                 elif frame.header["kind"] == "data":
                     yield frame
 
@@ -245,10 +244,13 @@ class Host:
             self._write({"id": exchange.ident, "kind": "end"})
             yield
             return
-        outgoing.attach(
-            lambda header, body: self._write({"id": exchange.ident, **header}, body),
-            lambda: exchange.frames.put(_LEFT),
-        )
+
+        def write(header: Mapping[str, Any], body: bytes) -> None:
+            if body:  # by one thread alone
+                exchange.given += len(body)
+            self._write({"id": exchange.ident, **header}, body)
+
+        outgoing.attach(write, lambda: exchange.frames.put(_LEFT))
         try:
             yield
         finally:
@@ -266,6 +268,7 @@ class Host:
             yield exchange
         finally:
             del self._exchanges[exchange.ident]
+            self._strays.allow(exchange.late)
             if not exchange.ended and not self._lost:
                 with contextlib.suppress(HostError):  # it is lost: nothing is left to cancel
                     self._write({"id": exchange.ident, "kind": "cancel"})
@@ -280,9 +283,10 @@ class Host:
             raise HelperError(self.name, f"the request is too large: {error}") from error
 
     def _grant(self, exchange: Exchange, frame: Frame) -> None:
-        if frame.body and not exchange.ended:
-            exchange.granted += len(frame.body)
-            self._write({"id": exchange.ident, "kind": "credit", "n": len(frame.body)})
+        if frame.header["kind"] == "data" and not exchange.ended:
+            size = len(frame.body) + PER_FRAME
+            exchange.granted += size
+            self._write({"id": exchange.ident, "kind": "credit", "n": size})
 
     def _write(self, header: dict[str, Any], body: bytes = b"") -> int:
         """Send a frame; how many bytes that were."""
@@ -349,6 +353,7 @@ class Host:
         if not self._lock.acquire(blocking=False):
             return  # somebody writes, perhaps for ever: we are here to notice that
         try:
+            self._strays.allow(2 * FRAME)  # its answer
             self._pipe.write(encode({"id": 0, "kind": "req", "op": "ping"}))
         except OSError as error:
             self._lose(str(error))
@@ -364,8 +369,10 @@ class Host:
                     ident = frame.header.get("id", 0)
                     exchange = self._exchanges.get(ident)
                     if exchange is not None:
-                        exchange.take(frame)
-                    elif not ident and frame.header["kind"] == "error":
+                        exchange.take(frame, decoder.size)
+                        continue
+                    self._strays.take(decoder.size)
+                    if not ident and frame.header["kind"] == "error":
                         error = self._failed(frame.header)
                         self._lose(f"the helper ended: {str(error).removeprefix(f'{self.name}: ')}")
             self._lose("the connection ended")
@@ -389,9 +396,3 @@ class Host:
 
     def _gone(self) -> Exception:
         return self._bug or UnreachableError(self.name, f"the connection was lost ({self._lost})")
-
-
-def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    for chunk in chunks:
-        for start in range(0, len(chunk), MAX_BODY):
-            yield chunk[start : start + MAX_BODY]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.remote.shared.frames import CREDIT, MAX_BODY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     Write = Callable[[Mapping[str, Any], bytes], object]
 
@@ -52,8 +52,7 @@ class Outgoing:
         Raises:
             HostError: the connection broke.
         """
-        for start in range(0, len(body), MAX_BODY):
-            piece = body[start : start + MAX_BODY]
+        for piece in pieces([body]):
             with self._changed:
                 self._changed.wait_for(lambda: self._over or (self._write and self._credit > 0))
                 self._credit -= len(piece)
@@ -83,3 +82,10 @@ class Outgoing:
             write = self._write
         if write is not None:
             write({"kind": "end"}, b"")
+
+
+def pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces that fit a frame."""
+    for chunk in chunks:
+        for start in range(0, len(chunk), MAX_BODY):
+            yield chunk[start : start + MAX_BODY]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.hosts.answers import PATHS
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.remote.shared.fields import Fields
 
@@ -64,7 +65,7 @@ def listed(
     workdir = project.workdir
 
     def one(entry: HostEntry) -> list[tuple[str, WorkdirBeside]]:
-        told = host(entry).call("workdirs_beside", {"workdir": entry.workdir or workdir}, timeout=LIMIT)
+        told = host(entry).call("workdirs_beside", {"workdir": entry.workdir or workdir}, timeout=LIMIT, limit=PATHS)
         with reading_answer(entry.name):
             return [_read(entry.name, fields) for fields in Fields({"all": told}, most=_MOST).each("all", lambda f: f)]
 
@@ -104,7 +105,7 @@ def remove(
     def one(entry: HostEntry) -> WorkdirsRemoved:
         paths = [folder.path for folder in folders if entry.name == folder.hosts[0]]
         args: dict[str, Any] = {"workdir": entry.workdir or workdir, "paths": paths, "stopped": list(stopped)}
-        told = host(entry).call("remove_workdirs", args, timeout=LIMIT)
+        told = host(entry).call("remove_workdirs", args, timeout=LIMIT, limit=PATHS)
         with reading_answer(entry.name):
             fields = Fields(told, most=_MOST)
             kept = fields.items("kept", lambda item: item.texts("item"))

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.remote.shared.node_reply import NONE, Answers, read_nodes, split_damaged
+from clusterddp.hosts.answers import MEMORY, ORDINARY, Limit
+from clusterddp.remote.shared.node_reply import MOST_KEPT, NONE, Answers, read_nodes, split_damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +31,9 @@ class Wanted:
 
 
 ALL, BRIEF = Wanted(), Wanted(brief=True)
+# A login host tells of all nodes, and each of 1,000 nodes has the names of all others: a million names, 100 bytes each.
+# A host that is asked for no run by its id tells of all those that it keeps: thousands in a month.
+_OF_MANY, _MOST_OF_MANY = Limit(memory=4 * MEMORY), 4 * MOST_KEPT
 
 
 def nodes_of(
@@ -50,9 +54,11 @@ def nodes_of(
     """
     before: Answers = host.memory.get(("runs", run, wanted), NONE)
     known = {"known": before.digests} if run else {}  # a list of all runs is asked for once
-    answer = host.call("runs", {**asdict(wanted), **known, "run": run, "hosts": None if shared else [host.name]})
+    args = {**asdict(wanted), **known, "run": run, "hosts": None if shared else [host.name]}
+    limit, most = (_OF_MANY, _MOST_OF_MANY) if shared or not run else (ORDINARY, MOST_KEPT)
+    answer = host.call("runs", args, limit=limit)
     try:
-        filled, host.memory["runs", run, wanted] = before.whole(answer)
+        filled, host.memory["runs", run, wanted] = before.whole(answer, most)
         whole, damaged = split_damaged(filled)
         nodes = read_nodes(whole, None if shared else host.name, run)
     except ValueError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HostError
 from clusterddp.hosts import fanout
+from clusterddp.hosts.answers import Limit
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.remote.shared import manifest
 from clusterddp.sync.passed_on import AUTO
@@ -124,13 +125,14 @@ class _Job:
     def ask(self) -> None:
         """Ask what the host lacks; sets ``done`` if it has all."""
         pieces = (piece for piece, _ in self._uploads.pieces((), compress=self._compress))
-        answer = self.host.upload("push_check", self.args, pieces)
+        every = (chunk for one in self._entries if one.kind == manifest.FILE for chunk in self._uploads.chunks(one))
+        chunks = dict.fromkeys(every)
+        answer = self.host.upload("push_check", self.args, pieces, limit=Limit.of_files(len(chunks)))
         with reading_answer(self.name):
             self.folder, self.shared = str(answer["root"]), answer["shared"] and str(answer["shared"])
             self.done = bool(answer["ready"])
             lacking = set(map(str, answer["lacking"]))
-        every = (chunk for one in self._entries if one.kind == manifest.FILE for chunk in self._uploads.chunks(one))
-        self._lacking = tuple(dict.fromkeys(chunk for chunk in every if chunk.digest in lacking))
+        self._lacking = tuple(chunk for chunk in chunks if chunk.digest in lacking)
 
     def take(self, answer: Any) -> None:
         """Take the answer to what was sent."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError, SyncError
+from clusterddp.hosts.answers import PATHS, Limit
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.remote.shared.chunks import Chunk, chunks_of, is_content, spans
 from clusterddp.remote.shared.manifest import FILE, LINK, Entry, checked_entry, checked_together, leads_down
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
 
+# A data set of 200,000 files, and a hundred thousand chunks of those that are large; more is pulled folder by folder.
+_LISTED = Limit.of_files(300_000)
 _LISTING = 3600.0  # seconds; all that was not hashed before is
 
 
@@ -55,7 +58,7 @@ def listing(host: Host, workdir: str, path: str, run: str = "") -> Listing:
         HelperError: it refuses, or lists what may not come: other places, git's files, ours.
         UnreachableError: the connection broke.
     """
-    answer = host.call("pull_list", {"workdir": workdir, "path": path, "run": run}, timeout=_LISTING)
+    answer = host.call("pull_list", {"workdir": workdir, "path": path, "run": run}, timeout=_LISTING, limit=_LISTED)
     with reading_answer(host.name):
         entries = checked_together([_checked(values) for values in answer["entries"]])
         lists = dict(answer["chunks"])
@@ -77,7 +80,7 @@ def is_there(host: Host, workdir: str, path: str) -> bool:
     Raises:
         HostError: it refuses, or was lost.
     """
-    answer = host.call("pull_list", {"workdir": workdir, "path": path, "run": "", "look": True})
+    answer = host.call("pull_list", {"workdir": workdir, "path": path, "run": "", "look": True}, limit=PATHS)
     with reading_answer(host.name):
         return answer["there"] is True
 

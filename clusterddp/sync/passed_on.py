@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from clusterddp.errors import ClusterddpError, HostError, PlanError
 from clusterddp.facts import network
 from clusterddp.facts.host import Addresses
+from clusterddp.hosts.answers import PATHS
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.remote.shared.fields import Fields
@@ -152,7 +153,7 @@ class PassedOn:
         writing = threading.Thread(target=self._write, args=(member,), name=f"spread {member.name}", daemon=True)
         writing.start()
         try:
-            with contextlib.closing(job.host.stream(job.operation, args, member.outgoing)) as frames:
+            with contextlib.closing(job.host.stream(job.operation, args, member.outgoing, limit=PATHS)) as frames:
                 for frame in frames:
                     if frame.header["kind"] == "end":
                         with reading_answer(member.name):

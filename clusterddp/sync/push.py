@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from clusterddp.errors import HostError, SyncError
 from clusterddp.hosts import fanout
+from clusterddp.hosts.answers import PATHS, Limit
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.remote.shared.manifest import Entry
 from clusterddp.sync.base import Bases, compared, contents_of
@@ -114,7 +115,7 @@ def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, name: str = "")
 
     def ask(host: Host) -> HostSync:
         args = {"workdir": host.entry.workdir or workdir, "digest": "", "name": name}
-        answer = host.call("workdir_state", args, timeout=_ASKING)
+        answer = host.call("workdir_state", args, timeout=_ASKING, limit=PATHS)
         with reading_answer(host.name):
             told = _lines(answer["notice"], answer["links"])
             return HostSync(name=host.name, workdir=str(answer["workdir"]), digest=str(answer["digest"]), told=told)
@@ -145,6 +146,8 @@ class _Job:
         self.changes = Changes()
         self.told: bytes | None = None
         self._have: frozenset[str] = frozenset()  # contents and chunks
+        chunks = sum(map(len, tree.chunks.values()))  # it may have all of them, and an edit of each file
+        self._limit = Limit.of_files(len(tree.entries) + chunks)
         self.host, self._tree, self._bases = host, tree, bases
         self.args: dict[str, Any] = {
             "workdir": workdir,
@@ -156,7 +159,7 @@ class _Job:
 
     def ask(self) -> None:
         """Ask which files the host has; sets ``result`` if it has all."""
-        answer = self.host.call("workdir_state", self.args, timeout=_ASKING)
+        answer = self.host.call("workdir_state", self.args, timeout=_ASKING, limit=self._limit)
         self.result = None
         with reading_answer(self.name):
             self._take(answer)

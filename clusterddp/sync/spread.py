@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError
+from clusterddp.hosts.answers import PATHS
 from clusterddp.hosts.fanout import each, values
 from clusterddp.sync.passed_on import PassedOn
 
@@ -42,4 +43,5 @@ def send(jobs: Sequence[Job], uploads: Uploads, transfer: Transfer, spread: Spre
 
 def _send_plainly(job: Job, uploads: Uploads, transfer: Transfer, lacking: Sequence[Chunk]) -> None:
     pieces = uploads.pieces(lacking, compress=job.host.entry.connection != "local", told=job.told)
-    job.take(job.host.upload(job.operation, {**job.args, **uploads.sizes(job.told)}, transfer.counted(pieces)))
+    args = {**job.args, **uploads.sizes(job.told)}
+    job.take(job.host.upload(job.operation, args, transfer.counted(pieces), limit=PATHS))

@@ -22,16 +22,23 @@ HELLO = {
     "home": "/h", "uid": 0, "pid": 1, "boot": "b", "time_ns": 1,
 }  # fmt: skip
 READY = f"{MAGIC_WORD} have\n".encode()
-# Says the first bytes at once, the others, so many times, when a request has come.
+# Says the first bytes at once, and when a request has come those it begins with, the others, so many times, and the
+# last ones. A patient one waits for credit: no more than PATIENCE of the others are on their way.
 PROGRAM = """
 import os, sys
-first, rest, times = bytes.fromhex(sys.argv[1]), bytes.fromhex(sys.argv[2]), int(sys.argv[3])
+first, begin, rest, last = (bytes.fromhex(word) for word in sys.argv[1:5])
+times, patience = map(int, sys.argv[5:7])
 os.write(1, first)
 seen = b""
 while b'"req"' not in seen:
     seen += os.read(0, 1 << 16) or sys.exit()
-for _ in range(times):
-    left = rest
+granted, seen = seen.count(b'"credit"'), seen[-7:]
+os.write(1, begin)
+for number in range(times + 1):
+    left = rest if number < times else last
+    while patience and granted < number - patience:
+        seen += os.read(0, 1 << 16) or sys.exit()
+        granted, seen = granted + seen.count(b'"credit"'), seen[-7:]
     while left:
         left = left[os.write(1, left):]
 while os.read(0, 1 << 16):
@@ -42,8 +49,18 @@ while os.read(0, 1 << 16):
 class Hostile:
     """An opener of pipes to such a host."""
 
-    def __init__(self, answer: bytes, *, times: int = 1, first: bytes = READY + encode(HELLO)) -> None:
-        self._argv = [sys.executable, "-c", PROGRAM, first.hex(), answer.hex(), str(times)]
+    def __init__(
+        self,
+        answer: bytes,
+        *,
+        times: int = 1,
+        first: bytes = READY + encode(HELLO),
+        begin: bytes = b"",
+        last: bytes = b"",
+        patience: int = 0,
+    ) -> None:
+        numbers = [str(times), str(patience)]
+        self._argv = [sys.executable, "-c", PROGRAM, first.hex(), begin.hex(), answer.hex(), last.hex(), *numbers]
 
     def open(self, entry: HostEntry, command: str) -> BytePipe:
         """Whatever the command is."""

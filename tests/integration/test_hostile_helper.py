@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from clusterddp.errors import HelperError, HostError, UnreachableError
-from clusterddp.hosts import client
+from clusterddp.hosts.answers import Limit
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import each
 from clusterddp.inventory import HostEntry, Inventory
@@ -96,11 +96,11 @@ def test_frames_without_a_body_are_no_way_around_that() -> None:
         read_late(host)
 
 
-def test_a_result_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "MOST_RESULT", 5 * MAX_BODY)
+def test_a_result_has_a_limit() -> None:
     answer = encode({"id": 1, "kind": "data", "result": True}, b"1" * MAX_BODY)
+    limit = Limit(memory=10 * MAX_BODY)
     with hostile(answer, times=9) as host, pytest.raises(HelperError, match="bad: its answer is over"):
-        host.call("facts", timeout=20)
+        host.call("facts", timeout=20, limit=limit)
 
 
 @pytest.mark.parametrize(

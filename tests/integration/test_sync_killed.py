@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from clusterddp.errors import HostError
+from clusterddp.hosts.answers import ORDINARY, Limit
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.ssh import Connector
 from clusterddp.remote.shared.chunks import CHUNK
@@ -65,17 +66,27 @@ class Mortal:
         self._real.close()
         self._connector.close()
 
-    def call(self, op: str, args: Mapping[str, Any], *, timeout: float | None = None) -> Any:
-        return self.upload(op, args, (), timeout=timeout)
+    def call(self, op: str, args: Mapping[str, Any], *, timeout: float | None = None, limit: Limit = ORDINARY) -> Any:
+        return self.upload(op, args, (), timeout=timeout, limit=limit)
 
-    def upload(self, op: str, args: Mapping[str, Any], chunks: Iterable[bytes], *, timeout: float | None = None) -> Any:
+    def upload(
+        self,
+        op: str,
+        args: Mapping[str, Any],
+        chunks: Iterable[bytes],
+        *,
+        timeout: float | None = None,
+        limit: Limit = ORDINARY,
+    ) -> Any:
         if self._real.lost:
             self._real.close()
             self._real = self._opened()
         what, at = self.death
         if what == "helper":
-            return self._real.upload("killed", {**args, "op": op, "at": at}, chunks, timeout=timeout)
-        return self._real.upload(op, args, self._cut(chunks, what, at) if what else chunks, timeout=timeout)
+            return self._real.upload("killed", {**args, "op": op, "at": at}, chunks, timeout=timeout, limit=limit)
+        return self._real.upload(
+            op, args, self._cut(chunks, what, at) if what else chunks, timeout=timeout, limit=limit
+        )
 
     def _cut(self, chunks: Iterable[bytes], what: str, left: int) -> Iterator[bytes]:
         for chunk in chunks:

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
+from clusterddp.hosts.answers import ORDINARY, Limit
 from clusterddp.project import Project
 from clusterddp.remote.sync import apply as workdir
 from clusterddp.remote.sync.lock import PLACE
@@ -77,11 +78,19 @@ class FakeHost:
         self.calls: list[str] = []
         self.sent_bytes = 0
 
-    def call(self, op: str, args: Mapping[str, Any], *, timeout: float | None = None) -> Any:
-        return self.upload(op, args, (), timeout=timeout)
+    def call(self, op: str, args: Mapping[str, Any], *, timeout: float | None = None, limit: Limit = ORDINARY) -> Any:
+        return self.upload(op, args, (), timeout=timeout, limit=limit)
 
-    def upload(self, op: str, args: Mapping[str, Any], chunks: Iterable[bytes], *, timeout: float | None = None) -> Any:
-        del timeout
+    def upload(
+        self,
+        op: str,
+        args: Mapping[str, Any],
+        chunks: Iterable[bytes],
+        *,
+        timeout: float | None = None,
+        limit: Limit = ORDINARY,
+    ) -> Any:
+        del timeout, limit
         self.calls.append(op)
         request = FakeRequest({**args, "state": str(self.state)})
         answer: list[Any] = []

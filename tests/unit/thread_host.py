@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
+from clusterddp.hosts.answers import ORDINARY, Limit, read_answer
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.inventory import HostEntry
 from clusterddp.remote.helper.request import Request
-from clusterddp.remote.shared.frames import Decoder, Frame, encode, parse_json
+from clusterddp.remote.shared.frames import Decoder, Frame, encode
 from clusterddp.remote.sync import pushed
 from clusterddp.remote.system.bootstrap import Refused
 
@@ -43,10 +44,18 @@ class ThreadHost:
     def hello(self) -> dict[str, str]:
         return {"state": str(self.place / "state")}
 
-    def call(self, op: str, args: Mapping[str, Any], *, timeout: float | None = None) -> Any:
-        return self.upload(op, args, (), timeout=timeout)
+    def call(self, op: str, args: Mapping[str, Any], *, timeout: float | None = None, limit: Limit = ORDINARY) -> Any:
+        return self.upload(op, args, (), timeout=timeout, limit=limit)
 
-    def upload(self, op: str, args: Mapping[str, Any], chunks: Iterable[bytes], *, timeout: float | None = None) -> Any:
+    def upload(
+        self,
+        op: str,
+        args: Mapping[str, Any],
+        chunks: Iterable[bytes],
+        *,
+        timeout: float | None = None,
+        limit: Limit = ORDINARY,
+    ) -> Any:
         del timeout
         outgoing = Outgoing()
 
@@ -57,9 +66,12 @@ class ThreadHost:
 
         threading.Thread(target=write, daemon=True).start()
         *_, last = self.stream(op, args, outgoing)
-        return parse_json(last.body)
+        return read_answer(last.body, limit)
 
-    def stream(self, op: str, args: Mapping[str, Any], outgoing: Outgoing) -> Generator[Frame]:
+    def stream(
+        self, op: str, args: Mapping[str, Any], outgoing: Outgoing, *, limit: Limit = ORDINARY
+    ) -> Generator[Frame]:
+        del limit  # of the answer, which whoever reads it keeps to
         given, writing = os.pipe()
         sink = os.fdopen(writing, "wb", buffering=0)  # who writes late must not meet another's pipe of that number
         source, taken = os.pipe()

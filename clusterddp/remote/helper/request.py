@@ -8,7 +8,7 @@ and nothing else.
 import os
 from typing import Any, Dict
 
-from ..shared.frames import CREDIT, MAX_BODY, Decoder, Frame, encode, parse_json
+from ..shared.frames import CREDIT, MAX_BODY, PER_FRAME, Decoder, Frame, encode, parse_json
 from ..shared.json_text import to_json
 
 TRACE = 4000  # characters of a traceback, the last
@@ -92,7 +92,7 @@ class Request:
         """Send a data frame of at most MAX_BODY bytes; waits while the reader grants nothing."""
         while self._credit <= 0:
             self._receive()
-        self._credit -= len(body)
+        self._credit -= len(body) + PER_FRAME
         header["kind"] = "data"
         self._write(header, body)
 

@@ -10,7 +10,7 @@ A header holds ``id`` (request) and ``kind``:
     error   helper → operator   message, remedy: the operation failed (id 0: the helper); killed: by a signal;
                                 trace: the traceback of what it did not foresee; bug: whether that is a bug of ours
     cancel  operator → helper   end the operation
-    credit  both ways           n: so many more body bytes may be sent
+    credit  both ways           n: so many more bytes may be sent; from a helper each frame costs PER_FRAME more
 
 Decoding is strict and total: whatever the bytes, it gives frames or raises ProtocolError. What a header's other
 fields must be is checked by who reads them (fields.py).
@@ -19,9 +19,9 @@ Not here: who sends what when (helper/loop.py, clusterddp/hosts/client.py).
 """
 
 from struct import pack, unpack_from
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Union
 
-from .json_text import from_json, to_json
+from .json_text import encodable, from_json, to_json
 
 PROTOCOL = 1
 MAGIC = b"CLUSTERDDP/"
@@ -29,7 +29,8 @@ MAX_FRAME = 64 * 1024
 MAX_BODY = 60 * 1024  # leaves the header room within MAX_FRAME
 MAX_ARGS_PARTS = 256  # frames that hold the args of one request
 LONGEST_LINE = 8 << 20  # bytes of a log line that are held as a whole; a longer one is taken as several
-CREDIT = 1024 * 1024  # body bytes in flight per stream before the reader has to grant more
+CREDIT = 1024 * 1024  # bytes in flight per stream before the reader has to grant more
+PER_FRAME = 256  # what a data frame of a helper costs of that beside its body: many short ones take memory too
 MAX_DEPTH = 32  # objects and lists within each other
 MAX_ID = (1 << 53) - 1
 
@@ -81,10 +82,16 @@ class Decoder:
 
     Args:
         limit: Bytes of the largest frame that is taken; may be changed later (a stranger gets less).
+
+    Attributes:
+        size: Bytes of the frame that was yielded last.
+        texts: Texts in headers are made such that they can be written as UTF-8: they are to be shown, and no paths.
     """
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
         self.limit = limit
+        self.size = 0
+        self.texts = False
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
@@ -105,13 +112,14 @@ class Decoder:
                     break
                 payload = bytes(buffer[start + 4 : start + 4 + size])
                 start += 4 + size
-                yield parse(payload)
+                self.size = size
+                yield parse(payload, texts=self.texts)
         finally:
             del buffer[:start]
 
 
-def parse(payload: bytes) -> Frame:
-    """A frame from its bytes after the length.
+def parse(payload: bytes, *, texts: bool = False) -> Frame:
+    """A frame from its bytes after the length; see ``Decoder`` for ``texts``.
 
     Raises:
         ProtocolError: no JSON object stands first, or its ``id`` or ``kind`` is none.
@@ -119,6 +127,8 @@ def parse(payload: bytes) -> Frame:
     head, _, body = payload.partition(b"\n")
     try:
         header = parse_json(head)
+        if texts and (b"\\ud" in head or b"\\uD" in head):
+            header = encodable(header)
     except ValueError as error:
         raise ProtocolError("a frame's header is not JSON: %s: %r" % (error, head[:80])) from error
     if type(header) is not dict:
@@ -129,7 +139,7 @@ def parse(payload: bytes) -> Frame:
     return Frame(header, body)
 
 
-def parse_json(text: bytes) -> Any:
+def parse_json(text: Union[bytes, bytearray]) -> Any:
     """A JSON value from another machine: UTF-8, finite numbers, each key once, nested at most MAX_DEPTH deep.
 
     Raises:

@@ -41,6 +41,40 @@ def from_json(text: str) -> Any:
     return json.JSONDecoder(**hooks).decode(text)
 
 
+def encodable(value: Any, *, paths: bool = False) -> Any:
+    """A JSON value in which every text can be written as UTF-8: halves of a pair of surrogates become U+FFFD.
+
+    Args:
+        value: As it was read, nested no deeper than what reads it allows.
+        paths: Texts may be paths, whose bytes that are no UTF-8 stand as U+DC80 to U+DCFF; those stay.
+
+    Raises:
+        ValueError: a path holds another surrogate, or two keys of an object become one.
+    """
+    if type(value) is str:
+        return _encodable_text(value, paths)
+    if type(value) is list:
+        return [encodable(one, paths=paths) for one in value]
+    if type(value) is dict:
+        made = {_encodable_text(key, paths): encodable(one, paths=paths) for key, one in value.items()}
+        if len(made) != len(value):
+            raise ValueError("a key stands twice")
+        return made
+    return value
+
+
+def _encodable_text(text: str, paths: bool) -> str:
+    if text.isascii():
+        return text
+    try:
+        text.encode("utf-8", "surrogateescape" if paths else "strict")
+    except UnicodeEncodeError:
+        if paths:
+            raise ValueError("a path holds half of a character") from None
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 class _Reading:
     """What the scanner asks for, by json.JSONDecoder's names."""
 

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from .events import maybe_event
 from .fields import DamagedError, Fields
+from .json_text import to_json
 from .log_frames import MOST_ATTEMPT, RUN
 from .node_end import read_end
 from .node_records import read_exit, read_peers
@@ -20,6 +21,7 @@ from .verdict_record import VerdictRecord, read_verdict
 
 LONG = 256  # characters of JSON from which a field has a digest, and is left out where it has not changed
 MOST = 1 << 20  # events of a node, characters of a text
+MOST_KEPT = 16 << 20  # characters of JSON that are kept of one host's answers: as many as one answer has at most, about
 
 
 def read_nodes(answer: Any, host: Optional[str], run: str) -> List[Dict[str, Any]]:
@@ -81,17 +83,23 @@ class Answers:
         digests: Of each node's long fields, by spool: what is asked with.
     """
 
-    def __init__(self, digests: Mapping[str, Mapping[str, str]], values: Mapping[Tuple[str, str], Any]) -> None:
+    def __init__(
+        self,
+        digests: Mapping[str, Mapping[str, str]],
+        values: Mapping[Tuple[str, str], Any],
+        sizes: Mapping[Tuple[str, str], int],
+    ) -> None:
         self.digests = digests
         self._values = values  # by spool and name
+        self._sizes = sizes  # of each as JSON
 
-    def whole(self, answer: Any) -> "Tuple[List[Dict[str, Any]], Answers]":
+    def whole(self, answer: Any, most: int = MOST_KEPT) -> "Tuple[List[Dict[str, Any]], Answers]":
         """An answer to ``digests`` with what it has left out, and what to ask with the next time.
 
         Raises:
-            ValueError: it leaves out what it was not asked to.
+            ValueError: it leaves out what it was not asked to, or the long fields are over ``most`` characters.
         """
-        nodes, digests, values = [], {}, {}
+        nodes, digests, values, sizes = [], {}, {}, {}
         for number, fields in enumerate(Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: fields)):
             node = dict(answer[number])
             if fields.given("digests") and fields.given("same"):
@@ -101,13 +109,17 @@ class Answers:
                     if name not in known:
                         raise ValueError("it leaves out %s" % name)
                     new[name], node[name] = known[name], self._values[spool, name]
+                    sizes[spool, name] = self._sizes[spool, name]
                 digests[spool] = new
                 values.update({(spool, name): node.get(name) for name in new})
             nodes.append({name: value for name, value in node.items() if name not in ("same", "digests")})
-        return nodes, Answers(digests, values)
+        sizes.update({key: len(to_json(value)) for key, value in values.items() if key not in sizes})
+        if sum(sizes.values()) > most:  # answer by answer it would tell ever more, and leave it out the next time
+            raise ValueError("it is more than %d MiB" % (most >> 20))
+        return nodes, Answers(digests, values, sizes)
 
 
-NONE = Answers({}, {})
+NONE = Answers({}, {}, {})
 
 
 def _identity(fields: Fields, host: Optional[str], run: str) -> Dict[str, Any]:

@@ -140,7 +140,7 @@ def test_a_host_that_dies_in_the_middle_costs_the_others_nothing_and_the_next_pu
 ) -> None:
     real = ThreadHost.stream
 
-    def stream(host: ThreadHost, op: str, args: Mapping[str, Any], outgoing: Outgoing) -> Generator[Frame]:
+    def stream(host: ThreadHost, op: str, args: Mapping[str, Any], outgoing: Outgoing, **_: Any) -> Generator[Frame]:
         with contextlib.closing(real(host, op, args, outgoing)) as frames:
             for frame in frames:
                 yield frame
@@ -219,7 +219,7 @@ def test_a_host_that_refuses_is_told_of_and_the_others_have_all(team: Team, monk
     work = team.place / "gpu01" / "work"
     real = ThreadHost.stream
 
-    def stream(host: ThreadHost, op: str, args: Mapping[str, Any], outgoing: Outgoing) -> Generator[Frame]:
+    def stream(host: ThreadHost, op: str, args: Mapping[str, Any], outgoing: Outgoing, **_: Any) -> Generator[Frame]:
         if op == "push_apply" and host.name == "gpu01":
             work.mkdir()
             (work / "data").write_text("the user's own")
@@ -234,7 +234,7 @@ def test_a_host_that_refuses_is_told_of_and_the_others_have_all(team: Team, monk
 def test_a_host_that_talks_nonsense_costs_itself_alone(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     real = ThreadHost.stream
 
-    def stream(host: ThreadHost, op: str, args: Mapping[str, Any], outgoing: Outgoing) -> Generator[Frame]:
+    def stream(host: ThreadHost, op: str, args: Mapping[str, Any], outgoing: Outgoing, **_: Any) -> Generator[Frame]:
         frames = real(host, op, args, outgoing)
         with contextlib.closing(frames):
             for frame in frames:

@@ -168,3 +168,18 @@ class TestAskedAgain:
             NONE.whole(answer)
         with contextlib.suppress(ValueError):
             NONE.whole([{"digests": answer, "same": answer, "spool": "/s"}])
+
+    def test_what_is_kept_of_all_answers_together_has_an_end(self) -> None:
+        known: list[str] = []
+
+        def ever_more() -> None:
+            answers = NONE
+            for number in range(100):  # each time one more node with a long field, and the earlier ones left out
+                told = [{"spool": spool, "digests": {}, "same": ["events"]} for spool in known]
+                known.append(f"/s{number}")
+                new = {"spool": known[-1], "digests": {"events": "d"}, "same": [], "events": ["x" * 1000]}
+                _, answers = answers.whole([*told, new], 50_000)
+
+        with pytest.raises(ValueError, match="it is more than 0 MiB"):
+            ever_more()
+        assert len(known) == 50

@@ -1,0 +1,131 @@
+"""What an answer of a host may cost here: judged on its bytes before anything is made of them.
+
+An answer is JSON, and JSON of a few bytes can be a large value: ``[],`` takes three bytes on the wire and eighty in
+memory. So what a text would take is reckoned first, by counting its signs, and a text that would take more than its
+limit is refused unread. An ordinary answer may take MEMORY. Few operations need more: those whose answer grows with the
+number of files that the operator itself asks about say so where they are called, by ``Limit.of_files``.
+
+Not here: how frames become the bytes (client.py), what the fields of an answer must be (who asks).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from clusterddp.errors import HelperError
+from clusterddp.remote.shared.frames import parse_json
+from clusterddp.remote.shared.json_text import encodable, to_json
+
+MEMORY = 64 << 20  # bytes that one answer may take here, all copies of it together
+FRAME = 512  # bytes that each frame of an answer counts beside its body: reading it takes time, however short it is
+_FILE = 1536  # bytes that one more file in a list may take: its path, kind, size and the digest of its content
+_COPIES = 2.2  # of the text itself: as it is collected, with the room a bytearray keeps for more, and as text
+# What Python takes at most for each: a place in a list, a text beside its letters, one with letters that take more than
+# a byte, a list, an object, a field of one, a number.
+_PLACE, _TEXT, _WIDE, _LIST, _OBJECT, _FIELD, _NUMBER = 10, 64, 96, 100, 240, 80, 32
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limit:
+    """What one answer may be.
+
+    Attributes:
+        memory: Bytes it may take here, all copies together.
+        paths: Its texts may be names of files, which hold bytes that are no UTF-8 as surrogates (U+DC80 to U+DCFF).
+    """
+
+    memory: int = MEMORY
+    paths: bool = False
+
+    @classmethod
+    def of_files(cls, count: int) -> Limit:
+        """Of an answer that names so many files, contents or chunks at most, all of which we know already."""
+        return cls(memory=MEMORY + _FILE * count, paths=True)
+
+    @property
+    def bytes(self) -> int:
+        """How much is collected: a longer text would take more than all memory by itself."""
+        return int(self.memory / _COPIES)
+
+
+ORDINARY = Limit()
+PATHS = Limit(paths=True)
+
+
+class Collected:
+    """An answer whose pieces come one by one.
+
+    Args:
+        host: Whose it is.
+        limit: What it may be.
+    """
+
+    def __init__(self, host: str, limit: Limit) -> None:
+        self.text = bytearray()
+        self._host, self._limit = host, limit
+        self._frames = 0
+
+    def add(self, piece: bytes) -> None:
+        """Take the body of one more frame.
+
+        Raises:
+            HelperError: the answer is over its limit.
+        """
+        self.text += piece
+        self._frames += 1
+        if len(self.text) + FRAME * self._frames > self._limit.bytes:
+            raise HelperError(self._host, f"its answer is over {self._limit.bytes >> 20} MiB")
+
+    def checked(self) -> bytes:
+        """The whole answer as text, for whoever reads it once more.
+
+        Raises:
+            HelperError: it is none.
+        """
+        value = self.value() if self.text else None
+        return to_json(value).encode() if _has_surrogates(self.text) else bytes(self.text)
+
+    def value(self) -> Any:
+        """The whole answer.
+
+        Raises:
+            HelperError: it is none.
+        """
+        try:
+            return read_answer(self.text, self._limit)
+        except ValueError as error:
+            raise HelperError(self._host, f"its answer is no JSON: {error}") from error
+
+
+def read_answer(text: bytes | bytearray, limit: Limit = ORDINARY) -> Any:
+    """The value of an answer, every text in it one that can be written as UTF-8 (or is a path, where those may stand).
+
+    Raises:
+        ValueError: it is no JSON as a helper writes it, or would take more than its limit.
+    """
+    if not text.isascii():
+        raise ValueError("it holds bytes that no JSON of a helper has")
+    needed = cost(text)
+    if needed > limit.memory:
+        raise ValueError(f"it would take {needed >> 20} MiB of memory; {limit.memory >> 20} MiB are its limit")
+    value = parse_json(text)
+    return encodable(value, paths=limit.paths) if _has_surrogates(text) else value
+
+
+def cost(text: bytes | bytearray) -> int:
+    """Bytes of memory that a JSON text takes at most until its value is there; signs within texts count too."""
+    strings = max(0, text.count(b'"') - text.count(b'\\"')) // 2
+    wide, twice = b"\\u" in text, _has_surrogates(text)  # read, and then once more without halves of letters
+    width = 4 if twice else 2 if wide else 1  # bytes of a letter in memory
+    lists, objects, fields = text.count(b"["), text.count(b"{"), text.count(b":")
+    values = 1 + text.count(b",") + lists + objects  # one first in each, and one behind each comma
+    others = max(0, values + fields - strings)  # than texts, of which each field has one more
+    made = _PLACE * values + _NUMBER * others + (_WIDE if wide else _TEXT) * strings
+    made += _LIST * lists + _OBJECT * objects + _FIELD * fields
+    return int(len(text) * (_COPIES + width)) + made * (1 + twice)
+
+
+def _has_surrogates(text: bytes | bytearray) -> bool:
+    """Whether a letter beyond U+FFFF is written there, or half of one."""
+    return b"\\ud" in text or b"\\uD" in text

@@ -1,0 +1,132 @@
+"""What an answer of a host costs the operator: 64 MiB of memory and two seconds of CPU, whatever the host sends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+
+import pytest
+
+from clusterddp.hosts.answers import MEMORY, cost
+from clusterddp.remote.shared.frames import MAX_BODY, encode
+
+MIB, SECONDS = 64, 2.0
+# An operator of its own, so that its peak is this answer's: prints the error, MiB of memory and seconds of CPU.
+OPERATOR = """
+import json, re, sys, time
+from pathlib import Path
+from clusterddp.errors import ClusterddpError
+from tests.integration.hostile_helper import hostile
+
+def kib(name):
+    return int(re.search(name + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+
+told = json.loads(sys.stdin.read())
+stream, answer = told.pop("stream"), bytes.fromhex(told.pop("answer"))
+told = {name: value if isinstance(value, int) else bytes.fromhex(value) for name, value in told.items()}
+with hostile(answer, **told) as host:
+    Path("/proc/self/clear_refs").write_text("5")
+    before, began, said = kib("VmRSS"), time.process_time(), ""
+    try:
+        list(host.stream("tail")) if stream else host.call("facts", timeout=60)
+    except ClusterddpError as error:
+        said = str(error)
+    cpu = time.process_time() - began
+print(json.dumps([said, (kib("VmHWM") - before) >> 10, round(cpu, 2)]))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """What the host sends: first this, then a frame so many times, and a last one; with patience as credit comes."""
+
+    answer: bytes
+    times: int
+    begin: bytes = b""
+    last: bytes = b""
+    patience: int = 0
+    stream: bool = False
+
+
+def result(body: bytes, times: int, begin: bytes = b"", end: bytes = b"") -> Sent:
+    """A result: a body so many times, with something before and behind."""
+    return Sent(
+        begin=encode({"id": 1, "kind": "data", "result": True}, begin),
+        answer=encode({"id": 1, "kind": "data", "result": True}, body),
+        times=times,
+        last=encode({"id": 1, "kind": "end"}, end),
+        patience=8,
+    )
+
+
+def most(unit: bytes) -> Sent:
+    """A list of as many of these values as are taken."""
+    body = unit * (MAX_BODY // len(unit))
+    whole = cost(body * 40) / 40
+    return result(body, int((MEMORY - (1 << 20)) / whole), b"[", b"0]")
+
+
+def large(unit: bytes, mib: float, begin: bytes = b"", end: bytes = b"") -> Sent:
+    """So many MiB of something."""
+    body = unit * (MAX_BODY // len(unit))
+    return result(body, int(mib * 2**20) // len(body), begin, end)
+
+
+HEADER = b'{"id":1,"kind":"data","x":[' + b"[]," * 20_000 + b"[]]}\n"
+LONG_HEADER = (len(HEADER) + 1).to_bytes(4, "big") + HEADER + b"1"
+ONE_BYTE = encode({"id": 1, "kind": "data", "result": True}, b"1")
+TAKEN = {
+    "lists": most(b"[],"),
+    "lists of one": most(b"[1],"),
+    "objects": most(b'{"a":{}},'),
+    "objects of many fields": most(b'{"a":1,"b":[],"c":{},"d":"efg","f":1.5},'),
+    "numbers": most(b"12345678901,"),
+    "long numbers": most(b"1234567890.25e17,"),
+    "short texts": most(b'"abcdefgh",'),
+    "long texts": most(b'"' + b"a" * 20_000 + b'",'),
+    "texts of wide letters": most(b'"' + b"a" * 1000 + b'\\ud83d\\ude00",'),
+    "halves of letters": most(b'"abc\\ud800\\udc00\\ud800",'),
+    "escapes": most(b'"\\n\\n\\n\\n\\u0001\\u0001",'),
+    "nested": most(b"[" * 30 + b"]" * 30 + b","),
+    "blanks": most(b"1," + b" " * 1000),
+}
+REFUSED = {
+    "250 MiB of lists": large(b"[],", 250, b"[", b"0]"),
+    "28 MiB of nothing": large(b" ", 28, b"5"),
+    "depth": large(b"[", 0.6),
+    "a key again and again": large(b'"a":1,', 1, b"{", b'"a":1}'),
+    "no end": large(b"1,", 1, b"["),
+    "frames of one byte": Sent(answer=ONE_BYTE, times=2_000_000),
+    "patient frames of one byte": Sent(answer=ONE_BYTE, times=2_000_000, patience=1000),
+    "headers": Sent(answer=LONG_HEADER, times=4000, patience=8),
+    "headers of a stream": Sent(answer=LONG_HEADER, times=4000, stream=True),
+    "grants": Sent(answer=encode({"id": 1, "kind": "credit", "n": 1}), times=1_000_000),
+    "grants of nothing": Sent(answer=encode({"id": 1, "kind": "credit", "n": 0}), times=1_000_000),
+    "frames of no request": Sent(answer=encode({"id": 9, "kind": "data"}, b"x" * 9), times=5_000_000),
+    "answers to no ping": Sent(answer=encode({"id": 0, "kind": "end", "time_ns": 1}), times=5_000_000),
+}
+
+
+def told_of(sent: Sent) -> str:
+    """What an operator says who asks such a host, when it has cost no more than it may."""
+    given = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(sent).items()}
+    argv = [sys.executable, "-c", OPERATOR]
+    done = subprocess.run(argv, input=json.dumps(given), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said, mib, seconds = json.loads(done.stdout)
+    print(f"{mib} MiB, {seconds} s: {said}")
+    assert mib <= MIB
+    assert seconds <= SECONDS
+    return str(said)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_an_answer_that_is_taken_costs_no_more_than_it_may(name: str) -> None:
+    assert told_of(TAKEN[name]) == ""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_cost_more_is_an_error_of_its_host_and_costs_no_more(name: str) -> None:
+    assert told_of(REFUSED[name]).startswith("bad: ")
