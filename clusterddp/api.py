@@ -114,10 +114,13 @@ class Cluster(LeftOnHosts):
     def _tell(self, line: str) -> None:
         self.notify(line)  # whoever takes them by then
 
-    def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
-        """Open the hosts (nodes and spares, else login hosts) that are not open yet; each one's Host or its error."""
+    def connect(self, entries: Iterable[HostEntry] | None = None, *, writes: bool = False) -> list[Outcome[Host]]:
+        """Open the hosts (nodes and spares, else login hosts) that are not open yet; each one's Host or its error.
+
+        ``writes``: a host whose state folder cannot be written is an error.
+        """
         wanted = (self._reached or self.inventory.submitting) if entries is None else entries
-        return self.connections.open_all(wanted, self.progress)
+        return self.connections.open_all(wanted, self.progress, writes=writes)
 
     def trust(self, errors: Sequence[HostKeyError]) -> None:
         """Record the unknown keys of ``errors``, as the user has compared them; hosts can be connected again."""
@@ -158,7 +161,7 @@ class Cluster(LeftOnHosts):
         Raises:
             HostError, HostsError: hosts do not answer; the remedy tells how to go on without them.
         """
-        return reach.answering(self.connect(), self.inventory)
+        return reach.answering(self.connect(writes=True), self.inventory)
 
     def doctor(self, **options: Unpack[DoctorKeywords]) -> Diagnosis:
         """Judge every node and spare: what was found, and each check's results in order, the worst of it first.
@@ -190,7 +193,7 @@ class Cluster(LeftOnHosts):
             check_script(options, project)
             reserve = inventory.spares if options.relaunch else ()
             with Early(project, options, repeat) as early:
-                outcomes = self.connections.open_all([*entries, *reserve], self.progress, early.ask)
+                outcomes = self.connections.open_all([*entries, *reserve], self.progress, early.ask, writes=True)
                 from clusterddp.launch import prepare  # noqa: PLC0415 - imported by now, while hosts were waited for
 
                 hosts = reach.take(outcomes[: len(entries)], options, inventory, self.notify)
@@ -255,7 +258,8 @@ class Cluster(LeftOnHosts):
 
         join.refuse_other_launchers(run.record)
         if names is None:
-            outcomes = self.connect([entry for entry in self.inventory.nodes if entry.name not in run.spools])
+            free = [entry for entry in self.inventory.nodes if entry.name not in run.spools]
+            outcomes = self.connect(free, writes=True)
             for outcome in outcomes:
                 if outcome.error:
                     self.notify(f"left out: {outcome.error}")

@@ -91,7 +91,7 @@ def _hello(entry: HostEntry, header: Mapping[str, Any]) -> Mapping[str, Any]:
         raise HelperError(entry.name, f"the helper speaks another protocol: {str(header)[:200]}")
     try:
         fields = Fields(encodable(header, paths=True))
-        texts = {name: fields.text(name) for name in ("python", "executable", "boot")}
+        texts = {name: fields.text(name) for name in ("python", "executable", "boot", "unwritable", "remedy")}
         paths = {name: fields.check(name, _PATH.fullmatch, "an absolute path") for name in ("state", "home")}
         numbers = {name: fields.number(name) for name in ("uid", "pid", "time_ns")}
     except ValueError as error:

@@ -66,6 +66,8 @@ class Host:
         self.name = entry.name
         self.hello = hello
         self.noise = noise  # what the login shell printed before the helper spoke
+        shut = hello.get("unwritable")  # why nothing could be written in its state folder then
+        self.unwritable = HelperError(self.name, shut, remedy=hello["remedy"]) if shut else None
         self.memory: dict[Hashable, Any] = {}  # what who asks keeps of answers, as long as the connection lasts
         self._pipe = pipe
         self._lock = threading.Lock()

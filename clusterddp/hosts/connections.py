@@ -29,6 +29,7 @@ class Connections:
     def __init__(self, connector: Connector, notify: Callable[[str], None]) -> None:
         self._connector, self._notify = connector, notify
         self._hosts: dict[str, Host] = {}
+        self._told_unwritable: frozenset[str] = frozenset()
         self._lock = threading.Lock()
 
     @property
@@ -40,16 +41,17 @@ class Connections:
         """What reaches a host from another one, ``entry``, by a command there."""
         return Through(self._connector, entry, words)
 
-    def open(self, entry: HostEntry, by: Opener | None = None, *, way: str = "") -> Host:
-        """The host, opened if it is not open or was lost.
+    def open(self, entry: HostEntry, by: Opener | None = None, *, way: str = "", writes: bool = False) -> Host:
+        """The host, opened if it is not open or was lost. That nothing can be written there is told once.
 
         Args:
             entry: Which.
             by: What reaches it; the connector by default.
             way: A name for that, where a host is reached in several: each is a connection of its own.
+            writes: What is wanted of it needs its state folder written.
 
         Raises:
-            HostError: no connection, or the helper did not start.
+            HostError: no connection, or the helper did not start, or nothing can be written there that has to be.
         """
         key = f"{entry.name} {way}"
         host = self._hosts.get(key)
@@ -59,6 +61,13 @@ class Connections:
                 self._notify(f"{host.name}: its login shell prints {noise.splitlines()[0][:80]!r}")
             with self._lock:
                 self._hosts[key] = host
+        if (shut := host.unwritable) is not None:
+            if writes:
+                raise shut
+            with self._lock:
+                told, self._told_unwritable = key in self._told_unwritable, self._told_unwritable | {key}
+            if not told:
+                self._notify(str(shut))
         return host
 
     def open_all(
@@ -66,15 +75,20 @@ class Connections:
         entries: Iterable[HostEntry],
         progress: Callable[[str], None],
         opened: Callable[[Host], None] = lambda _: None,
+        *,
+        writes: bool = False,
     ) -> list[Outcome[Host]]:
-        """Many at once; each one's Host or its error, in order. ``opened`` hears of each, in its own thread."""
+        """Many at once; each one's Host or its error, in order. ``opened`` hears of each, in its own thread.
+
+        ``writes``: as of ``open``.
+        """
         wanted = list(entries)
         known = len(self._connector.notices)
         count = itertools.count(1)
         progress(f"connecting 0/{len(wanted)}")
 
         def one(entry: HostEntry) -> Host:
-            host = self.open(entry)
+            host = self.open(entry, writes=writes)
             opened(host)
             progress(f"connecting {next(count)}/{len(wanted)}")
             return host

@@ -53,9 +53,9 @@ UNREACHABLE: list[tuple[dict[str, object], tuple[str, ...], int]] = [
     ({"ansible_user": "nobody-here"}, ("gpu01: nobody-here@", "refused", "ssh-copy-id -i "), 1),
     ({"ansible_port": 23}, ("gpu01: connection refused by ", ":23", "start sshd there"), 1),
     ({"ansible_python_interpreter": "/nope/python"}, ("gpu01: no /nope/python on the host", "3.8 or newer"), 1),
-    ({"clusterddp_state": "/etc/hostname/x"}, ("gpu01: cannot make /etc/hostname/x", "clusterddp_state"), 1),
-    ({"clusterddp_state": "/usr/state"}, ("gpu01: cannot make /usr/state: Permission denied", "clusterddp_state"), 1),
-    ({"clusterddp_state": "/usr"}, ("gpu01: cannot make /usr/clusterddp-", "to a folder that can be written"), 1),
+    ({"clusterddp_state": "/etc/hostname/x"}, ("gpu01: cannot write /etc/hostname/x", "clusterddp_state"), 1),
+    ({"clusterddp_state": "/usr/state"}, ("gpu01: cannot write /usr/state: Permission denied", "clusterddp_state"), 1),
+    ({"clusterddp_state": "/usr"}, ("gpu01: cannot write /usr/clusterddp-", "to a folder that can be written"), 1),
 ]
 
 
@@ -219,7 +219,7 @@ def test_a_full_disk_is_named_wherever_it_is(make_lab: MakeLab, ready: User) -> 
 
     with nothing_left(lab):
         one_line(said(workdir="/var/tmp/full/w"), 125, "gpu00: cannot sync to /var/tmp/full/w: No space left")
-        one_line(said(state="/var/tmp/full/s"), 125, "gpu00: cannot keep the helper in /var/tmp/full/s", "make room")
+        one_line(said(state="/var/tmp/full/s"), 125, "gpu00: cannot write /var/tmp/full/s", "make room")
         one_line(said("status", state="/var/tmp/state/s"), 1, "no run on these hosts")  # the helper is there now
         host.fill_disk("/var/tmp/state")
         ready.write("train.py", "print('changed')\n")

@@ -126,7 +126,7 @@ class TestStart:
 
     def test_a_state_folder_that_cannot_be(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
-        with pytest.raises(HelperError, match=r"here: cannot make .*Not a directory; set clusterddp_state"):
+        with pytest.raises(HelperError, match=r"here: cannot write .*Not a directory; set clusterddp_state"):
             Host.open(entry(tmp_path / "file" / "state"), Shell("/bin/sh"))
 
     def test_a_login_that_hangs_is_given_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

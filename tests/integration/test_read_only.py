@@ -34,5 +34,5 @@ def test_a_helper_runs_from_a_folder_that_has_become_read_only(tmp_path: Path) -
 
 def test_a_folder_that_cannot_keep_the_helper_is_named_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "helper").mkdir(mode=0o700)
-    with pytest.raises(HelperError, match=rf"cannot keep the helper in {tmp_path}/helper: Read-only file system"):
+    with pytest.raises(HelperError, match=rf"cannot write {tmp_path}/helper: Read-only file system; have it mounted"):
         Host.open(entry(tmp_path), read_only(tmp_path))

@@ -244,6 +244,10 @@ class LabHost(Faults, Disorders, Stalls):
             raise LabError(f"{self.name}: {path} is no small disk: filling it would fill the operator's")
         self.run(["dd", "if=/dev/zero", f"of={path}/.filled", "bs=64k"], user="root", check=False)
 
+    def read_only(self, path: str) -> None:
+        """Let no file below a folder be made, changed or opened for writing from now on; what is open stays so."""
+        self.run(["sh", "-c", 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"', "sh", path], user="root")
+
     def processes(self) -> list[Seen]:
         """All processes of the host but its sshd (PID 1, connections)."""
         if not self.running:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CATEGORY = "SSH"
 # What a disk says to us it says to the job too.
-_REFUSALS = ("No space left on device", "Disk quota exceeded", "Read-only file system")
+_REFUSALS = ("No space left on device", "Disk quota exceeded", "Read-only file system", "Permission denied")
 
 
 def _failed(kind: Callable[[ClusterddpError], bool]) -> Callable[[Evidence], Iterable[Finding]]:

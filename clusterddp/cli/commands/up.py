@@ -217,7 +217,7 @@ def _trust(cluster: Cluster) -> None:
 
 def _ask_for_keys(cluster: Cluster) -> list[ClusterddpError]:
     """As ``_trust``, but hosts that cannot be reached for another reason are only returned."""
-    errors = [outcome.error for outcome in cluster.connect() if outcome.error]
+    errors = [outcome.error for outcome in cluster.connect(writes=True) if outcome.error]
     unknown = [error for error in errors if isinstance(error, HostKeyError) and error.known_hosts_line]
     if unknown:
         from clusterddp.cli.up_tables import print_keys  # noqa: PLC0415 - start-up

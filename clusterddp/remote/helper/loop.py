@@ -17,7 +17,7 @@ from typing import Any, Callable, Deque, Dict, List
 
 from ..shared.frames import PROTOCOL, Decoder, Frame, Header, ProtocolError, encode
 from ..system import procfs
-from ..system.bootstrap import Refused, home_folder, state_folder
+from ..system.bootstrap import Refused, cannot_write, home_folder, state_folder, why_unwritable
 from ..system.descriptors import close_all_but
 from ..system.wait_status import exit_code
 from . import operations
@@ -245,7 +245,9 @@ class Helper:
 
 
 def hello(state: str) -> Dict[str, Any]:
-    """The first frame: who answers."""
+    """The first frame: who answers, and whether it can keep anything."""
+    error = why_unwritable(state)
+    told = cannot_write(error, state) if error else Refused("")
     return {
         "id": 0,
         "kind": "hello",
@@ -253,6 +255,8 @@ def hello(state: str) -> Dict[str, Any]:
         "python": sys.version.split()[0],
         "executable": sys.executable,
         "state": state,
+        "unwritable": told.message,
+        "remedy": told.remedy,
         "home": home_folder(),
         "uid": os.getuid(),
         "pid": os.getpid(),

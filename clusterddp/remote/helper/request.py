@@ -5,12 +5,15 @@ pipes to the helper, which passes them on. Sending waits for credit, so a slow r
 and nothing else.
 """
 
+import errno
 import os
 from typing import Any, Dict
 
 from ..shared.frames import CREDIT, MAX_BODY, PER_FRAME, Decoder, Frame, encode, parse_json
 from ..shared.json_text import to_json
+from ..system.bootstrap import cannot_write
 
+NO_WRITING = (errno.EROFS, errno.ENOSPC, errno.EDQUOT)  # a file system takes nothing more
 TRACE = 4000  # characters of a traceback, the last
 
 
@@ -109,8 +112,14 @@ class Request:
         self._write({"kind": "error", "message": message[:2000], "remedy": remedy[:500]})
 
     def fail_unforeseen(self, error: BaseException) -> None:
-        """Send an error that the operation has no words for, with its traceback."""
-        self._write(unforeseen(error))
+        """Send an error that the operation has no words for: in plain words where a disk says it, else a traceback."""
+        if isinstance(error, OSError) and error.errno in NO_WRITING:
+            state = str(self.args.get("state") or "")
+            named = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else state
+            told = cannot_write(error, state, "clusterddp_state" if named.startswith(state) else "")
+            self.fail(told.message, told.remedy)
+        else:
+            self._write(unforeseen(error))
 
     def _receive(self) -> None:
         data = os.read(self._source, 1 << 16)

@@ -4,6 +4,8 @@ It needs only files and /proc, so it works without the supervisor too. What it c
 ``unknown``.
 """
 
+import os
+import signal
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
@@ -64,10 +66,16 @@ class NodeStop:
         return [spool for spool in all_spools(self.args["state"], self.args["run"]) if spool.host == self.host]
 
     def order(self) -> None:
-        """Write the stop order to every attempt that has not ended, or may be followed by another."""
+        """Write the stop order to every attempt that has not ended, or may be followed by another.
+
+        Where it cannot be written the supervisor gets a signal that means the same.
+        """
         for spool in self.spools():
             if spool.alive() or not spool.exit_record():
-                spool.write_stop_order(self.args["reason"], self.args["grace"])
+                try:
+                    spool.write_stop_order(self.args["reason"], self.args["grace"])
+                except OSError:  # read-only, or full beyond what is reserved
+                    _signal_stop(spool)
 
     def remaining(self) -> List[terminate.Process]:
         """The node's processes, its supervisor included."""
@@ -138,6 +146,14 @@ class NodeStop:
         if procfs.hides_other_users() and unvouched:
             found.append("other users' processes are hidden here (hidepid), so one that changed its user may be left")
         return found
+
+
+def _signal_stop(spool: Spool) -> None:
+    """Tell the supervisor to end the run by a signal; one of an earlier version knows SIGTERM alone."""
+    supervisor = spool.supervisor()
+    if supervisor:
+        known = procfs.has_handler(supervisor, terminate.STOP_SIGNAL)
+        os.kill(supervisor, terminate.STOP_SIGNAL if known else signal.SIGTERM)
 
 
 def _supervisor(spools: List[Spool]) -> Optional[int]:

@@ -13,6 +13,7 @@ from ..system import procfs
 from ..system.procfs import ProcStat
 from .ownership import NodeProcesses
 
+STOP_SIGNAL = signal.SIGUSR2  # to a supervisor: end the run, where no order can be written into its spool
 POLL = 0.02  # seconds between looks while processes end
 
 

@@ -19,6 +19,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 FAIL_FAST_REASON = "another host failed"
 LEASE = "the lease lapsed"  # begins the reason to stop of a run whose operator was not heard of any more
+STOPPED = "by another command"  # of a stop that only a signal could tell
 TIME_LIMIT = "the time limit was reached"  # a reason to stop that has an exit code of its own
 
 _BY_MANAGER = "by %s (SIGTERM)"  # the reason to stop of a run whose job the workload manager ends

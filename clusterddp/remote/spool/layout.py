@@ -66,6 +66,7 @@ class Spool:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self._lock: Optional[int] = None
+        self._unwritten_exit: Optional[ExitRecord] = None  # where the disk does not take it
 
     @classmethod
     def of(cls, state: str, run: str, attempt: int, node: str) -> "Spool":
@@ -154,7 +155,7 @@ class Spool:
     def exit_record(self) -> Optional[ExitRecord]:
         """How it ended; None where it has not, or the record is damaged: its processes and its folder tell then."""
         try:
-            return self._record("exit.json", read_exit)
+            return self._unwritten_exit or self._record("exit.json", read_exit)
         except Refused:
             return None
 
@@ -270,13 +271,26 @@ class Spool:
                 os.unlink(self.path(name))
             except FileNotFoundError:
                 pass  # there were no secrets, or an earlier end has removed them
+            except OSError as error:  # nobody writes there; retention and `down` remove the folder later
+                if error.errno != errno.EROFS:
+                    raise
 
     def write_exit(self, state: str, exit_code: int, reason: str, **fields: Any) -> None:
-        """Write the exit record and an ``ended`` event, and free the reserved space."""
+        """Write the exit record and an ``ended`` event, and free the reserved space.
+
+        What the disk does not take this object keeps: whoever asks this process hears it.
+        """
         record = dict(fields, state=state, exit_code=exit_code, reason=reason, ended=time.time_ns())
         if not fields.get("pending"):
             self.drop_secrets()
-        self._write_record("exit.json", record)
+        self._unwritten_exit = None
+        try:
+            self._write_record("exit.json", record)
+        except OSError as error:
+            if error.errno not in disk_space.LASTING_ERRNOS:
+                raise
+            self._unwritten_exit = read_exit(record)
+            return
         self.event("ended", **record)
         for name in RECORDS:
             disk_space.free_reserved(self.path(name))

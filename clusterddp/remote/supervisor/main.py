@@ -11,6 +11,7 @@ import sys
 from typing import List, Optional, Tuple
 
 from ..control.connection import Secret
+from ..processes.terminate import STOP_SIGNAL
 from ..spool.layout import Spool
 from ..system import prctl
 from .fence import fork_fence
@@ -66,7 +67,11 @@ def _supervise(
     def terminate(*_: object) -> None:
         supervisor.conditions.terminated = True
 
+    def stop(*_: object) -> None:
+        supervisor.conditions.stopped = True
+
     signal.signal(signal.SIGTERM, terminate)
+    signal.signal(STOP_SIGNAL, stop)
     for number in (signal.SIGCHLD, signal.SIGUSR1):  # they wake the loop
         signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

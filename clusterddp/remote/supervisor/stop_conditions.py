@@ -10,7 +10,7 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence
 from ..control.leader import Control
 from ..control.membership import SLOWER, START, Membership
 from ..control.messages import Order
-from ..shared.failures import LEASE, TIME_LIMIT, ended_by_manager
+from ..shared.failures import LEASE, STOPPED, TIME_LIMIT, ended_by_manager
 from ..shared.plan import NodePlan
 from ..system.clock import boot_clock
 from .children import Children
@@ -47,6 +47,7 @@ class StopConditions:
         of_run: Reasons that end the run, by name.
         of_attempt: Reasons that end the attempt, by name.
         terminated: Whether SIGTERM came.
+        stopped: Whether a signal came that stands for an order to stop (processes/terminate.py).
     """
 
     def __init__(self, control: Control, membership: Membership, fence: Fence, plan: NodePlan) -> None:
@@ -57,7 +58,7 @@ class StopConditions:
         self.decided: Optional[float] = None  # when we heard of the attempt, but for the first one
         self.ready = False  # whether all nodes are
         self.born = time.monotonic()
-        self.terminated = False
+        self.terminated = self.stopped = False
         self.of_run: Conditions = {
             "signal": self._signal,
             "time limit": self._time_limit,
@@ -79,6 +80,8 @@ class StopConditions:
     # Of the run
 
     def _signal(self) -> Optional[Order]:
+        if self.stopped:
+            return Order(STOPPED, GRACE, ours=False)
         if self.terminated and self.plan.manager:
             return Order(ended_by_manager(self.plan.manager), GRACE, ours=False)
         if self.terminated:

@@ -199,7 +199,10 @@ class _Memory:
         return Disk(self._root, known if boot == boot_id() else {}, at)
 
     def keep(self, disk: Disk) -> None:
-        """Write them down."""
+        """Write them down, where that can be done."""
         value = {"root": as_text(self._root), "at": self._looked, "boot": boot_id(), "files": list(disk.seen.items())}
-        private_folder(os.path.dirname(self._path))
-        write_private(self._path, json.dumps(value, separators=(",", ":")).encode(), durable=False)  # for one boot
+        try:
+            private_folder(os.path.dirname(self._path))
+            write_private(self._path, json.dumps(value, separators=(",", ":")).encode(), durable=False)  # for one boot
+        except (Refused, OSError):  # a disk that is full or read-only: all is read again the next time
+            pass

@@ -27,6 +27,64 @@ class Refused(Exception):
         self.remedy = remedy
 
 
+# What an error of a file system says that no second try will change, and what helps.
+REMEDIES = {
+    errno.EROFS: "have it mounted for writing",
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room within the quota there",
+    errno.EACCES: "mend owner and mode there",
+    errno.EPERM: "mend owner and mode there",
+}
+
+
+def cannot_write(error: OSError, path: str, setting: str = "clusterddp_state") -> Refused:
+    """What the user is told where a file or folder cannot be written: which, why, and what helps.
+
+    Args:
+        error: Of the system; its own path, if it has one, is told in place of ``path``.
+        path: What was to be written.
+        setting: The variable that names another place for it; empty where none does.
+    """
+    number, named = error.errno or 0, error.filename
+    place = os.fsdecode(named) if isinstance(named, (str, bytes)) else path
+    if place.endswith(".tmp"):  # of write_private
+        place = place[: -len(".tmp")].rpartition(".")[0]
+    reason = "it is a file" if number == errno.EEXIST else error.strerror or str(error)
+    if number == errno.ENOSPC and _has_no_inodes(place):
+        reason += " (no inode is free)"
+    helps = REMEDIES.get(number, "")
+    if setting:
+        helps += "%sset %s to a folder that can be written" % (", or " if helps else "", setting)
+    return Refused("cannot write %s: %s" % (place, reason), helps)
+
+
+def why_unwritable(folder: str) -> Optional[OSError]:
+    """Why no file can be written in a folder; None where one can. A file is tried only where something says no."""
+    try:
+        disk = os.statvfs(folder)
+        if disk.f_flag & os.ST_RDONLY:
+            return OSError(errno.EROFS, os.strerror(errno.EROFS), folder)
+        is_full = (disk.f_blocks and not disk.f_bavail) or (disk.f_files and not disk.f_favail)
+        if not is_full and os.access(folder, os.W_OK | os.X_OK):
+            return None
+        path = os.path.join(folder, "tried")
+        write_private(path, bytes(4096), durable=False)
+        os.unlink(path)
+    except OSError as error:
+        return OSError(error.errno, error.strerror, folder)
+    return None
+
+
+def _has_no_inodes(path: str) -> bool:
+    while path != os.path.dirname(path) and not os.path.exists(path):
+        path = os.path.dirname(path)
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return False
+    return bool(disk.f_files and not disk.f_ffree)
+
+
 def home_folder() -> str:
     """The user's home by the password database; HOME may be wrong in a job's environment."""
     home = os.environ.get("HOME")
@@ -57,6 +115,8 @@ def state_folder(configured: Optional[str]) -> str:
         folder = os.path.join(home, ".clusterddp")
         if filesystem_type(home) in NETWORK_FILESYSTEMS:
             folder = "/var/tmp/clusterddp-%d" % os.getuid()  # noqa: S108 - owner and mode are checked below
+        elif not os.path.isdir(home) and not os.access(os.path.dirname(home), os.W_OK):
+            raise Refused("the home folder %s is missing" % home, "have it made, or set clusterddp_state")
     return private_folder(folder)
 
 
@@ -99,9 +159,7 @@ def private_folder(path: str) -> str:
         if info.st_mode & 0o077:
             os.chmod(real, 0o700)
     except OSError as error:
-        raise Refused(
-            "cannot make %s: %s" % (path, error.strerror), "set clusterddp_state to a folder that can be written"
-        ) from error
+        raise cannot_write(OSError(error.errno, error.strerror), path) from error
     return real
 
 
@@ -150,8 +208,8 @@ def remove_abandoned_temporaries(folder: str) -> None:
         if name.endswith(".tmp") and writer.isdigit() and not os.path.exists("/proc/" + writer):
             try:
                 os.unlink(os.path.join(folder, name))
-            except FileNotFoundError:
-                pass  # somebody else has
+            except OSError:
+                pass  # somebody else has; or the disk is read-only
 
 
 def write_json(path: str, value: Any, *, durable: bool = True) -> None:
@@ -214,14 +272,11 @@ def receive_helper(stream: BinaryIO, magic: str) -> None:
                 raise Refused("the helper came through the connection damaged")
             write_private(path, code)
     except (Refused, OSError, zlib.error) as error:
-        if isinstance(error, Refused):
-            message, remedy = error.message, error.remedy
-        elif isinstance(error, OSError):
-            message = "cannot keep the helper in %s: %s" % (os.path.dirname(path), error.strerror)
-            remedy = "make room there, or set clusterddp_state"
-        else:
-            message, remedy = "the helper came through the connection damaged", ""
-        _say("%s refused %s" % (magic, json.dumps({"message": message, "remedy": remedy})))
+        if isinstance(error, OSError):
+            error = cannot_write(OSError(error.errno, error.strerror), os.path.dirname(path))
+        elif not isinstance(error, Refused):
+            error = Refused("the helper came through the connection damaged")
+        _say("%s refused %s" % (magic, json.dumps({"message": error.message, "remedy": error.remedy})))
         sys.exit(96)
     _note_use(path)
     _say(magic + " have")

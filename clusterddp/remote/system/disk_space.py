@@ -9,6 +9,8 @@ import errno
 import os
 
 FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+# A second try in a moment says the same: read-only, full, removed, or another user's by now.
+LASTING_ERRNOS = (*FULL_ERRNOS, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
 KEEP_SIZE, PUNCH_HOLE = 1, 2  # of fallocate(2)
 SUFFIX = ".room"
 

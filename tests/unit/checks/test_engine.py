@@ -52,7 +52,7 @@ def test_a_host_that_is_not_reached_is_told_once(error: ClusterddpError, name: s
 
 
 def test_a_full_disk_is_told_with_what_a_job_would_say_of_it() -> None:
-    full = "cannot keep the helper in /state: No space left on device"
+    full = "cannot write /state/helper: No space left on device"
     (result,) = wrong(cluster(Seen(entry=seen("gpu02").entry, error=HelperError("gpu02", full))))
     assert (result.name, result.symptom) == ("helper", "No space left on device")
 
