@@ -18,10 +18,11 @@ import secrets
 import stat
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.consent import Consent, Writers, known_key, made_key, proof, proves, read_consent
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.frames import parse_json
 from clusterddp.remote.shared.records import parsed, written
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 FOLDER = ".clusterddp"
+_CONSENT, _TRIED = "consent", "tried"  # what is proved
 WORKDIRS = "~/clusterddp"  # where a workdir lies on a host unless the inventory says another
 _VALID_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _READ_ONLY = "make the folder writable, or set CLUSTERDDP_PROJECT to an id of your choice"
@@ -43,10 +45,17 @@ _READ_ONLY = "make the folder writable, or set CLUSTERDDP_PROJECT to an id of yo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remembered:
-    """What the last ``up`` chose for this project; None where it chose nothing."""
+    """What the last ``up`` chose for this project; None where it chose nothing.
+
+    Attributes:
+        inventory: The inventory's path.
+        limit: Its ``--limit``.
+        writers: Who could write the inventory then.
+    """
 
     inventory: Path | None = None
     limit: str | None = None
+    writers: Writers | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,12 +67,14 @@ class Project:
         subfolder: Where the command was given, relative to ``root`` with ``/``; empty at the top.
         options: ``[tool.clusterddp]`` of pyproject.toml.
         fixed_id: The id that CLUSTERDDP_PROJECT or pyproject.toml sets, else None.
+        above: A folder above that would be the project, had another user not put its mark into a folder of others.
     """
 
     root: Path
     subfolder: str
     options: Mapping[str, Any]
     fixed_id: str | None
+    above: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -98,30 +109,77 @@ class Project:
         return f"{WORKDIRS}/{self.label}-{self.id}"
 
     @property
-    def remembered(self) -> Remembered:
-        """The inventory and ``--limit`` of the last ``up``."""
+    def named(self) -> Remembered:
+        """The inventory and limit that project.json names, whoever wrote it: for messages, never to be read."""
         data = self._read()
         inventory = data.get("inventory")
-        return Remembered(inventory=Path(inventory) if inventory else None, limit=data.get("limit"))
+        return Remembered(inventory=self.root / inventory if inventory else None, limit=data.get("limit"))
 
-    def remember(self, inventory: Path | None, limit: str | None) -> None:
-        """Keep the inventory's path (made absolute) and ``--limit`` for later commands."""
+    @property
+    def remembered(self) -> Remembered:
+        """The inventory and limit of the last ``up``, where project.json proves that this user gave it.
+
+        Raises:
+            UsageError: the user's key cannot be read.
+        """
+        data = self._read()
+        agreed = read_consent(data.get("consent")) if data.get("inventory") else None
+        if agreed is None or not proves(agreed.proof, known_key(), _CONSENT, *agreed.values(data)):
+            return Remembered()
+        return Remembered(
+            inventory=self._moved(data["inventory"], agreed), limit=data.get("limit"), writers=agreed.writers
+        )
+
+    def remember(self, inventory: Path | None, limit: str | None, writers: Writers | None = None) -> None:
+        """Keep the user's consent to an inventory and a limit for later commands.
+
+        Args:
+            inventory: Its path; made absolute.
+            limit: ``--limit``.
+            writers: Who may write it besides root; None: this user alone.
+
+        Raises:
+            UsageError: the project folder or the user's state folder cannot be written.
+        """
         data = self._read() or self._create()
         data["inventory"] = str(inventory.absolute()) if inventory else None
         data["limit"] = limit
-        data.pop("tried", None)
+        for key in ("tried", "tried_proof", "consent"):
+            data.pop(key, None)
+        if inventory:
+            whose = writers or Writers(owner=os.geteuid())
+            agreed = Consent(writers=whose, root=str(self.root), inode=self.root.stat().st_ino)
+            agreed = replace(agreed, proof=proof(made_key(), _CONSENT, *agreed.values(data)))
+            data["consent"] = agreed.to_json()
         self.write("project.json", _encode(data))
+
+    def _moved(self, inventory: str, agreed: Consent) -> Path:
+        """Where the inventory lies now: in a project folder that was renamed since it lies in its new place."""
+        path = Path(inventory)
+        if agreed.root == str(self.root) or not path.is_relative_to(agreed.root):
+            return path
+        moved = self.root.stat().st_ino == agreed.inode
+        return self.root / path.relative_to(agreed.root) if moved else path
 
     @property
     def tried(self) -> Path | None:
-        """The inventory of an ``up`` that has not made its hosts ready; None once one has, until the next fails."""
-        tried = self._read().get("tried")
-        return Path(tried) if tried else None
+        """The inventory of this user's ``up`` that has not made its hosts ready; None once one has, until another."""
+        data = self._read()
+        tried = data.get("tried")
+        if not tried or not proves(data.get("tried_proof"), known_key(), _TRIED, data["id"], tried):
+            return None
+        return Path(tried)
 
     def remember_try(self, inventory: Path) -> None:
-        """Keep that an ``up`` of this inventory has begun."""
+        """Keep that an ``up`` of this inventory has begun.
+
+        Raises:
+            UsageError: the project folder or the user's state folder cannot be written.
+        """
         data = self._read() or self._create()
-        self.write("project.json", _encode({**data, "tried": str(inventory.absolute())}))
+        tried = str(inventory.absolute())
+        data.update(tried=tried, tried_proof=proof(made_key(), _TRIED, data["id"], tried))
+        self.write("project.json", _encode(data))
 
     def record_run(self, record: RunRecord) -> None:
         """Append one run to the local index."""
@@ -224,7 +282,7 @@ def find(start: Path | None = None, environ: Mapping[str, str] | None = None) ->
         UsageError: pyproject.toml is no TOML, or the id it sets cannot be used in a path.
     """
     start = (start or _current()).resolve()
-    root = next((folder for folder in (start, *start.parents) if _is_root(folder, start)), start)
+    root, above = _root(start)
     options = _options(root / "pyproject.toml")
     subfolder = start.relative_to(root).as_posix()
     chosen = (os.environ if environ is None else environ).get("CLUSTERDDP_PROJECT")
@@ -234,7 +292,13 @@ def find(start: Path | None = None, environ: Mapping[str, str] | None = None) ->
         options=options,
         fixed_id=_checked_id(chosen, "CLUSTERDDP_PROJECT")
         or _checked_id(options.get("project"), f"{root / 'pyproject.toml'}: tool.clusterddp.project"),
+        above=above,
     )
+
+
+def of_others(folder: Path) -> Project:
+    """The project that other users have made of a folder, to see what it names; nothing of it is obeyed."""
+    return Project(root=folder, subfolder="", options=_options(folder / "pyproject.toml"), fixed_id=None)
 
 
 def typed(path: Path) -> str:
@@ -252,12 +316,36 @@ def _current() -> Path:
         raise UsageError("the current folder is gone", remedy="cd to the project's folder") from None
 
 
-def _is_root(folder: Path, start: Path) -> bool:
-    """Whether ``folder`` is a project's. What `up` wrote into a home or ``/`` holds there only, not for all below."""
-    if (folder / ".git").exists():
-        return True
+def _root(start: Path) -> tuple[Path, Path | None]:
+    """The project's folder; and where ``start`` is taken for want of one, the nearest that others have marked above."""
+    passed = None
+    for folder in (start, *start.parents):
+        owner = _marked(folder, start)
+        if owner is not None and _may_mark(owner, folder, start):
+            return folder, None
+        if owner is not None:
+            passed = passed or folder
+    return start, passed
+
+
+def _marked(folder: Path, start: Path) -> int | None:
+    """Whose mark makes ``folder`` a project; None without one.
+
+    What `up` wrote into a home or ``/`` holds there only, not for all below.
+    """
     too_wide = folder != start and folder in {Path(folder.anchor), Path("~").expanduser().resolve()}
-    return not too_wide and (folder / FOLDER / "project.json").is_file()
+    for mark, proved_by in ((".git", ".git"), *([] if too_wide else [(FOLDER, f"{FOLDER}/project.json")])):
+        with contextlib.suppress(OSError):  # not there, or not for us to see
+            os.stat(folder / proved_by)  # noqa: PTH116 - Path's raises
+            return os.lstat(folder / mark).st_uid
+    return None
+
+
+def _may_mark(owner: int, folder: Path, start: Path) -> bool:
+    """Whether a mark counts: in ``/tmp`` anybody can put one above the folders of others."""
+    if folder == start or owner in {os.geteuid(), 0}:
+        return True
+    return owner in {folder.stat().st_uid, start.stat().st_uid}
 
 
 def _is_ours(data: object) -> bool:

@@ -6,6 +6,7 @@ click asks while the user waits for the key, so whatever is wrong gives no words
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,13 +39,12 @@ def _completing(words: Callable[[click.Context], Iterable[str]], *, several: boo
 
 
 def _hosts(context: click.Context) -> Iterable[str]:
-    from clusterddp.inventory import built_in, load  # noqa: PLC0415 - start-up
+    from clusterddp.cli.inventory_choice import choose, read_chosen  # noqa: PLC0415 - start-up
     from clusterddp.project import find  # noqa: PLC0415
 
-    project = find()
-    own = project.options.get("inventory")
-    path = context.params.get("inventory") or project.remembered.inventory or (project.root / own if own else None)
-    hosts = (load(Path(path)) if path else built_in()).hosts
+    named = context.params.get("inventory")
+    chosen = choose(find(), Path(named) if named else None, None)
+    hosts = read_chosen(replace(chosen, limit=None)).hosts
     groups = {group for host in hosts for group in host.groups}
     return [*(host.name for host in hosts), *sorted(groups), "all"]
 

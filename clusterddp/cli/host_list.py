@@ -35,7 +35,7 @@ def write(text: str, words: Iterable[str], project: Project) -> Path:
     from clusterddp.inventory import from_host_list, variables_of  # noqa: PLC0415 - start-up
 
     wanted = from_host_list(text, variables_of(words))
-    remembered = project.remembered.inventory
+    remembered = project.named.inventory
     for name in NAMES:
         _keep_edited(project.folder / name, wanted)
     name = NAMES[1] if remembered == project.folder / NAMES[0] and remembered.exists() else NAMES[0]

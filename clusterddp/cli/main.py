@@ -111,12 +111,16 @@ class Commands(click.Group):
             _leave(interrupts.exit_code(interrupt))
 
 
-def _change_folder(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+def _change_folder(context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None:
         try:
             os.chdir(value)
         except OSError as error:
             raise UsageError(f"-C {value}: {error.strerror}", remedy="name the project's folder") from None
+        from clusterddp.cli.inventory_choice import FOLDER_GIVEN  # noqa: PLC0415 - start-up
+
+        meta = context.find_root().meta  # a remedy that is to be typed in the shell's own folder names it
+        meta[FOLDER_GIVEN] = os.path.join(meta.get(FOLDER_GIVEN, ""), value)  # noqa: PTH118 - no text is changed
     return value
 
 
@@ -311,7 +315,7 @@ def _source(error: click.BadParameter) -> str:
     if source is click.core.ParameterSource.ENVIRONMENT:
         return f"{parameter.envvar}: "
     if source is click.core.ParameterSource.DEFAULT_MAP:
-        from clusterddp.cli.pyproject import place  # noqa: PLC0415 - start-up
+        from clusterddp.cli.project_options import place  # noqa: PLC0415 - start-up
         from clusterddp.project import find  # noqa: PLC0415
 
         return f"{place(find(), parameter.name or '')}: "

@@ -7,7 +7,6 @@ part of the inventory. ``inventory`` and ``limit`` stand below what ``up`` remem
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli.options import Number
+from clusterddp.cli.project_options import OF_COMMANDS, checked, place
 from clusterddp.errors import UsageError
 from clusterddp.launch import option_values
 
@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 
     from clusterddp.inventory import Inventory
     from clusterddp.project import Project
-
-OF_HOSTS = frozenset({"gpus", "nproc_per_node"})
-OF_THE_INVENTORY = frozenset({"inventory", "limit"})
-OF_COMMANDS = frozenset({
-    "debug_comm", "fold", "grace", "launcher", "log_limit", "max_restarts", "nnodes", "no_doctor", "no_fork_server",
-    "no_sync", "on_disconnect", "pass_local_rank", "rdzv_backend", "relaunch", "share_gpus", "show", "show_agents",
-    "silence", "spread", "sync_limit", "time_limit",
-})  # fmt: skip
-KEYS = OF_HOSTS | OF_THE_INVENTORY | OF_COMMANDS
-_PROJECT = "project"  # project.py reads it
 
 
 class Defaults(Mapping[str, str]):
@@ -60,38 +50,6 @@ class Defaults(Mapping[str, str]):
             with contextlib.suppress(UsageError):  # every command's session says it; --help shall work all the same
                 self._found = {name: text for name, text in checked(find()).items() if name in names}
         return self._found
-
-
-def checked(project: Project) -> dict[str, str]:
-    """The project's settings by click's names, as they would be written on the command line.
-
-    Raises:
-        UsageError: a key is unknown or its value is no single one.
-    """
-    found = {}
-    for key, value in project.options.items():
-        name = key.replace("-", "_")
-        if key == _PROJECT:
-            continue
-        if name not in KEYS:
-            raise UsageError(f"{place(project, name)}: no such option", remedy=_suggestion(name))
-        if not isinstance(value, str | int | float):
-            raise UsageError(f"{place(project, name)}: {value!r} is not one value", remedy="write it as on the line")
-        found[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    return found
-
-
-def place(project: Project, name: str) -> str:
-    """``file:key``, as the user has spelled the key."""
-    spelled = next((key for key in project.options if key.replace("-", "_") == name), name)
-    return f"{project.root / 'pyproject.toml'}:tool.clusterddp.{spelled}"
-
-
-def _suggestion(name: str) -> str:
-    near = difflib.get_close_matches(name, KEYS, 1)
-    if near:
-        return f"did you mean {near[0].replace('_', '-')}?"
-    return "known are " + ", ".join(sorted(key.replace("_", "-") for key in KEYS | {_PROJECT}))
 
 
 def with_defaults(inventory: Inventory, project: Project) -> Inventory:

@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import re
 import shlex
+import stat
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.merge import VariableMerger
 from clusterddp.inventory.reader import ForeignInventory
 from clusterddp.inventory.tree import GroupTree
+from clusterddp.inventory.trusted import opened
 from clusterddp.inventory.values import Inventory
 from clusterddp.inventory.variables import host_entry
 from clusterddp.inventory.varsfiles import VarsFiles, duplicate_notices
-from clusterddp.inventory.yamlfile import Marked, parse, read
+from clusterddp.inventory.yamlfile import Marked, decoded, parse
+
+if TYPE_CHECKING:
+    from clusterddp.consent import Writers
+    from clusterddp.inventory.trusted import Source
 
 _YAML = frozenset({".yaml", ".yml", ".json", ""})
 _OF_ANSIBLE = frozenset({".ini", ".cfg", ".toml", ".hosts", ".inventory"})
@@ -31,32 +37,43 @@ _LOCAL = (_PACKAGE / "local.yaml", _PACKAGE.parent / "inventories" / "local.yaml
 _LOCAL_SHOWN = "built-in inventory"
 
 
-def load(path: str | Path) -> Inventory:
+def load(path: str | Path, kept: Writers | None = None) -> Inventory:
     """Read an inventory file of Ansible's YAML format, with ``group_vars/`` and ``host_vars/`` beside it.
 
     Args:
         path: The file.
+        kept: Who could write it when `up` was given it; None where the user names it now.
 
     Raises:
-        InventoryError: It is missing, not a YAML inventory, holds no host, or holds what we cannot use.
+        InventoryError: It is missing, not a YAML inventory, holds no host, holds what we cannot use, or somebody else
+            could have written it or what is read beside it.
     """
     path = Path(path)
-    _refuse_other_kinds(path)
     try:
-        document = read(path, str(path))
+        with opened(path, kept) as source:
+            return _loaded(source)
+    except FileNotFoundError:
+        raise InventoryError("there is no such inventory file", where=str(path), remedy="check the path") from None
+
+
+def _loaded(source: Source) -> Inventory:
+    path = source.path
+    _refuse_other_kinds(source)
+    try:
+        document = decoded(source.data, str(path))
     except InventoryError:
-        if _is_ini(path):
+        if _is_ini(source):
             raise _convert(path, "an INI inventory") from None
         raise
     if document.encrypted:
         remedy = "keep the hosts in a plain file and the secrets in group_vars/"
         raise ForeignInventory("is encrypted with ansible-vault", where=str(path), remedy=remedy)
-    if not isinstance(document.data, Marked) and (_is_ini(path) or _is_list(document.data)):
+    if not isinstance(document.data, Marked) and (_is_ini(source) or _is_list(document.data)):
         raise _convert(path, "an INI inventory")
     if isinstance(document.data, str):
         remedy = "begin with 'all:', 'hosts:' and a host"
         raise InventoryError("is text, no inventory", where=f"{path}:1", remedy=remedy)
-    return _inventory(document.data, str(path), path, duplicate_notices_of=document.duplicates)
+    return _inventory(document.data, str(path), source, duplicate_notices_of=document.duplicates)
 
 
 def built_in() -> Inventory:
@@ -75,19 +92,19 @@ def with_own_python(inventory: Inventory) -> Inventory:
 
 
 def _inventory(
-    data: Any, shown: str, path: Path | None, *, duplicate_notices_of: tuple[tuple[str, object, int], ...] = ()
+    data: Any, shown: str, source: Source | None, *, duplicate_notices_of: tuple[tuple[str, object, int], ...] = ()
 ) -> Inventory:
     if data is None or data == {}:
         raise InventoryError("is empty", where=f"{shown}:1", remedy="begin with 'all:', 'hosts:' and a host")
     if not isinstance(data, Marked):
         remedy = "begin with 'all:', 'hosts:' and a host"
         raise InventoryError("must be a mapping of groups", where=f"{shown}:1", remedy=remedy)
-    if path is not None and data.get("plugin"):
-        raise _convert(path, "the configuration of an inventory plugin")
+    if source is not None and data.get("plugin"):
+        raise _convert(source.path, "the configuration of an inventory plugin")
     tree = GroupTree(data)
     if not tree.hosts:
         raise _no_hosts(shown, tree.notices)
-    files = VarsFiles(None if path is None else path.parent)
+    files = VarsFiles(source)
     merger = VariableMerger(tree, files)
     read_hosts = {
         host.name: host_entry(host.name, host.where, merger.groups[host.name], merger.layers(host.name))
@@ -95,7 +112,8 @@ def _inventory(
     }
     notices = [*duplicate_notices(duplicate_notices_of), *tree.notices, *files.notices]
     return Inventory(
-        path=path,
+        path=source.path if source else None,
+        writers=source.writers if source else None,
         hosts=tuple(read_hosts[name][0] for name in tree.hosts_of("all")),
         groups={name: tuple(tree.hosts_of(name)) for name in tree.groups},
         notices=tuple(dict.fromkeys([*notices, *(notice for _, said in read_hosts.values() for notice in said)])),
@@ -107,18 +125,17 @@ def _no_hosts(shown: str, notices: list[str]) -> InventoryError:
     return InventoryError(f"holds no host{hint}", where=f"{shown}:1", remedy="write hosts under 'all:', 'hosts:'")
 
 
-def _refuse_other_kinds(path: Path) -> None:
-    if not path.exists():
-        raise InventoryError("there is no such inventory file", where=str(path), remedy="check the path")
-    if path.is_dir():
+def _refuse_other_kinds(source: Source) -> None:
+    path = source.path
+    if stat.S_ISDIR(source.info.st_mode):
         remedy = f"`clusterddp up {shlex.quote(str(path))}` has Ansible read it; or give one of the files in it"
         raise ForeignInventory("is a folder, not an inventory file", where=str(path), remedy=remedy)
-    if not path.is_file():
+    if not stat.S_ISREG(source.info.st_mode):
         raise InventoryError("is no file", where=str(path), remedy="give the inventory's file")
-    if _starts_with(path, b"#!"):
+    if source.data.startswith(b"#!"):
         raise _convert(path, "an executable inventory")
     if path.suffix not in _YAML:
-        if _is_ini(path) and path.suffix != ".md":
+        if _is_ini(source) and path.suffix != ".md":
             raise _convert(path, "an INI inventory")
         if path.suffix in _OF_ANSIBLE:
             raise _convert(path, f"a {path.suffix} file")
@@ -126,19 +143,8 @@ def _refuse_other_kinds(path: Path) -> None:
         raise InventoryError(f"is a {path.suffix} file, no inventory", where=str(path), remedy=remedy)
 
 
-def _starts_with(path: Path, mark: bytes) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(mark)) == mark
-    except OSError:
-        return False  # read() says why
-
-
-def _is_ini(path: Path) -> bool:
-    try:
-        return bool(_INI_SECTION.search(path.read_text(encoding="utf-8", errors="replace")))
-    except OSError:  # read() says why
-        return False
+def _is_ini(source: Source) -> bool:
+    return bool(_INI_SECTION.search(source.data.decode(errors="replace")))
 
 
 def _is_list(data: object) -> bool:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
+    from clusterddp.consent import Writers
+
 Role = Literal["node", "spare", "login", "none"]
 Transport = Literal["auto", "fabric", "openssh"]
 DEFAULT_PORTS = (29400, 29499)
@@ -113,6 +115,7 @@ class Inventory:
         groups: Each group's hosts in order, those of the groups below it too; ``all`` and ``ungrouped`` among them.
         notices: What a reader should hear of, though nothing is wrong enough to stop.
         pattern: The host pattern that has selected its hosts; empty for all of the file's.
+        writers: Who may write the file; None where there is none.
     """
 
     path: Path | None
@@ -120,6 +123,7 @@ class Inventory:
     groups: Mapping[str, tuple[str, ...]]
     notices: tuple[str, ...] = ()
     pattern: str = ""
+    writers: Writers | None = None
 
     @property
     def nodes(self) -> tuple[HostEntry, ...]:

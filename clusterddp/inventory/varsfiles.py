@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory import variable_names
-from clusterddp.inventory.yamlfile import Marked, read
+from clusterddp.inventory.yamlfile import Marked, decoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from clusterddp.inventory.trusted import Source
     from clusterddp.inventory.yamlfile import Setting
 
 _EXTENSIONS = (".yml", ".yaml", ".json")
@@ -25,11 +26,11 @@ class VarsFiles:
     """The vars files beside one inventory file, each read once.
 
     Args:
-        folder: The inventory file's folder, or None when there is none (the built-in inventory).
+        source: The inventory file, or None when there is none (the built-in inventory).
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+    def __init__(self, source: Source | None) -> None:
+        self._source = source
         self.notices: list[str] = []
 
     def group(self, name: str) -> dict[str, Setting]:
@@ -41,9 +42,9 @@ class VarsFiles:
         return self._read("host_vars", name)
 
     def _read(self, kind: str, name: str) -> dict[str, Setting]:
-        if self._folder is None:
+        if self._source is None:
             return {}
-        folder = self._folder / kind
+        folder = self._source.path.parent / kind
         try:
             paths = list(_files(folder, name)) if folder.is_dir() else []
         except OSError as error:
@@ -51,11 +52,11 @@ class VarsFiles:
             raise InventoryError(f"cannot be read: {error.strerror}", where=str(folder), remedy=remedy) from None
         merged: dict[str, Setting] = {}
         for path in paths:
-            merged.update(self._one(path))
+            merged.update(self._one(path, self._source.beside(path)))
         return merged
 
-    def _one(self, path: Path) -> dict[str, Setting]:
-        document = read(path, str(path))
+    def _one(self, path: Path, data: bytes) -> dict[str, Setting]:
+        document = decoded(data, str(path))
         if document.encrypted:
             self.notices.append(f"{path}: encrypted with ansible-vault; the variables in it are not read")
             return {}

@@ -10,21 +10,17 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import yaml
 
 from clusterddp.errors import InventoryError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # libyaml's parser is ten times as fast and gives the same nodes with the same marks.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 VAULT_TAGS = frozenset({"!vault", "!vault-encrypted"})
 _MAP, _SET, _MERGE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:set", "tag:yaml.org,2002:merge"
 VAULT_HEADER = "$ANSIBLE_VAULT"
-MOST_BYTES = 10 << 20  # of a file: a hundred thousand hosts
 _DEEPEST = 100  # levels; the parser recurses in C, where nothing stops it but the end of the stack
 _MAY_BE_DEEP = re.compile(rf"^ {{{_DEEPEST}}}|(?:[-?] +){{{_DEEPEST}}}", re.MULTILINE)
 _MOST_DIGITS = 400  # of a number, whose reading takes the square of them
@@ -91,36 +87,28 @@ class Document:
     encrypted: bool = False
 
 
-def read(path: Path, shown: str) -> Document:
-    """Read a YAML or JSON file.
+def decoded(data: bytes, shown: str) -> Document:
+    """Read the bytes of a YAML or JSON file.
 
     Args:
-        path: The file.
-        shown: How errors name it.
+        data: The bytes.
+        shown: How errors name the file.
 
     Raises:
-        InventoryError: It cannot be read, or is neither YAML nor JSON.
+        InventoryError: They are neither YAML nor JSON.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         where = f"{shown}:{1 + data.count(bytes([10]), 0, error.start)}"
         raise InventoryError(
             f"is not UTF-8 text (byte {error.start})", where=where, remedy="save the file as UTF-8"
         ) from None
-    except OSError as error:
-        raise InventoryError(
-            f"cannot be read: {error.strerror}", where=shown, remedy="check the path and its permissions"
-        ) from None
-    if len(data) > MOST_BYTES:
-        raise InventoryError(f"is larger than {MOST_BYTES >> 20} MiB", where=f"{shown}:1", remedy="is it an inventory?")
     return parse(text, shown)
 
 
 def parse(text: str, shown: str) -> Document:
-    """Parse YAML or JSON text; see :func:`read`."""
+    """Parse YAML or JSON text; see :func:`decoded`."""
     if text.startswith(VAULT_HEADER):
         return Document(data=None, encrypted=True)
     _refuse_deep(text, shown)

@@ -7,6 +7,7 @@ Not here: what the record is (remote/shared/run_record.py), comparing two (runs/
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 import time
 from dataclasses import fields
@@ -33,7 +34,11 @@ _MOST = 2000  # characters of a value
 
 def operator() -> str:
     """Who we are, as runs record it: user@machine."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have a number alone
+        user = f"uid{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
 
 
 def run_record(

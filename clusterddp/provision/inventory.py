@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, InventoryError
+from clusterddp.inventory.trusted import refuse_beside
 from clusterddp.inventory.variable_names import USED
 from clusterddp.inventory.vaulted import replaced, vaulted
 from clusterddp.provision.ansible import FROM, program
@@ -34,8 +35,10 @@ def converted(source: Path, project: Project) -> Path:
         project: Whose it becomes.
 
     Raises:
-        InventoryError: Ansible is not installed, or cannot read or decrypt it; its own words stand on stderr.
+        InventoryError: Ansible is not installed, or cannot read or decrypt it; its own words stand on stderr. Or others
+            could have written what it would read beside it.
     """
+    refuse_beside(source)
     try:
         argv = [program("ansible-inventory"), "-i", str(source), "--list", "--yaml", "--export"]
     except ClusterddpError as error:

@@ -91,6 +91,7 @@ def command(
         for notice in ansible_cfg_notices():
             say(notice)
         project.remember_try(path)
+        _say_whom_it_trusts(cluster)
         _trust(cluster)
         reports = cluster.up(skip=left_out, spread=spread)
         if reports:
@@ -99,7 +100,7 @@ def command(
         if warm is not None:
             _warm(cluster, warm)
         kept = host_list.settled(path, project)
-        project.remember(kept, limit)
+        project.remember(kept, limit, cluster.inventory.writers)
     nodes = [report for report in reports if report.ranks]
     ranks = sum(report.nproc for report in nodes)
     spares = f", {len(reports) - len(nodes)} spare" if len(nodes) < len(reports) else ""
@@ -108,6 +109,13 @@ def command(
     what = f": {_count(len(nodes), 'node')}, {_count(ranks, 'rank')}{spares}" if reports else ""
     say(f"ready{but}{what}; remembered {inventory}{where}")
     return 0
+
+
+def _say_whom_it_trusts(cluster: Cluster) -> None:
+    """Say who else may write the inventory: it can run programs here, and the user has just agreed to that."""
+    writers = cluster.inventory.writers
+    if writers and writers.others:
+        say(f"{cluster.inventory.path} can be written by {writers.others}, who can run programs as you by it")
 
 
 def _count(number: int, what: str) -> str:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from clusterddp.project import find
+
 CLUSTERDDP = Path(sys.executable).with_name("clusterddp")
 INVENTORY = (
     "all:\n  children:\n    rack:\n      hosts:\n        gpu[00:02]:\n    spares:\n      hosts:\n        old9:\n"
@@ -19,11 +21,13 @@ INVENTORY = (
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "inventory.yaml").write_text(INVENTORY)
-    state = tmp_path / ".clusterddp"
-    state.mkdir()
-    (state / "project.json").write_text(f'{{"id": "0123456789", "inventory": "{tmp_path}/inventory.yaml"}}')
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    project = find(tmp_path)
+    project.remember(tmp_path / "inventory.yaml", None)
+    state = project.folder
     names = {"aaaaaaaaaa": "night", "bbbbbbbbbb": None}
     of_all = {"hosts": ["gpu00"], "world_size": 3}
     lines = [json.dumps({"run": run, "name": name, **of_all}) for run, name in names.items()]
@@ -69,6 +73,17 @@ def test_what_is_damaged_gives_no_words_and_no_message(folder: Path, damage: str
     (folder / damage).write_text("{:")
     found = [completed(folder, "clusterddp logs --host gpu"), completed(folder, "clusterddp logs ni")]
     assert [] in found
+
+
+def test_hosts_of_an_inventory_without_consent_are_not_completed(folder: Path) -> None:
+    (folder / "other.yaml").write_text("all: {hosts: {gpu77: }}\n")
+    state = folder / ".clusterddp" / "project.json"
+    state.write_text(json.dumps({**json.loads(state.read_text()), "inventory": str(folder / "other.yaml")}))
+    assert completed(folder, "clusterddp status --limit g") == []
+    assert completed(folder, "clusterddp status -i other.yaml --limit g") == ["gpu77"]
+    state.unlink()
+    (folder / "pyproject.toml").write_text('[tool.clusterddp]\ninventory = "other.yaml"\n')
+    assert completed(folder, "clusterddp status --limit g") == []
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")

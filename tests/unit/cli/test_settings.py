@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import importlib
 import json
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
 
 import pytest
 
 from clusterddp.cli import pyproject
 from clusterddp.cli.main import COMMANDS, main
+from clusterddp.cli.project_options import KEYS, NEEDS_CONSENT
 from clusterddp.inventory import HostEntry, Inventory
 from clusterddp.project import find
 from tests.unit.cli_help import folder, project, said
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["folder"]  # fixture
 
@@ -35,6 +34,7 @@ WRONG_KEYS = [
     ('gpus = "first"', "gpus", "not a choice of GPUs"),
     ('gpus = "free:2"', "gpus", "give it on the line of `run`"),
     ('limit = "gpu99"', "limit", "limit 'gpu99' selects no host"),
+    ('limit = "@hosts.txt"', "limit", "@ reads a file; give it on the line: --limit @FILE"),
     ('inventory = "none.yaml"', "inventory", "there is no such inventory file"),
 ]
 
@@ -66,7 +66,7 @@ def test_the_projects_keys_are_the_options_that_variables_set_too() -> None:
         for parameter in importlib.import_module(f"clusterddp.cli.commands.{command}").command.params
         if getattr(parameter, "envvar", None)
     }
-    assert names - {"notify"} == set(pyproject.KEYS)  # a command here is nothing that a clone may bring
+    assert names - {"notify"} == set(KEYS)  # a command here is nothing that a clone may bring
 
 
 def test_the_line_comes_before_the_variable_and_that_before_the_project(
@@ -103,15 +103,19 @@ def hosts_shown(capsys: pytest.CaptureFixture[str], *argv: str) -> list[str]:
     return [host["name"] for host in json.loads(capsys.readouterr().out)]
 
 
-def test_the_projects_inventory_and_limit_stand_below_what_up_remembers(
+def test_the_projects_inventory_is_only_named_and_its_limit_holds_with_minus_i(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     (folder / "lab").mkdir()
     for name, first in (("lab/all.yaml", "a"), ("mine.yaml", "m")):
         (folder / name).write_text(f"all: {{hosts: {{'{first}[1:3]': }}}}\n")
     project(folder, 'inventory = "lab/all.yaml"\nlimit = "a2"')
-    assert hosts_shown(capsys) == ["a2"]
-    assert hosts_shown(capsys, "--limit", "all:!a2") == ["a1", "a3"]
+    code, lines = said(capsys, "hosts")
+    place = f"{folder}/pyproject.toml:tool.clusterddp.inventory"
+    why = "the inventory lab/all.yaml is not read, for `up` was not given it here"
+    assert (code, lines) == (2, [f"{place}: {why}; if you trust it: `clusterddp up lab/all.yaml`"])
+    assert hosts_shown(capsys, "-i", "lab/all.yaml") == ["a2"]
+    assert hosts_shown(capsys, "-i", "lab/all.yaml", "--limit", "all:!a2") == ["a1", "a3"]
     find().remember(folder / "mine.yaml", "m1:m3")
     assert hosts_shown(capsys) == ["m1", "m3"]
     assert hosts_shown(capsys, "--limit", "m2") == ["m2"]
@@ -156,3 +160,12 @@ def test_no_host_that_takes_part_is_an_error_of_the_inventory(capsys: pytest.Cap
             code,
             "i.yaml: no host takes part: each has a clusterddp_role other than node",
         )
+
+
+def test_the_page_says_of_every_key_whether_a_clone_may_set_it() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "inventory.md").read_text(encoding="utf-8")
+    table = page.partition("| key of `[tool.clusterddp]` |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1:3] for line in table.splitlines()[2:]]
+    keys = {key: meaning for names, meaning in rows for key in re.findall(r"`([a-z-]+)`", names)}
+    assert {key.replace("-", "_") for key in keys} == {*KEYS, "project"}
+    assert {key for key, meaning in keys.items() if "consent" in meaning} == {*NEEDS_CONSENT}

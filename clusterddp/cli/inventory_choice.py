@@ -1,0 +1,142 @@
+"""Which inventory a command takes: the one judge, for every command and for Tab.
+
+Naming an inventory is consent: by ``-i`` and CLUSTERDDP_INVENTORY for one command, by ``up`` until the next one. What
+a project's folder names without that, in project.json or pyproject.toml, is said and not read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from clusterddp.cli.project_options import checked, place
+from clusterddp.errors import InventoryError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from clusterddp.consent import Writers
+    from clusterddp.inventory import Inventory
+    from clusterddp.project import Project
+
+FOLDER_GIVEN = "clusterddp.folder"  # in a context's meta: the folder of -C
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """Which inventory and which hosts of it, and who said so, for errors.
+
+    Attributes:
+        path: The inventory; None is the built-in one.
+        limit: The host pattern.
+        writers: Who could write the inventory when `up` was given it; None where it is named now.
+        path_by: Who named it; empty: the command line.
+        limit_by: Who gave the pattern; empty: the command line.
+    """
+
+    path: Path | None
+    limit: str | None
+    writers: Writers | None = None
+    path_by: str = ""
+    limit_by: str = ""
+
+
+def choose(project: Project, path: Path | None, limit: str | None) -> Choice:
+    """The inventory of the command line or CLUSTERDDP_INVENTORY, else what `up` was given, else the built-in one.
+
+    Raises:
+        InventoryError: the project names one that this user has not agreed to, or the one of `up` is gone.
+        UsageError: the user's key cannot be read, or pyproject.toml is wrong.
+    """
+    path_by, limit_by = _variable("inventory") if path else "", _variable("limit") if limit else ""
+    own = checked(project)
+    if path is None and project.named.inventory:
+        return _remembered(project, limit, limit_by)
+    if path is None and "inventory" in own:
+        raise _not_agreed(place(project, "inventory"), project.root / own["inventory"], None)
+    if path is None and project.above:
+        _refuse_above(project.above)
+    if limit is None and "limit" in own:
+        limit, limit_by = own["limit"], place(project, "limit")
+    return Choice(path=path, limit=limit, path_by=path_by, limit_by=limit_by)
+
+
+def read_chosen(chosen: Choice) -> Inventory:
+    """The hosts that were chosen.
+
+    Raises:
+        InventoryError: the file is missing or wrong, or has no such hosts.
+    """
+    from clusterddp.inventory import built_in, load  # noqa: PLC0415 - start-up
+
+    with _said_by(chosen.path_by):
+        loaded = load(chosen.path, chosen.writers) if chosen.path else built_in()
+    with _said_by(chosen.limit_by):
+        return loaded.limit(chosen.limit) if chosen.limit else loaded
+
+
+def _remembered(project: Project, limit: str | None, limit_by: str) -> Choice:
+    kept, named = project.remembered, project.named
+    if kept.inventory is None:
+        raise _not_agreed(str(project.folder / "project.json"), named.inventory, named.limit)
+    if not os.path.exists(kept.inventory):  # noqa: PTH110 - Path's raises where it may not look
+        remedy = "`clusterddp up FILE` remembers another"
+        raise InventoryError("the remembered inventory is gone", where=str(kept.inventory), remedy=remedy)
+    if limit is None and kept.limit:
+        limit, limit_by = kept.limit, "remembered by up"
+    return Choice(path=kept.inventory, limit=limit, writers=kept.writers, limit_by=limit_by)
+
+
+def _refuse_above(folder: Path) -> None:
+    """Refuse what another user's mark in a folder above names; what cannot be read there names nothing."""
+    from clusterddp.project import of_others  # noqa: PLC0415 - start-up
+
+    try:
+        above = of_others(folder)
+        named, own = above.named, above.options.get("inventory")
+    except UsageError:
+        return
+    if named.inventory:
+        raise _not_agreed(str(above.folder / "project.json"), named.inventory, named.limit)
+    if isinstance(own, str):
+        raise _not_agreed(place(above, "inventory"), above.root / own, None)
+
+
+def _not_agreed(where: str, path: Path | None, limit: str | None) -> InventoryError:
+    """The error of an inventory that is named without the user's consent, with the line that gives it."""
+    from clusterddp.project import typed  # noqa: PLC0415 - start-up
+
+    if path is None or not os.path.exists(path):  # noqa: PTH110 - Path's raises where it may not look
+        remedy = "`clusterddp up FILE` remembers another"
+        return InventoryError("there is no such inventory file", where=f"{where}: {path}", remedy=remedy)
+    context = click.get_current_context(silent=True)
+    folder = context.find_root().meta.get(FOLDER_GIVEN) if context else None
+    file = typed(path)
+    words = ["clusterddp", *(["-C", folder] if folder else []), "up", f"./{file}" if file.startswith("-") else file]
+    line = shlex.join([*words, *(["--limit", limit] if limit else [])])
+    remedy = f"if you trust it: `{line}`"
+    return InventoryError(
+        f"the inventory {file} is not read, for `up` was not given it here", where=where, remedy=remedy
+    )
+
+
+def _variable(name: str) -> str:
+    """The environment variable that gave an option of the command being run, if one did."""
+    context = click.get_current_context(silent=True)
+    given = context and context.get_parameter_source(name) is click.core.ParameterSource.ENVIRONMENT
+    return f"CLUSTERDDP_{name.upper()}" if given else ""
+
+
+@contextlib.contextmanager
+def _said_by(whom: str) -> Iterator[None]:
+    try:
+        yield
+    except InventoryError as error:
+        error.message = f"{whom}: {error.message}" if whom else error.message
+        raise

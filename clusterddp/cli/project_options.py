@@ -1,0 +1,60 @@
+"""Which options ``[tool.clusterddp]`` of a pyproject.toml may hold, and their values as on a command line.
+
+A clone brings this file along, so an option stands here only if it can run no program on this machine, send nothing of
+this machine's environment anywhere, and name no file to be read or written. The one that can waits for consent.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import UsageError
+
+if TYPE_CHECKING:
+    from clusterddp.project import Project
+
+OF_HOSTS = frozenset({"gpus", "nproc_per_node"})
+NEEDS_CONSENT = frozenset({"inventory"})
+OF_THE_INVENTORY = frozenset({*NEEDS_CONSENT, "limit"})
+OF_COMMANDS = frozenset({
+    "debug_comm", "fold", "grace", "launcher", "log_limit", "max_restarts", "nnodes", "no_doctor", "no_fork_server",
+    "no_sync", "on_disconnect", "pass_local_rank", "rdzv_backend", "relaunch", "share_gpus", "show", "show_agents",
+    "silence", "spread", "sync_limit", "time_limit",
+})  # fmt: skip
+KEYS = OF_HOSTS | OF_THE_INVENTORY | OF_COMMANDS
+_PROJECT = "project"  # project.py reads it
+
+
+def checked(project: Project) -> dict[str, str]:
+    """The project's settings by click's names, as they would be written on the command line.
+
+    Raises:
+        UsageError: a key is unknown or its value is no single one.
+    """
+    found = {}
+    for key, value in project.options.items():
+        name = key.replace("-", "_")
+        if key == _PROJECT:
+            continue
+        if name not in KEYS:
+            raise UsageError(f"{place(project, name)}: no such option", remedy=_suggestion(name))
+        if not isinstance(value, str | int | float):
+            raise UsageError(f"{place(project, name)}: {value!r} is not one value", remedy="write it as on the line")
+        if name == "limit" and "@" in str(value):  # no host's name has one
+            raise UsageError(f"{place(project, name)}: @ reads a file", remedy="give it on the line: --limit @FILE")
+        found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
+
+
+def place(project: Project, name: str) -> str:
+    """``file:key``, as the user has spelled the key."""
+    spelled = next((key for key in project.options if key.replace("-", "_") == name), name)
+    return f"{project.root / 'pyproject.toml'}:tool.clusterddp.{spelled}"
+
+
+def _suggestion(name: str) -> str:
+    near = difflib.get_close_matches(name, KEYS, 1)
+    if near:
+        return f"did you mean {near[0].replace('_', '-')}?"
+    return "known are " + ", ".join(sorted(key.replace("_", "-") for key in KEYS | {_PROJECT}))

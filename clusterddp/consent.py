@@ -1,0 +1,262 @@
+"""Consent: which inventories this user has chosen himself, proved by a key that only he has.
+
+An inventory can run programs on this machine (``ansible_connection: local``, ProxyCommand) and have variables of this
+environment sent to hosts. So a path that lies in a project's folder is believed only with an HMAC by the key below.
+
+Not here: which inventory a command takes (cli/inventory_choice.py), opening it (inventory/trusted.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hmac
+import json
+import os
+import secrets
+import stat
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+FOLDER = "clusterddp"
+KEY = "consent.key"
+_SIZE = 32  # bytes of the key
+_ROOT = 0
+_REMEDY = "make it yours alone (0700), or set XDG_STATE_HOME to a folder of yours; `-i FILE` needs none"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Writers:
+    """Who may write an inventory besides this user and root: what its choice agrees to, for it and all beside it.
+
+    Attributes:
+        owner: Whom it belongs to.
+        group: The group that may write it; None where none may, or nobody else is in it.
+        everyone: Whether all users of this machine may.
+    """
+
+    owner: int
+    group: int | None = None
+    everyone: bool = False
+
+    @classmethod
+    def of(cls, info: os.stat_result) -> Writers:
+        """Those of a file or a folder."""
+        by_group = info.st_mode & stat.S_IWGRP and not _is_of_one(info.st_gid, info.st_uid)
+        return cls(
+            owner=info.st_uid,
+            group=info.st_gid if by_group else None,
+            everyone=bool(info.st_mode & stat.S_IWOTH),
+        )
+
+    def may_own(self, uid: int) -> bool:
+        """Whether a file of this user may be read: he could have written the inventory itself."""
+        if self.everyone or uid in {os.geteuid(), _ROOT, self.owner}:
+            return True
+        return self.group is not None and _is_member(uid, self.group)
+
+    def objection(self, info: os.stat_result) -> str:
+        """Why a file may not be read: who else could have written it; empty if nobody else."""
+        if not self.may_own(info.st_uid):
+            return f"belongs to {user_name(info.st_uid)}"
+        if self.everyone:
+            return ""
+        others = Writers.of(info)
+        if others.everyone:
+            return "can be written by everyone"
+        if others.group not in {None, self.group}:
+            return f"can be written by the group {group_name(info.st_gid)}"
+        return ""
+
+    @property
+    def others(self) -> str:
+        """Those of them who are neither this user nor root, in words; empty if there are none."""
+        if self.everyone:
+            return "everyone on this machine"
+        owner = "" if self.owner in {os.geteuid(), _ROOT} else user_name(self.owner)
+        group = "" if self.group is None else f"the group {group_name(self.group)}"
+        return " and ".join(filter(None, (owner, group)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Consent:
+    """What ``up FILE`` keeps beside the path and the limit.
+
+    Attributes:
+        writers: Who could write the inventory.
+        root: The project's folder.
+        inode: Of that folder, by which it is known again where it was renamed.
+        proof: The HMAC over all of it; empty while it is made.
+    """
+
+    writers: Writers
+    root: str
+    inode: int
+    proof: str = ""
+
+    def values(self, data: Mapping[str, Any]) -> tuple[object, ...]:
+        """What the proof is over; ``data`` is project.json, with the id, the path and the limit."""
+        who = (self.writers.owner, self.writers.group, self.writers.everyone)
+        return (data.get("id"), data.get("inventory"), data.get("limit"), self.root, self.inode, *who)
+
+    def to_json(self) -> dict[str, object]:
+        """As project.json holds it; ``read_consent`` gives it back."""
+        return {**asdict(self.writers), "root": self.root, "inode": self.inode, "proof": self.proof}
+
+
+def read_consent(data: object) -> Consent | None:
+    """What project.json says of consent; None where it says nothing that could be one."""
+    if not isinstance(data, dict):
+        return None
+    owner, group, everyone, root, inode, found = map(data.get, ("owner", "group", "everyone", "root", "inode", "proof"))
+    if type(owner) is not int or type(inode) is not int or type(everyone) is not bool:
+        return None
+    if not (group is None or type(group) is int) or not isinstance(root, str) or not isinstance(found, str):
+        return None
+    return Consent(writers=Writers(owner=owner, group=group, everyone=everyone), root=root, inode=inode, proof=found)
+
+
+def user_name(uid: int) -> str:
+    """A user for a message: ``alice (uid 1000)``."""
+    import pwd  # noqa: PLC0415 - start-up
+
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
+
+
+def group_name(gid: int) -> str:
+    """A group for a message: ``staff (gid 50)``."""
+    import grp  # noqa: PLC0415 - start-up
+
+    try:
+        return f"{grp.getgrgid(gid).gr_name} (gid {gid})"
+    except KeyError:
+        return f"gid {gid}"
+
+
+@functools.lru_cache(maxsize=64)
+def _is_of_one(gid: int, uid: int) -> bool:
+    """Whether a group is the user's own, of his name and with nobody else in it; a umask of 002 stands on those."""
+    import grp  # noqa: PLC0415 - start-up
+    import pwd  # noqa: PLC0415
+
+    try:
+        user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return (user.pw_gid, user.pw_name) == (gid, group.gr_name) and {*group.gr_mem} <= {user.pw_name}
+
+
+@functools.lru_cache(maxsize=64)
+def _is_member(uid: int, gid: int) -> bool:
+    import pwd  # noqa: PLC0415 - start-up
+
+    try:
+        user = pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return gid in os.getgrouplist(user.pw_name, user.pw_gid)
+
+
+def state_folder() -> Path:
+    """Where this user's own state lies on this machine: ``$XDG_STATE_HOME/clusterddp``, else below ``~/.local/state``.
+
+    Raises:
+        UsageError: nobody knows this user's home.
+    """
+    base = os.environ.get("XDG_STATE_HOME", "")
+    base = base if os.path.isabs(base) else os.path.expanduser("~/.local/state")  # noqa: PTH111, PTH117 - Path's raises
+    if not os.path.isabs(base):  # noqa: PTH117
+        raise UsageError("this user has no home folder", remedy="set HOME, or XDG_STATE_HOME to a folder of yours")
+    return Path(base) / FOLDER
+
+
+def proof(key: bytes, what: str, *values: object) -> str:
+    """The HMAC over values of JSON; ``what`` keeps proofs of different things apart."""
+    return hmac.digest(key, json.dumps([f"clusterddp {what}", *values]).encode(), "sha256").hex()
+
+
+def proves(found: object, key: bytes | None, what: str, *values: object) -> bool:
+    """Whether ``found`` is the proof over these values."""
+    if key is None or not isinstance(found, str) or not found.isascii():
+        return False
+    return hmac.compare_digest(found, proof(key, what, *values))
+
+
+def known_key() -> bytes | None:
+    """This user's key; None where none has been made yet.
+
+    Raises:
+        UsageError: it cannot be read, or is not this user's alone.
+    """
+    folder = state_folder()
+    with _told(folder, "read"), contextlib.ExitStack() as opened:
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            opened.callback(os.close, handle)
+            _refuse_others(folder, os.fstat(handle))
+            file = os.open(KEY, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=handle)
+        except FileNotFoundError:
+            return None
+        opened.callback(os.close, file)
+        info = os.fstat(file)
+        _refuse_others(folder / KEY, info)
+        key = os.read(file, _SIZE + 1) if stat.S_ISREG(info.st_mode) else b""
+    if len(key) != _SIZE:
+        raise UsageError(
+            f"{folder / KEY}: is damaged", remedy="remove it; each project then wants its `clusterddp up FILE` again"
+        )
+    return key
+
+
+def made_key() -> bytes:
+    """This user's key, made if there is none.
+
+    Raises:
+        UsageError: it can be neither read nor written.
+    """
+    key = known_key()
+    if key is not None:
+        return key
+    folder = state_folder()
+    with _told(folder, "written"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = folder / f".{KEY}.{secrets.token_hex(8)}"
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(secrets.token_bytes(_SIZE))
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):  # of two commands at once the first one's stands
+                os.link(temporary, folder / KEY)
+        finally:
+            temporary.unlink(missing_ok=True)
+    key = known_key()
+    if key is None:
+        raise UsageError(f"{folder / KEY}: is removed as soon as it is written", remedy=_REMEDY)
+    return key
+
+
+def _refuse_others(path: Path, info: os.stat_result) -> None:
+    if info.st_uid != os.geteuid():
+        raise UsageError(f"{path}: belongs to {user_name(info.st_uid)}, not to you", remedy=_REMEDY)
+    if info.st_mode & 0o077:
+        mode = stat.S_IMODE(info.st_mode)
+        raise UsageError(f"{path}: is open to other users ({mode:04o})", remedy=f"`chmod go= {path}`")
+
+
+@contextlib.contextmanager
+def _told(folder: Path, how: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{folder}: your state folder cannot be {how} ({error.strerror})", remedy=_REMEDY) from error

@@ -1,0 +1,212 @@
+"""Opening an inventory and the files beside it: each once, by descriptors, and only what trusted users have written.
+
+Whoever names an inventory trusts those who may write it; they, the user and root are the ones whose variables beside it
+are read. A path that was only kept for later is followed over no other user's link, so it leads where it led.
+
+Not here: whether a user has named it (consent.py), and what stands in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shlex
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.consent import Writers, user_name
+from clusterddp.errors import InventoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOST_BYTES = 10 << 20  # of a file: a hundred thousand hosts
+_MOST_LINKS = 40  # on the way to a file, as in Linux
+# Where only names in a folder are looked up; other systems want to read it as well.
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_IS_A_LINK = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
+_PERMISSIONS = "check the path and its permissions"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """An inventory's bytes, and who may write what is read beside it; see ``opened``."""
+
+    path: Path
+    info: os.stat_result
+    data: bytes = field(repr=False)
+    writers: Writers
+    folder: int
+
+    def beside(self, path: Path) -> bytes:
+        """The bytes of a file below the inventory's folder.
+
+        Raises:
+            InventoryError: it cannot be read, or somebody could have written it who may not write the inventory.
+        """
+        *folders, last = path.relative_to(self.path.parent).parts
+        walk, at = _Walk(self.writers, path), self.folder
+        with _told(path), contextlib.ExitStack() as handles:
+            for name, flags in (*((name, _FOLDER) for name in folders), (last, _FILE)):
+                at = walk.step(at, name, flags)
+                handles.callback(os.close, at)
+                self._refuse(path, at)
+            return _bytes(at, path)
+
+    def _refuse(self, path: Path, handle: int) -> None:
+        info = os.fstat(handle)
+        objection = self.writers.objection(info)
+        if objection:
+            what = "its folder " if stat.S_ISDIR(info.st_mode) else ""
+            whom = f", who may not write {self.path.name}"
+            remedy = "make it yours, writable by nobody else (chmod go-w), or move it away"
+            raise InventoryError(f"{what}{objection}{whom}: it is not read", where=str(path), remedy=remedy)
+
+
+@contextlib.contextmanager
+def opened(path: Path, kept: Writers | None = None) -> Iterator[Source]:
+    """An inventory file, read from a descriptor, and its folder.
+
+    Args:
+        path: The file, as the user has named it.
+        kept: Who could write it when it was named; None where it is named now.
+
+    Raises:
+        FileNotFoundError: there is none.
+        InventoryError: it cannot be read, or by now others can write it than those of ``kept``.
+    """
+    with contextlib.ExitStack() as handles:
+        with _told(path):
+            folder, file = _named(path) if kept is None else _kept(path, kept)
+        handles.callback(os.close, folder)
+        handles.callback(os.close, file)
+        info = os.fstat(file)
+        objection = kept.objection(info) if kept else ""
+        if objection:
+            remedy = f"if you trust that: `clusterddp up {shlex.quote(str(path))}`"
+            raise InventoryError(f"{objection}, unlike when `up` was given it", where=str(path), remedy=remedy)
+        with _told(path):
+            data = _bytes(file, path) if stat.S_ISREG(info.st_mode) else b""
+        yield Source(path=path, info=info, data=data, writers=kept or Writers.of(info), folder=folder)
+
+
+def refuse_beside(path: Path) -> None:
+    """Refuse an inventory that another program is to read, where files beside or in it are not of its own writers.
+
+    Raises:
+        InventoryError: names the file.
+    """
+    writers = Writers.of(path.stat())
+    roots = [path] if path.is_dir() else [path.parent / kind for kind in ("group_vars", "host_vars")]
+    for root in roots:
+        for folder, _, names in os.walk(root, followlinks=True):
+            for place in (Path(folder), *(Path(folder, name) for name in names)):
+                _refuse_place(place, writers, path)
+
+
+def _refuse_place(place: Path, writers: Writers, path: Path) -> None:
+    try:
+        link, info = place.lstat(), place.stat()
+    except OSError:  # it leads nowhere, so nobody reads it
+        return
+    objection = writers.objection(info)
+    if not objection and not writers.may_own(link.st_uid):
+        objection = f"is a link of {user_name(link.st_uid)}"
+    if objection:
+        remedy = "make it yours, writable by nobody else (chmod go-w), or move it away"
+        raise InventoryError(f"{objection}, who may not write {path.name}", where=str(place), remedy=remedy)
+
+
+def _named(path: Path) -> tuple[int, int]:
+    file = os.open(path, _FILE)
+    try:
+        return os.open(path.parent, _FOLDER), file
+    except OSError:
+        os.close(file)
+        raise
+
+
+def _kept(path: Path, writers: Writers) -> tuple[int, int]:
+    walk = _Walk(writers, path)
+    folder = os.open("/", _FOLDER)
+    try:
+        for name in path.parent.parts[1:]:
+            inner = walk.step(folder, name, _FOLDER)
+            os.close(folder)
+            folder = inner
+        return folder, walk.step(folder, path.name, _FILE)
+    except BaseException:
+        os.close(folder)
+        raise
+
+
+class _Walk:
+    """The way to a file, name by name; a link on it is followed only if it belongs to somebody who may write there."""
+
+    def __init__(self, writers: Writers, path: Path) -> None:
+        self._writers, self._path = writers, path
+        self._left = _MOST_LINKS
+
+    def step(self, folder: int, name: str, flags: int) -> int:
+        """Open a name in a folder."""
+        try:
+            return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+        except OSError as error:
+            target = self._target(folder, name) if error.errno in _IS_A_LINK else None
+            if target is None:
+                raise
+        self._left -= 1
+        if self._left < 0:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        return self._follow(folder, target, flags)
+
+    def _follow(self, folder: int, target: str, flags: int) -> int:
+        at = os.open("/", _FOLDER) if target.startswith("/") else os.dup(folder)
+        names = [part for part in target.split("/") if part not in {"", "."}]
+        for number, name in enumerate(names, 1):
+            try:
+                inner = self.step(at, name, flags if number == len(names) else _FOLDER)
+            finally:
+                os.close(at)
+            at = inner
+        return at
+
+    def _target(self, folder: int, name: str) -> str | None:
+        """Where a link leads; None if it is none."""
+        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISLNK(info.st_mode):
+            return None
+        target = os.readlink(name, dir_fd=folder)
+        again = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not self._writers.may_own(info.st_uid) or (info.st_ino, info.st_ctime_ns) != (
+            again.st_ino,
+            again.st_ctime_ns,
+        ):
+            whose = user_name(info.st_uid)
+            remedy = "remove the link, or name the file itself"
+            raise InventoryError(f"{name} on the way there is a link of {whose}", where=str(self._path), remedy=remedy)
+        return target
+
+
+def _bytes(handle: int, path: Path) -> bytes:
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        raise InventoryError("is no file", where=str(path), remedy="give a file, or remove it")
+    with os.fdopen(os.dup(handle), "rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise InventoryError(f"is larger than {MOST_BYTES >> 20} MiB", where=f"{path}:1", remedy="is it an inventory?")
+    return data
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InventoryError(f"cannot be read: {error.strerror}", where=str(path), remedy=_PERMISSIONS) from None
