@@ -93,13 +93,19 @@ class Bundle:
             spot = (importlib.util.MAGIC_NUMBER, self.index.offset, self.index.size, self.index.sha256.hex())
         call = f"find_code(i, {MAGIC_WORD!r}, {self.digest!r}, {spot!r})"
         choice = f"{interpreter or ''}\n{fallback or ''}\n".encode()
-        return choice + _program("find_code.py", call) + (state or "").encode().hex().encode() + b"\n"
+        return choice + _program(("find_code.py",), call) + (state or "").encode().hex().encode() + b"\n"
 
     def introduction(self, *, state: str | None) -> bytes:
         """What is sent to a host that does not find it: what takes it."""
         number = importlib.util.MAGIC_NUMBER.hex() if self.index else "none" if self.kept else None
-        wanted = {"digest": self.digest, "size": len(self.packed), "state": state, "byte_code": number}
-        return _program("bootstrap.py", f"receive_helper(i, {MAGIC_WORD!r})") + json.dumps(wanted).encode() + b"\n"
+        index = (self.index.offset, self.index.size) if self.index else None
+        size = len(self.packed)
+        wanted = {"digest": self.digest, "size": size, "state": state, "byte_code": number, "index": index}
+        return (
+            _program(("indexed_code.py", "bootstrap.py"), f"receive_helper(i, {MAGIC_WORD!r})")
+            + json.dumps(wanted).encode()
+            + b"\n"
+        )
 
     @property
     def packed(self) -> bytes:
@@ -113,9 +119,9 @@ def _packed(code: bytes) -> bytes:
 
 
 @functools.cache
-def _program(name: str, call: str) -> bytes:
-    """A source of ``remote/system`` with a call below it, behind a line with its length."""
-    program = (REMOTE / "system" / name).read_bytes() + f"\n{call}\n".encode()
+def _program(names: tuple[str, ...], call: str) -> bytes:
+    """Sources of ``remote/system`` with a call below them, behind a line with their length."""
+    program = b"".join((REMOTE / "system" / name).read_bytes() for name in names) + f"\n{call}\n".encode()
     return b"%d\n" % len(program) + program
 
 

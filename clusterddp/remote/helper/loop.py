@@ -299,8 +299,6 @@ def main(argv: List[str]) -> int:
     ``argv``: the configured state folder or an empty string; ``keep`` where this Python's byte code is to be kept here.
     """
     state = state_folder(argv[0] or None)
-    # Held open for life: so others see that it is in use (cleanup/uninstall.py).
-    code = os.open(sys.argv[0], os.O_RDONLY | os.O_CLOEXEC)
     source, sink = os.dup(0), os.dup(1)
     helper = Helper(source, sink, state)
     try:
@@ -308,7 +306,6 @@ def main(argv: List[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the operator must hear of any failure
         helper.tell_end(error)
         return 1
-    os.close(code)
     if argv[1:]:
         from .own_code import keep_behind
 

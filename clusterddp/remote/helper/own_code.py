@@ -26,7 +26,9 @@ def keep_behind(zipapp: str) -> None:
     try:
         os.setsid()  # the connection's end is not its own
         os.chdir("/")
-        close_all_but(())
+        from ..shared import byte_code  # noqa: F401 - expensive; and it can't be once the code is closed
+
+        close_all_but((), code=True)  # `down` sees no helper in this process
         for _ in range(3):
             os.open(os.devnull, os.O_RDWR)
         os.nice(10)

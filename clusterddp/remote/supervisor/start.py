@@ -8,13 +8,14 @@ leaves nothing behind. ``renew`` keeps the lease of a run that is to end with it
 
 import fcntl
 import hashlib
+import io
 import json
 import os
 import signal
 import socket
 import sys
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ..cleanup import retention
 from ..helper.request import Request
@@ -28,6 +29,7 @@ from ..spool.layout import PROGRAM, Spool, all_spools, create_spool
 from ..sync.protect import protect
 from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
 from ..system.clock import boot_clock
+from ..system.descriptors import own_code
 from ..system.ports import bind_ports
 from ..system.setup_env import setup_environment
 from ..worker.environment import write_worker
@@ -83,9 +85,7 @@ def start_node(
     listeners = [bound.pop() if one else None for one in wanted]
     store, control = (listener.getsockname()[1] if listener else 0 for listener in listeners)
     plan = plan._replace(bound=(store, control))
-    with open(sys.argv[0], "rb") as own:  # the zipapp this helper runs from
-        code = own.read()
-    if not create_spool(spool, plan, code):
+    if not create_spool(spool, plan, own_code()):
         return _existing(spool)
     write_private(spool.path("control.key"), key.encode(), durable=False)
     if secrets:
@@ -120,9 +120,7 @@ def _check_own_code() -> None:
     Raises:
         Refused: it was damaged since.
     """
-    path = sys.argv[0]
-    with open(path, "rb") as own:
-        code = own.read()
+    path, code = sys.argv[0], own_code()
     name = os.path.basename(path)[: -len(".pyz")]
     whole = hashlib.sha256(code).hexdigest() == name
     if "-" in name:  # made by helper/own_code.py, which ends it with a digest of its own; else the name is one
@@ -192,7 +190,7 @@ def invite(request: Request) -> Dict[str, Any]:
     spool = Spool(request.args["spool"])
     if not spool.alive() or spool.stop_order():
         raise Refused("run %s has ended" % spool.run)
-    if _members(spool.path("remote.pyz")) != _members(sys.argv[0]):
+    if _members(spool.path("remote.pyz")) != _members(io.BytesIO(own_code())):
         raise Refused("run %s was started by another version of clusterddp" % spool.run, "join it with that version")
     ready, known = spool.committed() or Ready(), spool.peers()
     return {
@@ -222,7 +220,7 @@ def claim(request: Request) -> Dict[str, bool]:
     return {"claimed": True}
 
 
-def _members(zipapp: str) -> Dict[str, int]:
+def _members(zipapp: Union[str, IO[bytes]]) -> Dict[str, int]:
     """What a zipapp holds, however it was packed and whoever's byte code is with it: checksums by name."""
     import zipfile  # dear to import
 

@@ -1,15 +1,19 @@
 """The state folder on a host, and how the helper itself gets into it.
 
-This file stands alone (no relative import): where a connection's first code (find_code.py) does not find the helper,
-the operator sends this source and calls ``receive_helper``. Later the same functions serve every other module here.
-Every connection imports it, so what is dear is imported where it is used.
+Where a connection's first code (find_code.py) does not find the helper, the operator sends this source, behind that of
+indexed_code.py, and calls ``receive_helper``. Later the same functions serve every other module here.
+Every connection imports it, so what is expensive to import is imported where it is used.
 """
 
 import errno
 import os
 import stat
 import sys
-from typing import Any, BinaryIO, NoReturn, Optional
+from typing import Any, BinaryIO, NoReturn, Optional, Union
+
+if __package__:  # else it was sent as source, and both stand before it
+    from .find_code import _sha256, open_folder, open_private
+    from .indexed_code import install
 
 NETWORK_FILESYSTEMS = {
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "gpfs", "beegfs", "afs", "9p", "glusterfs", "pvfs2",
@@ -104,7 +108,7 @@ def state_folder(configured: Optional[str]) -> str:
             filesystem ``/var/tmp/clusterddp-<uid>``, so that a hung file server cannot block a log write.
 
     Raises:
-        Refused: the folder is another user's, or cannot be made.
+        Refused: the folder is another user's, another user could put his own in its place, or it cannot be made.
     """
     if configured:
         folder = os.path.expanduser(configured)
@@ -114,10 +118,10 @@ def state_folder(configured: Optional[str]) -> str:
         home = home_folder()
         folder = os.path.join(home, ".clusterddp")
         if filesystem_type(home) in NETWORK_FILESYSTEMS:
-            folder = "/var/tmp/clusterddp-%d" % os.getuid()  # noqa: S108 - owner and mode are checked below
+            folder = "/var/tmp/clusterddp-%d" % os.getuid()  # noqa: S108 - private_folder proves it
         elif not os.path.isdir(home) and not os.access(os.path.dirname(home), os.W_OK):
             raise Refused("the home folder %s is missing" % home, "have it made, or set clusterddp_state")
-    return private_folder(folder)
+    return private_folder(folder, alone=True)  # programs are started from it, by their paths
 
 
 def _is_open(folder: str) -> bool:
@@ -143,43 +147,50 @@ def filesystem_type(path: str) -> str:
     return found
 
 
-def private_folder(path: str) -> str:
+def private_folder(path: str, *, alone: bool = False) -> str:
     """Make ``path`` (and its parents) as 0700, ours; returns it without links, for all that follows.
+
+    Args:
+        path: The folder.
+        alone: Whether nobody but this user and root may be able to put another folder in its place.
 
     Raises:
         Refused: it leads through another user's link, is no folder, another user's, or open and not to be closed.
     """
+    handle = -1
     try:
-        real = _own_way(path)
-        if not (os.path.islink(path) and not os.path.isdir(path)):
-            os.makedirs(real, mode=0o700, exist_ok=True)
-        info = os.lstat(real)
-        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+        handle, real = open_folder(os.path.abspath(path), make=True, alone=alone)
+        info = os.fstat(handle)
+        if info.st_uid != os.getuid():
             raise Refused("%s is not a folder of this user" % path, "set clusterddp_state to a folder of your own")
         if info.st_mode & 0o077:
-            os.chmod(real, 0o700)
+            _close_to_others(handle)
     except OSError as error:
-        raise cannot_write(OSError(error.errno, error.strerror), path) from error
+        raise _no_folder(path, error) from error
+    finally:
+        if handle >= 0:
+            os.close(handle)
     return real
 
 
-def _own_way(path: str) -> str:
-    """The path without links; each on the way is this user's or root's: who made one may change where it leads.
+def _close_to_others(folder: int) -> None:
+    handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.fchmod(handle, 0o700)
+    finally:
+        os.close(handle)
 
-    Raises:
-        Refused: names another user's link.
-    """
-    way = os.path.abspath(path)
-    for _ in range(40):  # as many as the kernel follows
-        parts = way.split("/")
-        found = ["/".join(parts[:count]) for count in range(2, len(parts) + 1)]
-        link = next((part for part in found if os.path.islink(part)), "")
-        if not link:
-            return way
-        if os.lstat(link).st_uid not in (0, os.getuid()):
-            raise Refused("%s is another user's link" % link, "set clusterddp_state to a folder of your own")
-        way = os.path.normpath(os.path.join(os.path.dirname(link), os.readlink(link)) + way[len(link) :])
-    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+def _no_folder(path: str, error: OSError) -> Refused:
+    """Why ``open_folder`` could not make it."""
+    if error.errno:
+        number = errno.EEXIST if error.errno == errno.ENOTDIR and os.path.lexists(path) else error.errno
+        return cannot_write(OSError(number, error.strerror), path)
+    message, remedy = "%s %s" % (error.filename, error.strerror), "set clusterddp_state to a folder of your own"
+    if "written" in str(error.strerror):  # find_code.py's _check_folder
+        message += ", who could put their own in place of %s" % path
+        remedy = "`chmod +t %s`, or %s" % (error.filename, remedy)
+    return Refused(message, remedy)
 
 
 def write_private(path: str, data: bytes, mode: int = 0o600, *, durable: bool = True) -> None:
@@ -238,51 +249,65 @@ def read_json(path: str) -> Any:
         raise ValueError("%s is nested too deep" % path) from None
 
 
-def file_sha256(path: str) -> str:
-    """The sha256 of a file in hex, or an empty string if it cannot be read."""
-    import hashlib
-
-    try:
-        with open(path, "rb") as stream:
-            return hashlib.sha256(stream.read()).hexdigest()
-    except OSError:
-        return ""
-
-
 def receive_helper(stream: BinaryIO, magic: str) -> None:
     """Find the helper by its digest or take it from ``stream``; then run it. Called by what the operator sends.
 
-    The operator's line is JSON ``{digest, size, state, byte_code}``: for which Python that is (its magic number in hex;
-    null: none is wanted). We answer ``<magic> need`` where the code is to be sent, and last, once nothing of this can
-    fail any more, ``<magic> have`` or ``<magic> refused <JSON>``. Code comes compressed, and is used only after its
-    sha256 was compared.
+    The operator's line is JSON ``{digest, size, state, byte_code, index}``: for which Python that is (its magic number
+    in hex; null: none is wanted), and where its index is (offset and size, or null). We answer ``<magic> need`` where
+    the code is to be sent, and last, once nothing of this can fail any more, ``<magic> have`` or
+    ``<magic> refused <JSON>``. Code comes compressed, and is used only after its sha256 was compared.
     """
     import hashlib
     import json
     import zlib
 
     wanted = json.loads(stream.readline())
-    path = ""
+    folder = ""
     try:
-        path = helper_path(wanted["state"], wanted["digest"])
-        if file_sha256(path) != wanted["digest"]:
+        state = state_folder(wanted["state"])
+        folder = private_folder(os.path.join(state, "helper"))
+        handle = _whole(folder, wanted["digest"])
+        if handle is None:
             _say(magic + " need")
             code = zlib.decompress(stream.read(wanted["size"]))
             if hashlib.sha256(code).hexdigest() != wanted["digest"]:
                 raise Refused("the helper came through the connection damaged")
-            write_private(path, code)
+            write_private("%s/%s.pyz" % (folder, wanted["digest"]), code)
+            handle = _whole(folder, wanted["digest"])
+            if handle is None:
+                raise Refused("what was written to %s reads as something else" % folder, "look at its disk")
     except (Refused, OSError, zlib.error) as error:
         if isinstance(error, OSError):
-            error = cannot_write(OSError(error.errno, error.strerror), os.path.dirname(path))
+            error = cannot_write(OSError(error.errno, error.strerror), folder)
         elif not isinstance(error, Refused):
             error = Refused("the helper came through the connection damaged")
         _say("%s refused %s" % (magic, json.dumps({"message": error.message, "remedy": error.remedy})))
         sys.exit(96)
-    _note_use(path)
+    own, modules = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER.hex(), None
+    if wanted["byte_code"] == own and wanted["index"]:
+        import marshal
+
+        offset, size = wanted["index"]
+        modules = marshal.loads(os.pread(handle, size, offset))[1]  # noqa: S302 - the whole has the operator's digest
+    _note_use(handle)
     _say(magic + " have")
-    sys.path.insert(0, path)
-    known = (None, sys.modules["_frozen_importlib_external"].MAGIC_NUMBER.hex())
-    _run(path, wanted["state"] or "", *([] if wanted["byte_code"] in known else ["keep"]))
+    path = "%s/%s.pyz" % (folder, wanted["digest"])
+    install(handle, path, modules, _sha256())
+    _run(path, state, *([] if wanted["byte_code"] in (None, own) else ["keep"]))
+
+
+def _whole(folder: str, digest: str) -> Optional[int]:
+    """The descriptor of a helper's file, if it is what its name says."""
+    import hashlib
+
+    try:
+        handle, _ = open_private(folder, digest + ".pyz")
+        if hashlib.sha256(os.pread(handle, os.fstat(handle).st_size, 0)).hexdigest() == digest:
+            return handle
+        os.close(handle)
+    except OSError:
+        pass
+    return None
 
 
 def run_helper(handle: int, name: str, state: str, magic: str) -> None:
@@ -292,32 +317,26 @@ def run_helper(handle: int, name: str, state: str, magic: str) -> None:
     more behind it where the host has made the file of that.
     """
     try:
-        own = helper_path(state, name)
-        if not os.path.samestat(os.stat(own), os.fstat(handle)):
+        own = state_folder(state)
+        folder = private_folder(own + "/helper")
+        path = "%s/%s.pyz" % (folder, name)
+        if not os.path.samestat(os.lstat(path), os.fstat(handle)):
             return
         from clusterddp_remote.helper import loop  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
 
-        for path in {own, helper_path(state, name[:64])}:
-            _note_use(path)
+        _note_use(handle)
+        if len(name) > 64:
+            _note_use("%s/%s.pyz" % (folder, name[:64]))
     except (Refused, OSError, ImportError):  # said, and where it is damaged mended, by receive_helper
         return
     _say(magic + " have")
-    _run(own, state)
+    _run(path, own)
 
 
-def helper_path(state: Optional[str], name: str) -> str:
-    """Where the helper is kept: in a folder of this user's alone.
-
-    Raises:
-        Refused: as for ``state_folder``.
-    """
-    return os.path.join(private_folder(os.path.join(state_folder(state), "helper")), name + ".pyz")
-
-
-def _note_use(path: str) -> None:
-    """Set the file's time of last use, by which cleanup/uninstall.py removes old helpers; no helper fails by that."""
+def _note_use(file: Union[int, str]) -> None:
+    """Set a file's time of last use, by which cleanup/uninstall.py removes old helpers; no helper fails by that."""
     try:
-        os.utime(path)
+        os.utime(file)
     except OSError:  # the folder is read-only: nothing is removed from it either
         pass
 

@@ -1,9 +1,10 @@
-"""Our modules from a zipapp by an index of their byte code: a read, a digest and ``marshal`` each.
+"""Our modules from an open zipapp: byte code by its index, a read, a digest and ``marshal`` each; else sources.
 
-zipimport reads the whole directory of the archive first, and looks for four names in it a module. It stays for what
-the index does not hold: sources, and other versions' Pythons.
+Nothing is looked for by a path: the zipapp was proved to be ours when it was opened, and its name is for messages. So
+it stands in no search path either, and a standard module is never taken from it.
 
-It stands alone: the index carries its code, which runs before any of our modules can be imported.
+It stands alone: the index carries its code, which runs before any of our modules can be imported; and it is sent as
+source to a host that has no byte code (bootstrap.py).
 """
 
 import marshal
@@ -15,34 +16,38 @@ if TYPE_CHECKING:
     from types import CodeType, ModuleType
     from typing import Any, Callable, Dict, Optional, Tuple
 
+    Index = Dict[str, Tuple[int, int, bytes, bool]]
+
 HEADER = 16  # bytes before the code in a .pyc file
+COMMENTS = (0, 80)  # bytes that an archive of ours may end with: no comment, or a trailer (shared/code_archive.py)
 
 
 class IndexedCode:
-    """Finder and loader of the modules in an index.
+    """Finder and loader of our modules.
 
     Args:
-        path: The zipapp.
+        handle: The zipapp, open for as long as this process lives, and in those it forks (system/descriptors.py).
+        path: Its path, for messages, and for what modules say of themselves.
         index: Module → offset and size of its ``.pyc`` file in the zipapp, the sha256 of that, whether it is a package.
+            None: byte code of another Python is in it, or none at all.
         sha256: Makes a digest.
     """
 
-    def __init__(
-        self, path: str, index: "Dict[str, Tuple[int, int, bytes, bool]]", sha256: "Callable[[bytes], Any]"
-    ) -> None:
-        self.path, self.index, self.sha256 = path, index, sha256
+    def __init__(self, handle: int, path: str, index: "Optional[Index]", sha256: "Callable[[bytes], Any]") -> None:
+        self.handle, self.path, self.index, self.sha256 = handle, path, index, sha256
+        self._members: "Dict[str, Tuple[int, int, int, int, int]]" = {}
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> "Any":
-        """The spec of a module in the index."""
-        if name not in self.index:
+        """The spec of a module of ours."""
+        is_package = self._is_package(name)
+        if is_package is None:
             return None
-        place = "%s/%s" % (self.path, name.replace(".", "/"))
-        is_package = self.index[name][3]
         made: "Any" = type(sys.__spec__)  # importlib.machinery.ModuleSpec, without its import
+        place = "%s/%s" % (self.path, name.replace(".", "/"))
         spec = made(name, self, origin=place + ("/__init__.py" if is_package else ".py"))
         spec.has_location = True
         if is_package:
-            spec.submodule_search_locations = [place]
+            spec.submodule_search_locations = []  # no path: what is in it, we find
         return spec
 
     def create_module(self, _spec: object) -> None:
@@ -58,35 +63,100 @@ class IndexedCode:
 
     def get_code(self, name: str) -> "CodeType":
         """A module's code, as runpy asks for it too."""
+        code: "CodeType"
+        if self.index is None:
+            source = self._member(self._file_of(name))
+            code = compile(source, self._file_of(name), "exec", dont_inherit=True)
+            return code
         offset, size, digest, _ = self.index[name]
-        handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)  # each time: forked processes close what they find open
-        try:
-            data = os.pread(handle, size, offset)
-        finally:
-            os.close(handle)
+        data = os.pread(self.handle, size, offset)
         if self.sha256(data).digest() != digest:
-            os.unlink(self.path)
-            raise ImportError("%s was damaged, and is removed: the next connection brings it anew" % self.path)
-        code: "CodeType" = marshal.loads(data[HEADER:])  # noqa: S302 - ours, by its digest
+            self._remove_damaged()
+        code = marshal.loads(data[HEADER:])  # noqa: S302 - ours, by its digest
         return code
 
     def get_source(self, name: str) -> "Optional[str]":
         """A module's source, for tracebacks."""
-        source: "Optional[str]" = self._archive().get_source(name)
-        return source
+        return self._member(self._file_of(name)).decode()
 
     def get_data(self, path: str) -> bytes:
-        """A file beside the modules."""
-        data: bytes = self._archive().get_data(path)
-        return data
+        """A file beside the modules.
 
-    def _archive(self) -> "Any":
-        import zipimport
+        Raises:
+            OSError: there is none.
+        """
+        name = path[len(self.path) + 1 :]
+        if not path.startswith(self.path + "/") or name not in self._directory():
+            raise FileNotFoundError(2, os.strerror(2), path)  # ENOENT
+        return self._member(name)
 
-        return zipimport.zipimporter(self.path)
+    def _is_package(self, name: str) -> "Optional[bool]":
+        """None where there is no such module."""
+        if self.index is not None:
+            return self.index[name][3] if name in self.index else None
+        place = name.replace(".", "/")
+        found = [place + end in self._directory() for end in (".py", "/__init__.py")]
+        return found[1] if any(found) else None
+
+    def _file_of(self, name: str) -> str:
+        return name.replace(".", "/") + ("/__init__.py" if self._is_package(name) else ".py")
+
+    def _member(self, name: str) -> bytes:
+        """A file in the archive.
+
+        Raises:
+            ImportError: it is damaged.
+        """
+        import zlib
+
+        method, checksum, stored, size, header = self._directory()[name]
+        lengths = os.pread(self.handle, 4, header + 26)  # of what stands between the header and the data
+        data = os.pread(self.handle, stored, header + 30 + _number(lengths, 0, 2) + _number(lengths, 2, 2))
+        try:
+            found = zlib.decompress(data, -15) if method else data
+        except zlib.error:
+            found = b""
+        if zlib.crc32(found) != checksum or len(found) != size:
+            self._remove_damaged()
+        return found
+
+    def _directory(self) -> "Dict[str, Tuple[int, int, int, int, int]]":
+        """Member → whether it is compressed, checksum, its size as it is stored and its own, where its header is."""
+        if self._members:
+            return self._members
+        length = os.fstat(self.handle).st_size
+        for comment in COMMENTS:
+            end = os.pread(self.handle, 22, max(0, length - 22 - comment))
+            if end[:4] == b"PK\5\6" and _number(end, 20, 2) == comment:
+                break
+        else:
+            self._remove_damaged()
+        data, at = os.pread(self.handle, _number(end, 12, 4), _number(end, 16, 4)), 0
+        while data[at : at + 4] == b"PK\1\2":
+            name, more, comment = (_number(data, at + place, 2) for place in (28, 30, 32))
+            sizes = tuple(_number(data, at + place, 4) for place in (16, 20, 24, 42))
+            self._members[data[at + 46 : at + 46 + name].decode()] = (_number(data, at + 10, 2), *sizes)  # type: ignore[assignment]
+            at += 46 + name + more + comment
+        return self._members
+
+    def _remove_damaged(self) -> None:
+        """Remove the file, if it is still this one.
+
+        Raises:
+            ImportError: always.
+        """
+        try:
+            if os.path.samestat(os.stat(self.path), os.fstat(self.handle)):
+                os.unlink(self.path)
+        except OSError:  # removed, or replaced, by another
+            pass
+        raise ImportError("%s was damaged, and is removed: the next connection brings it anew" % self.path)
 
 
-def install(path: str, index: "Dict[str, Tuple[int, int, bytes, bool]]", sha256: "Callable[[bytes], Any]") -> None:
-    """Import our modules by the index from now on, and from the zipapp what that lacks."""
-    sys.meta_path.insert(0, IndexedCode(path, index, sha256))
-    sys.path.insert(0, path)
+def _number(data: bytes, place: int, size: int) -> int:
+    return int.from_bytes(data[place : place + size], "little")
+
+
+def install(handle: int, path: str, index: "Optional[Index]", sha256: "Callable[[bytes], Any]") -> None:
+    """Import our modules from an open zipapp from now on."""
+    sys.meta_path.insert(0, IndexedCode(handle, path, index, sha256))

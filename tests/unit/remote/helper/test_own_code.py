@@ -33,7 +33,7 @@ def made(sent: Path) -> list[Path]:
 
 def index_of(path: Path) -> tuple[int, int, str]:
     with path.open("rb") as file:
-        return find_code._own_index(str(path.parent), file.fileno())
+        return find_code._own_index(file.fileno())
 
 
 def test_it_is_found_by_its_last_bytes_and_made_once(sent: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import pwd
 import stat
 import subprocess
 import sys
@@ -49,7 +51,8 @@ class TestStateFolder:
         made: list[str] = []
         monkeypatch.setattr(bootstrap, "filesystem_type", lambda _path: "nfs4")
 
-        def make(path: str) -> str:
+        def make(path: str, *, alone: bool) -> str:
+            assert alone
             made.append(path)
             return path
 
@@ -81,10 +84,42 @@ class TestStateFolder:
     def test_a_folder_that_others_use_is_left_as_it_is_and_gets_one_of_ours(self, tmp_path: Path) -> None:
         group = tmp_path / "group"
         group.mkdir()
-        group.chmod(0o2775)
+        group.chmod(0o3775)
         own = group / f"clusterddp-{os.getuid()}"
         assert state_folder(str(group)) == str(own) == state_folder(str(group))
-        assert (stat.S_IMODE(group.stat().st_mode), mode(own) & 0o777) == (0o2775, 0o700)
+        assert (stat.S_IMODE(group.stat().st_mode), mode(own) & 0o777) == (0o3775, 0o700)
+
+    def test_a_folder_where_others_can_replace_ours_is_refused(self, tmp_path: Path) -> None:
+        group = tmp_path / "group"
+        group.mkdir()
+        group.chmod(0o777)
+        for path in (group, group / "deep" / "state"):
+            with pytest.raises(Refused, match=rf"^{group} can be written by other users, who could put") as caught:
+                state_folder(str(path))
+            assert caught.value.remedy.startswith(f"`chmod +t {group}`, or set clusterddp_state")
+        assert mode(private_folder(str(group / "runs"))) == 0o700  # nothing is started from there
+
+    @pytest.mark.skipif(os.getuid() != 0, reason="makes a folder of another user")
+    def test_a_folder_below_another_users_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "theirs").mkdir(mode=0o755)
+        os.chown(tmp_path / "theirs", 4242, 4242)
+        with pytest.raises(Refused, match=r"theirs is another user's folder$"):
+            state_folder(str(tmp_path / "theirs" / "state"))
+
+    @pytest.mark.parametrize("members", [(), ("me",), ("me", "her")])
+    def test_a_group_of_ones_own_is_nobody_else(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: tuple[str, ...]
+    ) -> None:
+        tmp_path.chmod(0o775)
+        os.chown(tmp_path, -1, 4242 if os.getuid() == 0 else -1)
+        account = pwd.struct_passwd(("me", "x", os.getuid(), 4242, "", "/", "/bin/sh"))
+        monkeypatch.setattr(pwd, "getpwuid", lambda _uid: account)
+        monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group(("me", "x", gid, list(members))))
+        if "her" in members:
+            with pytest.raises(Refused, match="can be written by other users"):
+                state_folder(str(tmp_path / "state"))
+        else:
+            assert state_folder(str(tmp_path / "state")) == str(tmp_path / "state")
 
     @pytest.mark.skipif(os.getuid() != 0, reason="makes links of another user")
     def test_a_link_of_another_user_is_not_followed(self, tmp_path: Path) -> None:
