@@ -1,6 +1,6 @@
 """Rounds of the rendezvous plugin over torch's real TCPStore: several nodes as threads, each with its own connection.
 
-Not covered: torchrun itself (test_plugin.py).
+Not covered: torchrun itself (test_plugin.py); many orders of events (tests/unit/remote/rendezvous/test_rounds.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote.rendezvous.rounds import LEFT, Job, NoRound, Rounds, World
+from clusterddp.remote.rendezvous.participants import EVERYONE, Participants
+from clusterddp.remote.rendezvous.rounds import Job, NoRound, Rounds, World
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
@@ -32,47 +33,24 @@ def distributed() -> Any:
 
 
 class Quick(Job):
-    """A job whose nodes are soon missed."""
+    """A job whose nodes are not waited for long."""
 
-    beat = 0.05
+    pause = 0.05
     silence = 3.0
 
 
 class Node:
-    """One node: its rounds, and a heart that beats until it is stopped."""
+    """One node: its rounds, and what run control tells it."""
 
     def __init__(self, server: Any, job: Job, port: int = 0) -> None:
-        def connect() -> Any:
-            store = distributed().TCPStore(
-                "127.0.0.1", server.port, is_master=False, timeout=timedelta(seconds=PATIENCE)
-            )
-            return distributed().PrefixStore("job", store)
-
-        self.job, self.store = job, connect()
+        store = distributed().TCPStore("127.0.0.1", server.port, is_master=False, timeout=timedelta(seconds=PATIENCE))
+        self.job, self.store = job, distributed().PrefixStore("job", store)
         self.told: list[str] = []
-        self.gone: set[int] = set()  # by run control
+        self.participants = EVERYONE
         place = (f"10.0.0.{job.node}", port or 29400 + job.node)
-        self.rounds = Rounds(self.store, job, lambda: place, tell=self.told.append, told=lambda: self.gone)
-        self._dead = threading.Event()
-        self._heart = threading.Thread(target=self._beat, args=(connect(),), daemon=True)
-        self._heart.start()
-
-    def _beat(self, store: Any) -> None:
-        number = 0
-        while not self._dead.is_set():
-            store.set(f"beat/{self.job.node}", str(number))
-            number += 1
-            self._dead.wait(self.job.beat)
-
-    def die(self) -> None:
-        """As when the power goes: nothing is said any more."""
-        self._dead.set()
-        self._heart.join()
-
-    def leave(self) -> None:
-        """As when the agent ends."""
-        self.die()
-        self.store.set(f"beat/{self.job.node}", LEFT.decode())
+        self.rounds = Rounds(
+            self.store, job, lambda: place, tell=self.told.append, participants=lambda: self.participants
+        )
 
 
 class Cluster:
@@ -94,6 +72,11 @@ class Cluster:
     def elastic(self, count: int, least: int, most: int, **more: Any) -> list[Node]:
         return [self.node(number, planned=count, least=least, most=most, **more) for number in range(count)]
 
+    def says(self, epoch: int, nodes: set[int], *to: Node, ended: frozenset[int] = frozenset()) -> None:
+        """Run control says who takes part: to some nodes, or to all."""
+        for node in to or self.nodes:
+            node.participants = Participants(epoch, frozenset(nodes), ended)
+
     def come(self, *nodes: Node) -> list[Future[World]]:
         return [self.pool.submit(node.rounds.next) for node in nodes]
 
@@ -106,8 +89,6 @@ class Cluster:
 def cluster() -> Iterator[Cluster]:
     made = Cluster()
     yield made
-    for node in made.nodes:
-        node.die()
     made.pool.shutdown(cancel_futures=True)
 
 
@@ -141,55 +122,80 @@ def test_a_node_that_wants_the_workers_again_gets_all_to_the_next_round(cluster:
     assert [node.rounds.number for node in nodes] == [2, 2]
 
 
-@pytest.mark.parametrize("dead", [0, 2])
-def test_a_dead_node_of_an_elastic_job_is_noticed_and_left_out(cluster: Cluster, dead: int) -> None:
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_whom_run_control_excludes_nobody_waits_for(cluster: Cluster, lost: int) -> None:
     nodes = cluster.elastic(3, 2, 3)
     cluster.meet(*nodes)
-    nodes[dead].die()
-    left = [node for node in nodes if node.job.node != dead]
+    left = [node for node in nodes if node.job.node != lost]
+    cluster.says(1, {0, 1, 2} - {lost}, *left)
     until(lambda: all([node.rounds.superseded() for node in left]))  # noqa: C419 - each is to look
     (world, same) = cluster.meet(*left)
     assert world == same
     assert world.nodes == tuple(node.job.node for node in left)
     assert world.address == f"10.0.0.{left[0].job.node}"
-    assert any(f"{NAMES[dead]}: no sign of life" in line for node in left for line in node.told)
+    assert any(f"{NAMES[lost]}: gone, by run control" in line for node in left for line in node.told)
 
 
-@pytest.mark.parametrize("lost", [0, 1])
-def test_whom_run_control_has_lost_nobody_waits_for(cluster: Cluster, lost: int) -> None:
+def test_a_node_whose_supervisor_has_stopped_starts_the_others_never_again(cluster: Cluster) -> None:
+    """Its agent lives, comes to the round of the others first, and knows nothing of being excluded."""
+    nodes = cluster.elastic(3, 2, 3, join_timeout=3.0)
+    cluster.meet(*nodes)
+    cluster.says(1, {0, 1}, *nodes[:2])
+    until(lambda: all([node.rounds.superseded() for node in nodes]))  # noqa: C419 - each is to look
+    (stale,) = cluster.come(nodes[2])
+    until(lambda: nodes[2].store.check(["1/came/1"]))
+    assert [world.nodes for world in cluster.meet(*nodes[:2])] == [(0, 1), (0, 1)]
+    with pytest.raises(NoRound, match="gpu02 takes no part any more, by run control"):
+        stale.result(PATIENCE)
+    assert not any(node.rounds.superseded() for node in nodes[:2])
+    assert nodes[0].store.get("round") == b"1"
+
+
+def test_a_node_that_is_back_takes_part_again(cluster: Cluster) -> None:
     nodes = cluster.elastic(3, 2, 3)
     cluster.meet(*nodes)
-    left = [node for node in nodes if node.job.node != lost]
-    for node in left:
-        node.gone.add(lost)
-    until(lambda: all([node.rounds.superseded() for node in left]))  # noqa: C419 - each is to look
-    worlds = cluster.meet(*left)
-    assert [world.nodes for world in worlds] == [tuple(node.job.node for node in left)] * 2
-    assert any(f"{NAMES[lost]}: gone, by run control" in line for node in left for line in node.told)
+    cluster.says(1, {0, 1}, *nodes[:2])
+    until(lambda: all([node.rounds.superseded() for node in nodes]))  # noqa: C419 - each is to look
+    (back,) = cluster.come(nodes[2])
+    cluster.meet(*nodes[:2])
+    cluster.says(2, {0, 1, 2})
+    until(lambda: all([node.rounds.superseded() for node in nodes[:2]]))  # noqa: C419 - each is to look
+    assert [world.nodes for world in cluster.meet(*nodes[:2])] == [(0, 1, 2)] * 2
+    assert back.result(PATIENCE).nodes == (0, 1, 2)
+
+
+def test_an_excluded_node_ends_its_workers_and_asks_for_no_round(cluster: Cluster) -> None:
+    nodes = cluster.elastic(3, 2, 3, join_timeout=0.5)
+    cluster.meet(*nodes)
+    cluster.says(1, {0, 1}, nodes[2])
+    until(nodes[2].rounds.superseded)
+    with pytest.raises(NoRound, match="gpu02 takes no part any more"):
+        nodes[2].rounds.next()
+    assert nodes[0].store.get("round") == b"0"
 
 
 def test_an_elastic_start_does_not_wait_for_a_host_that_was_lost_before_it_came(cluster: Cluster) -> None:
     first, last = cluster.node(0, planned=3, least=2, most=3), cluster.node(2, planned=3, least=2, most=3)
     came = cluster.come(first, last)
-    for node in (first, last):
-        node.gone.add(1)
+    cluster.says(1, {0, 2})
     assert [future.result(first.job.last_call / 2).nodes for future in came] == [(0, 2), (0, 2)]
 
 
-def test_an_agent_that_ends_is_missed_at_once(cluster: Cluster) -> None:
+def test_a_node_that_has_ended_well_starts_nothing_again_and_is_not_waited_for(cluster: Cluster) -> None:
     nodes = cluster.elastic(3, 2, 3)
     cluster.meet(*nodes)
-    nodes[1].leave()
-    until(lambda: nodes[0].rounds.superseded() & nodes[2].rounds.superseded())
+    cluster.says(1, {0, 2}, ended=frozenset({1}))
+    nodes[0].rounds.next_look = nodes[2].rounds.next_look = 0.0
+    assert not nodes[0].rounds.superseded()
+    assert not nodes[2].rounds.superseded()
     assert [world.nodes for world in cluster.meet(nodes[0], nodes[2])] == [(0, 2), (0, 2)]
 
 
 def test_a_job_of_a_fixed_size_does_not_start_again_without_a_node(cluster: Cluster) -> None:
     nodes = cluster.fixed(2, join_timeout=3.0)
     cluster.meet(*nodes)
-    nodes[1].leave()
-    assert nodes[0].rounds.watch.gone([1])
-    nodes[0].rounds.next_look = nodes[0].rounds.next_watch = 0.0
+    cluster.says(1, {0})
+    nodes[0].rounds.next_look = 0.0
     assert not nodes[0].rounds.superseded()  # whether the job goes on is for run control to say
     with pytest.raises(NoRound, match=r"gpu01 did not come to round 1 within 3 s"):
         nodes[0].rounds.next()
@@ -198,31 +204,37 @@ def test_a_job_of_a_fixed_size_does_not_start_again_without_a_node(cluster: Clus
 def test_fewer_nodes_than_the_least_start_nothing(cluster: Cluster) -> None:
     nodes = cluster.elastic(3, 2, 3)
     cluster.meet(*nodes)
-    nodes[0].die()
-    nodes[2].leave()
+    cluster.says(1, {1}, nodes[1])
     until(nodes[1].rounds.superseded)
     with pytest.raises(NoRound, match=r"only 1 nodes are left, and 2 are needed: gpu00, gpu02 gone"):
         nodes[1].rounds.next()
 
 
-def test_when_the_first_to_come_dies_the_next_one_decides(cluster: Cluster) -> None:
+def test_when_the_first_to_come_is_lost_the_next_one_decides(cluster: Cluster) -> None:
     nodes = cluster.elastic(3, 2, 3)
     cluster.meet(*nodes)
-    nodes[0].rounds.place = lambda: _die_in_between(nodes[0])
-    came = cluster.come(nodes[0])
-    until(lambda: nodes[0].told)
+    nodes[0].store.add("1/came", 1)
+    nodes[0].store.set("1/came/1", '[0, "10.0.0.0", 29400, 0]')
+    cluster.says(1, {1, 2}, *nodes[1:])
     others = cluster.come(nodes[1], nodes[2])
-    assert [future.result(PATIENCE).nodes for future in others] == [(1, 2), (1, 2)]
-    with pytest.raises(RuntimeError, match="power"):
-        came[0].result(PATIENCE)
+    assert [future.result(nodes[1].job.silence).nodes for future in others] == [(1, 2), (1, 2)]
 
 
-def _die_in_between(node: Node) -> tuple[str, int]:
-    """Come to the round as its first, and die before anything is said or decided."""
-    node.store.add("1/came", 1)
-    node.die()
-    node.told.append("dead")
-    raise RuntimeError("power cut")
+@pytest.mark.parametrize("record", [None, '[0, "10.0.0.0", 29400, 0]'])
+def test_a_first_node_that_stands_still_is_not_waited_for(cluster: Cluster, record: str | None) -> None:
+    """Stopped, before or after it has said who it is; run control knows nothing of it."""
+    nodes = cluster.elastic(3, 2, 3, slow=0.2)
+    cluster.meet(*nodes)
+    nodes[0].store.add("1/came", 1)
+    if record:
+        nodes[0].store.set("1/came/1", record)
+    others = cluster.come(nodes[1], nodes[2])
+    worlds = [future.result(PATIENCE).nodes for future in others] if not record else []
+    assert worlds == ([(1, 2), (1, 2)] if not record else [])
+    if record:
+        until(lambda: nodes[1].store.check(["1/world"]))
+        nodes[0].store.add("1/ready", 1)
+        assert [future.result(PATIENCE).nodes for future in others] == [(0, 1, 2), (0, 1, 2)]
 
 
 def test_a_node_that_comes_late_brings_about_a_round_with_it(cluster: Cluster) -> None:
@@ -252,5 +264,5 @@ def test_many_nodes_ask_the_store_less_often() -> None:
     few, many = (Job(node=0, names=NAMES, least=count, most=count, join_timeout=1.0) for count in (2, 4000))
     assert few.poll <= 0.05
     assert many.poll == pytest.approx(1.0)
-    assert many.beat > few.beat
+    assert many.pause > few.pause
     assert many.silence > few.silence

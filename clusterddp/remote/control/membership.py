@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 from ..system.clock import boot_clock
 from .events import Ended, Event, Joined, Lost
 from .leader import Control
-from .messages import Decision, NodeState, Order, Row, Table, Word, WordSaid, in_parts
+from .messages import Decision, NodeState, Order, Row, Table, TakingPart, Word, WordSaid, in_parts
 from .messages import Joined as Newcomer
 
 TELL = 5.0  # seconds after which the lead tells all again what holds, and each other node tells the lead
@@ -50,23 +50,25 @@ class Membership:
         self.operator = boot_clock()  # when an operator was last heard by any node
         self.decision: Optional[Decision] = None  # the newest: what follows an attempt
         self.order: Optional[Order] = None  # what ends the attempt or the run; who connects later hears it too
-        self.gone: Tuple[int, ...] = ()  # places that take no part in the attempt any more, as its lead says
+        self.part: Optional[TakingPart] = None  # who takes part in the attempt, as its leader says
+        self.epoch = 0  # the newest that is known, of whatever attempt
         self.carry = 0  # the port where new nodes get what is carried from here, or 0
         self.unheard = False  # whether our last word has reached nobody yet
         self._new: Set[int] = set()  # places whose words the others have not heard yet
         self._told_at = 0.0
         self._begun = boot_clock()
 
-    def begin(self, attempt: int, places: Sequence[int], *, limit: float) -> None:
+    def begin(self, attempt: int, places: Sequence[int], *, limit: float, by_majority: bool = False) -> None:
         """Turn to an attempt.
 
         Args:
             attempt: Its number.
             places: Who takes part.
-            limit: Seconds out of reach after which a node is lost.
+            limit: Seconds out of reach after which a node takes no part any more.
+            by_majority: Whether only a leader with a majority says so.
         """
-        self.attempt, self.places, self.order = attempt, places, None
-        self.limit, self.gone = limit, ()
+        self.attempt, self.places, self.order, self.part = attempt, places, None, None
+        self.limit, self.by_majority = limit, by_majority
         self._begun = boot_clock()
 
     def begin_part(self) -> None:
@@ -137,9 +139,8 @@ class Membership:
         elif self.control.settled:
             self.missing.clear()  # the lead keeps account
         if self.control.leading:
-            gone = self._gone(now)
-            if gone != self.gone or now - self._told_at > (GATHER if self._new else TELL):
-                self.gone = gone
+            changed = self._decide_part(now)
+            if changed or now - self._told_at > (GATHER if self._new else TELL):
                 self._tell_all(now)
             return
         self._new.clear()
@@ -149,7 +150,7 @@ class Membership:
     def leave(self) -> None:
         """This node is done for good."""
         word = self.words.get(self.place) or Word(NodeState.ENDED, self.attempt)
-        self.control.say(WordSaid(word._replace(left=True), self.operator_age))
+        self.control.say(WordSaid(word._replace(left=True), self.operator_age, self.epoch))
         self.control.close()
 
     # What it hears
@@ -166,12 +167,13 @@ class Membership:
         elif isinstance(event.message, WordSaid):
             self._hear(event.place, event.message.word)
             self._operator_heard(event.message.operator)
+            self.epoch = max(self.epoch, event.message.epoch)
         elif isinstance(event.message, Table):
             for row in event.message.rows:
                 if row.place != self.place:  # of ourselves we know better
                     self._hear(row.place, row.word, row.age)
             self._operator_heard(event.message.operator)
-            self.gone = event.message.gone
+            self._take_part(event.message.part)
             self.save()
         elif isinstance(event.message, Decision):
             self._take_decision(event.message)
@@ -182,7 +184,7 @@ class Membership:
         nodes = {self.names[p]: dict(w.to_json(), age=round(now - self.heard[p], 3)) for p, w in self.words.items()}
         known: Dict[str, Any] = {"time": time.time_ns(), "nodes": nodes}
         known["missing"] = [self.names[place] for place in self.missing]
-        known["gone"] = [self.names[place] for place in self.gone if place < len(self.names)]
+        known["gone"] = [self.names[place] for place in self.excluded if place < len(self.names)]
         known["lead"] = self.names[self.control.lead] if self.control.settled else None
         self.keep(dict(known, addresses=list(self.control.addresses)))
 
@@ -217,7 +219,7 @@ class Membership:
     def _say_word(self) -> None:
         word = self.words.get(self.place)
         if word and not self.control.leading:
-            self.control.say(WordSaid(word, self.operator_age))
+            self.control.say(WordSaid(word, self.operator_age, self.epoch))
         if self.control.leading or self.control.connected:
             self.unheard = False
 
@@ -252,12 +254,45 @@ class Membership:
     def _table(self, places: Set[int]) -> List[Table]:
         now = boot_clock()
         rows = [Row(place, now - self.heard[place], self.words[place]) for place in sorted(places)]
-        return in_parts(rows, self.operator_age, self.gone)
+        return in_parts(rows, self.operator_age, self.part)
 
-    def _gone(self, now: float) -> Tuple[int, ...]:
-        """Whom the agents of this attempt need not wait for: the rendezvous plugin reads it in ``peers.json``."""
-        failed = {place for place, word in self.over(self.attempt).items() if word.code}
-        return tuple(sorted(failed.union(self.lost(now, self.limit)).intersection(self.places)))
+    # Who takes part
+
+    @property
+    def excluded(self) -> Tuple[int, ...]:
+        """Places of the attempt that take no part in it any more: lost, or failed."""
+        if self.part is None:
+            return ()
+        return tuple(sorted(set(self.places).difference(self.part.places, self.part.ended)))
+
+    def _decide_part(self, now: float) -> bool:
+        """The leader's: who takes part in the attempt; whether that has changed.
+
+        A leader without a majority leaves it as it is, where others may begin another attempt.
+        """
+        if self.by_majority and not (self.control.majority and self.control.in_contact):
+            return False
+        over = self.over(self.attempt)
+        excluded = {place for place, word in over.items() if word.code}.union(self.lost(now, self.limit))
+        ended = tuple(place for place in self.places if place in over and place not in excluded)
+        places = tuple(place for place in self.places if place not in excluded and place not in ended)
+        known = self.part
+        if known and (known.places, known.ended, known.epoch) == (places, ended, self.epoch):
+            return False
+        self.epoch += 1
+        self.part = TakingPart(self.attempt, self.epoch, places, ended)
+        return True
+
+    def _take_part(self, part: Optional[TakingPart]) -> None:
+        """What the leader says; a leader that knows an older epoch than we do hears of ours, and says it anew."""
+        if part is None:
+            return
+        if part.epoch < self.epoch:
+            self._say_word()
+            return
+        self.epoch = part.epoch
+        if part.attempt == self.attempt:
+            self.part = part
 
     def _look(self, now: float) -> None:
         """Keep account of who is missing, where nobody else does (on a lead, or without one)."""

@@ -144,10 +144,11 @@ class Beat(NamedTuple):
 
 
 class WordSaid(NamedTuple):
-    """``operator``: seconds since the sender heard an operator, here or elsewhere."""
+    """``operator``: seconds since the sender heard an operator, here or elsewhere; ``epoch``: the newest it knows."""
 
     word: Word
     operator: float
+    epoch: int = 0
 
 
 class Row(NamedTuple):
@@ -158,15 +159,25 @@ class Row(NamedTuple):
     word: Word
 
 
-class Table(NamedTuple):
-    """A part of what the lead knows: the words that are new to the receiver.
+class TakingPart(NamedTuple):
+    """Who takes part in an attempt, as its leader says.
 
-    ``gone``: places that take no part in the attempt any more: lost, or failed.
+    ``epoch`` grows with each change; ``places``: they take part; ``ended``: their agents have ended well. The other
+    places of the attempt are excluded: lost, or failed.
     """
+
+    attempt: int
+    epoch: int
+    places: Tuple[int, ...]
+    ended: Tuple[int, ...] = ()
+
+
+class Table(NamedTuple):
+    """A part of what the lead knows: the words that are new to the receiver, and who takes part in the attempt."""
 
     rows: Tuple[Row, ...]
     operator: float
-    gone: Tuple[int, ...] = ()
+    part: Optional[TakingPart] = None
 
 
 class Order(NamedTuple):
@@ -221,6 +232,7 @@ def encode(message: Message) -> bytes:
         fields["rows"] = [
             {"place": place, "age": round(age, 3), "word": word.to_json()} for place, age, word in message.rows
         ]
+        fields["part"] = message.part and dict(message.part._asdict())
     if isinstance(message, WordSaid):
         fields["word"] = message.word.to_json()
     if isinstance(message, EndSaid):
@@ -230,10 +242,10 @@ def encode(message: Message) -> bytes:
     return _dump(dict(fields, kind=type(message).__name__))
 
 
-def in_parts(rows: List[Row], operator: float, gone: Tuple[int, ...] = ()) -> List[Table]:
+def in_parts(rows: List[Row], operator: float, part: Optional[TakingPart] = None) -> List[Table]:
     """Tables that hold the rows, each small enough for a frame; one even without rows."""
     parts: List[List[Row]] = [[]]
-    size = head = len(_dump({"gone": gone}))
+    size = head = len(_dump({"part": part}))
     for row in rows:
         length = len(_dump(row.word.to_json())) + 60
         if size + length > PART:
@@ -241,7 +253,7 @@ def in_parts(rows: List[Row], operator: float, gone: Tuple[int, ...] = ()) -> Li
             size = head
         parts[-1].append(row)
         size += length
-    return [Table(tuple(part), operator, gone) for part in parts]
+    return [Table(tuple(rows), operator, part) for rows in parts]
 
 
 def verdict_parts(verdict: Dict[str, Any]) -> List[VerdictPart]:
@@ -328,6 +340,7 @@ _WORD: Readers = {
 }
 _ROW: Readers = {"place": _PLACE, "age": Fields.real, "word": record(Word, _WORD)}
 _COUNT = _number(0, 1 << 53)
+_PART: Readers = {"attempt": _ATTEMPT, "epoch": _COUNT, "places": _places, "ended": _places}
 _CALL: Readers = {"caller": _PLACE, "called": _PLACE, "nonce": _digits(NONCE), "proof": _digits(PROOF)}
 _READERS: Dict[Type[Any], Readers] = {
     Hello: {"nonce": _digits(NONCE)},
@@ -337,8 +350,8 @@ _READERS: Dict[Type[Any], Readers] = {
     Elsewhere: {"place": _PLACE, "proof": _digits(PROOF)},
     Gone: {"proof": _digits(PROOF)},
     Beat: {"majority": Fields.flag, "number": _COUNT, "echo": _COUNT, "age": Fields.real},
-    WordSaid: {"word": record(Word, _WORD), "operator": Fields.real},
-    Table: {"rows": records(Row, _ROW), "operator": Fields.real, "gone": _places},
+    WordSaid: {"word": record(Word, _WORD), "operator": Fields.real, "epoch": _COUNT},
+    Table: {"rows": records(Row, _ROW), "operator": Fields.real, "part": maybe(record(TakingPart, _PART))},
     Order: {"reason": _short(REASON), "grace": Fields.real, "ours": Fields.flag, "attempt": maybe(_ATTEMPT)},
     Decision: {"attempt": _ATTEMPT, "places": _places, "store": _PLACE, "port": _PORT, "reason": _short(REASON)},
     EndSaid: {"end": node_end},

@@ -10,9 +10,8 @@ import json
 import os
 import socket
 import sys
-import threading
 from datetime import timedelta
-from typing import Any, Callable, Optional, Set, Tuple, TypeVar
+from typing import Any, Callable, Optional, Tuple, TypeVar
 
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[import-not-found,attr-defined,unused-ignore]
 from torch.distributed.elastic.rendezvous import (  # type: ignore[import-not-found,unused-ignore]
@@ -27,8 +26,8 @@ from torch.distributed.elastic.rendezvous.utils import (  # type: ignore[import-
 )
 
 from ..shared.plan import BACKEND, NodePlan, read_plan
-from .gone import Gone
-from .rounds import LEFT, Job, NoRound, Rounds
+from .participants import Participants, of_supervisor
+from .rounds import Job, NoRound, Rounds
 
 ROUND = "CLUSTERDDP_ROUND"  # in the environment of shims, which record it
 
@@ -40,7 +39,7 @@ def create_handler(params: Any) -> "Handler":
     spool = os.path.dirname(os.environ["PYTHON_EXEC"])
     with open(os.path.join(spool, "plan.json"), encoding="utf-8") as stream:
         plan = read_plan(json.load(stream))
-    return Handler(params, plan, Gone(os.path.join(spool, "peers.json"), plan.record.hosts))
+    return Handler(params, plan, of_supervisor())
 
 
 class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
@@ -49,16 +48,15 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
     Args:
         params: torch's RendezvousParameters.
         plan: The node's plan.
-        gone: Gives the nodes that are gone by run control's word.
+        participants: Gives who takes part, as run control says.
     """
 
-    def __init__(self, params: Any, plan: NodePlan, gone: Callable[[], Set[int]]) -> None:
+    def __init__(self, params: Any, plan: NodePlan, participants: Callable[[], Participants]) -> None:
         self.run = params.run_id
         self.endpoint = params.endpoint
         self.timeout = timedelta(seconds=params.get_as_int("read_timeout", 60))
         self.store = self.asked(self.connect)
         self.workers_store = WorkersStore(plan.ports, params.local_addr)
-        self.beats = Beats(self.asked(self.connect), plan.node_rank)
         job = Job(
             node=plan.node_rank,
             names=plan.record.hosts,
@@ -66,10 +64,11 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
             most=params.max_nodes,
             join_timeout=params.get_as_int("join_timeout", 300),
         )
-        self.rounds = Rounds(
-            self.store, job, lambda: (params.local_addr, self.workers_store.reserve()), tell=tell, told=gone
-        )
-        self.beats.begin(job.beat)
+
+        def place() -> Tuple[str, int]:
+            return params.local_addr, self.workers_store.reserve()
+
+        self.rounds = Rounds(self.store, job, place, tell=tell, participants=participants)
         atexit.register(self.shutdown)  # torch does not call it when a signal ends the agent
 
     def connect(self) -> Any:
@@ -125,45 +124,9 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         return str(self.run)
 
     def shutdown(self) -> bool:
-        """Say that this agent is no more."""
+        """Leave the round's store; that this agent is no more run control tells the others."""
         atexit.unregister(self.shutdown)
         self.workers_store.close()
-        return self.beats.end()
-
-
-class Beats:
-    """Heartbeats of this agent in the store, over a connection of their own."""
-
-    def __init__(self, store: Any, node: int) -> None:
-        self.store, self.key = store, "beat/%d" % node
-        self.over = threading.Event()
-        self.thread: Optional[threading.Thread] = None
-
-    def begin(self, interval: float) -> None:
-        """Beat now, and from now on."""
-        self.store.set(self.key, "0")
-        self.thread = threading.Thread(target=self.go_on, args=(interval,), name="clusterddp beats", daemon=True)
-        self.thread.start()
-
-    def go_on(self, interval: float) -> None:
-        """The thread's work."""
-        number = 0
-        while not self.over.wait(interval):
-            number += 1
-            try:
-                self.store.set(self.key, str(number))
-            except RuntimeError:  # no store any more; the agent hears of it when it asks
-                return
-
-    def end(self) -> bool:
-        """The last one; False when it cannot be said."""
-        self.over.set()
-        if self.thread:
-            self.thread.join(1.0)  # else its last beat might come after ours
-        try:
-            self.store.set(self.key, LEFT.decode())
-        except RuntimeError:  # the store is gone, and with it whoever would want to know
-            return False
         return True
 
 

@@ -3,23 +3,26 @@
 All agents are clients of one store; this is the order in which they use it. Keys, all of one attempt:
 
     round        number of the round that forms or runs, from 0; whoever wants the workers started again raises it
-    beat/NODE    changes while the agent of NODE lives; LEFT once it has ended
     R/came       how many have come to round R
-    R/came/I     who came as the I-th, from 1: JSON [node, address, port]
-    R/world      the decision: JSON {nodes, address, port}, or {error}; made once
+    R/came/I     who came as the I-th, from 1: JSON [node, address, port, epoch]
+    R/world      the decision: JSON {nodes, address, port, epoch}, or {error}; made once
     R/ready      how many of the world have seen it
     R/go         all of them have
 
-The first to come decides; when it dies, the next one does. No clock of one host is ever compared with another's:
-a node is dead when its beat has not changed for a while by the observer's own clock. Run control may know earlier
-(rendezvous/gone.py): nobody waits for whom it has lost.
+Who may take part is not judged here: run control says it (rendezvous/participants.py), with an epoch that grows with
+each change. The first node to come decides a round, by the newest epoch that any node has come with: a node whose
+supervisor has stopped knows an old one, and decides nothing. A node that a newer epoch than its own has left out waits
+until it hears of one that includes it; it never starts the others again. A first node that does not decide for
+``Job.silence`` seconds is not waited for. No clock of one host is ever compared with another's.
 """
 
 import json
 import time
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
-LEFT = b"left"
+from .participants import EVERYONE, Participants
+
+MOST_PASSED = 3  # nodes that came before and do not decide, beyond those excluded: each who decides polls the store
 
 
 class Store(Protocol):
@@ -69,14 +72,14 @@ class Job(NamedTuple):
         return max(0.02, self.most / 4000)
 
     @property
-    def beat(self) -> float:
-        """Seconds between beats."""
+    def pause(self) -> float:
+        """Seconds between looks while there is no room for this node."""
         return max(1.0, self.most / 250)
 
     @property
     def silence(self) -> float:
-        """Seconds without a beat after which a node counts as dead."""
-        return 8 * self.beat
+        """Seconds that a node which came to a round may take for its next step."""
+        return 8 * self.pause
 
     def name(self, node: int) -> str:
         """The host's name; a node that joined later may be in no plan of ours."""
@@ -84,38 +87,12 @@ class Job(NamedTuple):
 
 
 class World(NamedTuple):
-    """A round that was decided: its nodes in rank order, and where rank 0 will listen."""
+    """A round that was decided: its nodes in rank order, where rank 0 will listen, and by which epoch."""
 
     nodes: Tuple[int, ...]
     address: str
     port: int
-
-
-class Watch:
-    """Detects dead nodes by heartbeats that have not changed.
-
-    Args:
-        store: Has the beats.
-        silence: Seconds without a new beat after which a node is dead.
-        told: Gives the nodes that are gone by run control's word.
-        now: The clock.
-    """
-
-    def __init__(self, store: Store, silence: float, told: Callable[[], Set[int]], now: Callable[[], float]) -> None:
-        self.store, self.silence, self.told, self.now = store, silence, told, now
-        self.seen: Dict[int, Tuple[bytes, float]] = {}
-
-    def gone(self, nodes: Iterable[int]) -> Set[int]:
-        """Those of ``nodes`` that are gone by run control's word, have ended, or have not beaten for too long."""
-        told = self.told().intersection(nodes)
-        asked = [node for node in nodes if self.store.check(["beat/%d" % node])]
-        beats = self.store.multi_get(["beat/%d" % node for node in asked]) if asked else []
-        now = self.now()
-        for node, beat in zip(asked, beats):  # noqa: B905 - hosts have Python 3.8
-            if self.seen.get(node, (b"", 0.0))[0] != beat:
-                self.seen[node] = (beat, now)
-        silent = {node for node in asked if self.seen[node][0] == LEFT or now - self.seen[node][1] > self.silence}
-        return told | silent
+    epoch: int = 0
 
 
 class Rounds:
@@ -127,7 +104,7 @@ class Rounds:
         place: Gives the address and a free port for the workers to meet at, should this node hold rank 0.
         now, sleep: The clock.
         tell: Takes a line that the user should read.
-        told: Gives the nodes that are gone by run control's word.
+        participants: Gives who takes part, as run control says.
     """
 
     def __init__(
@@ -137,66 +114,86 @@ class Rounds:
         place: Callable[[], Tuple[str, int]],
         *,
         tell: Callable[[str], object],
-        told: Callable[[], Set[int]] = set,
+        participants: Callable[[], Participants] = lambda: EVERYONE,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.store, self.job, self.place = store, job, place
         self.tell, self.now, self.sleep = tell, now, sleep
-        self.watch = Watch(store, job.silence, told, now)
+        self.said = participants
         self.number = -1  # of the round this node takes part in
         self.world: Optional[World] = None
-        self.next_look = self.next_watch = 0.0
+        self.next_look = 0.0
+
+    @property
+    def participants(self) -> Participants:
+        """Who takes part; in a job of a fixed size everyone: whether it goes on is for run control to say."""
+        return self.said() if self.job.elastic else EVERYONE
 
     def next(self) -> World:
         """Take part in the next round; returns when every node of it knows that it has come about.
 
         Raises:
-            NoRound: too few nodes came, or are left.
+            NoRound: too few nodes came, or are left, or this one takes no part.
         """
         deadline = self.now() + self.job.join_timeout
+        self.wait_while(lambda: self.participants.excludes(self.job.node), deadline)
         number = int(self.store.compare_set("round", "", "0"))
         if number == self.number:
             number = self.raise_round(number)
         while True:
             world = self.join(number, deadline)
-            if self.job.node not in world.nodes and len(world.nodes) >= self.job.most:  # no room for us now
-                self.sleep(self.job.beat)
-                number = int(self.store.get("round"))
+            if self.job.node in world.nodes:
+                if self.all_ready(number, world, deadline):
+                    self.number, self.world = number, world
+                    return world
+            elif self.is_left_out(number, world):
+                self.wait_while(lambda: self.is_left_out(number, world), deadline)  # noqa: B023 - called at once
+                number = self.newest_round()
                 continue
-            if self.job.node in world.nodes and self.all_ready(number, world, deadline):
-                self.number, self.world = number, world
-                return world
+            elif len(world.nodes) >= self.job.most:  # no room for us now
+                self.sleep(self.job.pause)
+                number = self.newest_round()
+                continue
             number = self.raise_round(number)
 
+    def wait_while(self, excluded: Callable[[], bool], deadline: float) -> None:
+        """Wait while run control excludes this node.
+
+        Raises:
+            NoRound: it did until the deadline.
+        """
+        while excluded():
+            if self.now() > deadline:
+                raise NoRound("%s takes no part any more, by run control" % self.job.name(self.job.node))
+            self.sleep(self.job.poll)
+
+    def is_left_out(self, number: int, world: World) -> bool:
+        """Whether run control has excluded this node as of the newest decision, and we know of nothing newer."""
+        said = self.participants
+        return (said.excludes(self.job.node) or said.epoch < world.epoch) and self.newest_round() == number
+
+    def newest_round(self) -> int:
+        """The number of the round that forms or runs."""
+        return int(self.store.get("round"))
+
     def superseded(self) -> bool:
-        """Whether the workers must be started again: a node wants it, or one of an elastic job has died."""
+        """Whether the workers must be ended: a node wants them started again, or run control has excluded one."""
         now = self.now()
         if self.world is None or now < self.next_look:
             return False
         self.next_look = now + self.job.poll
-        if int(self.store.get("round")) > self.number:
+        if self.participants.excludes(self.job.node) or self.newest_round() > self.number:
             return True
         gone = self.lost(self.world)
         if gone:
-            why = "gone, by run control" if gone & self.watch.told() else "no sign of life"
-            self.tell("%s: %s; the workers start again without it" % (self.named(gone), why))
+            self.tell("%s: gone, by run control; the workers start again without it" % self.named(gone))
             self.raise_round(self.number)
         return bool(gone)
 
     def lost(self, world: World) -> Set[int]:
-        """Nodes of an elastic job's world that are gone: by run control's word, or, looked for once a beat, by silence.
-
-        The first node looks after all the others, these after the first alone: that is little among many nodes. A
-        job of a fixed size cannot go on without a node; that it is gone is for run control to say.
-        """
-        now = self.now()
-        told = self.watch.told().intersection(world.nodes) if self.job.elastic else set()
-        if told or not self.job.elastic or now < self.next_watch:
-            return told
-        self.next_watch = now + self.job.beat
-        first = world.nodes[0]
-        return self.watch.gone(world.nodes[1:] if self.job.node == first else [first])
+        """Nodes of a world that run control has excluded since."""
+        return {node for node in world.nodes if self.participants.excludes(node)}
 
     def raise_round(self, number: int) -> int:
         """Open the round after ``number`` unless another node has; returns the newest."""
@@ -213,7 +210,8 @@ class Rounds:
         if not self.store.check([decision]):
             address, port = self.place()
             index = self.store.add("%d/came" % number, 1)
-            self.store.set("%d/came/%d" % (number, index), json.dumps([self.job.node, address, port]))
+            record = [self.job.node, address, port, self.participants.epoch]
+            self.store.set("%d/came/%d" % (number, index), json.dumps(record))
         forming = Forming(self, number, index)
         while not self.store.check([decision]):
             if forming.is_mine() and forming.decide(deadline):
@@ -224,7 +222,7 @@ class Rounds:
         found = json.loads(self.store.get(decision))
         if "error" in found:
             raise NoRound(found["error"])
-        return World(tuple(found["nodes"]), found["address"], found["port"])
+        return World(tuple(found["nodes"]), found["address"], found["port"], found["epoch"])
 
     def all_ready(self, number: int, world: World, deadline: float) -> bool:
         """Wait until each node of the world has seen the decision; False when one has died instead.
@@ -236,14 +234,12 @@ class Rounds:
         if self.store.add("%d/ready" % number, 1) == len(world.nodes):
             self.store.set(go, "")
         while not self.store.check([go]):
-            if int(self.store.get("round")) > number:
-                return False
-            if self.lost(world):
+            if self.newest_round() > number or self.lost(world):
                 return False
             if self.now() > deadline:
                 raise NoRound("round %d was decided, but not all of its nodes came back to it" % number)
             self.sleep(self.job.poll)
-        return True
+        return not self.lost(world)
 
     def named(self, nodes: Iterable[int]) -> str:
         """The hosts' names."""
@@ -258,8 +254,10 @@ class Forming:
         self.number, self.index = number, index
         self.before = 1  # the first to come that may still decide
         self.since = rounds.now()  # when it became that
+        self.passed = 0  # nodes that were not waited for any longer
         self.came: Dict[int, Tuple[str, int]] = {}  # node → where it would listen
         self.read: Set[int] = set()
+        self.epoch = 0  # the newest that a node has come with
         self.last = rounds.now()  # when somebody came
         self.expected = self.previous_world()
 
@@ -271,14 +269,20 @@ class Forming:
         return nodes
 
     def is_mine(self) -> bool:
-        """Whether this node decides: all who came before it are gone, perhaps before they could say who they are."""
+        """Whether this node decides: all who came before it may not, or stand still."""
         while self.before < self.index:
             record, now = self.record(self.before), self.rounds.now()
-            silent = now - self.since > self.job.silence if record is None else self.rounds.watch.gone([record[0]])
-            if not silent:
+            silent = now - self.since > self.job.silence and self.passed < MOST_PASSED
+            if not silent and (record is None or self.may_decide(record)):
                 return False
+            self.passed += silent
             self.before, self.since = self.before + 1, now
         return self.before == self.index
+
+    def may_decide(self, record: List[Any]) -> bool:
+        """Whether the node of that record takes part, and knows as much as this one."""
+        said = self.rounds.participants
+        return not said.excludes(record[0]) and record[3] >= said.epoch
 
     def record(self, index: int) -> Optional[List[Any]]:
         """The node that joined as the ``index``-th; None while it has not written its record."""
@@ -293,19 +297,23 @@ class Forming:
             if record:
                 self.read.add(index)
                 self.came[record[0]] = (record[1], record[2])
+                self.epoch = max(self.epoch, record[3])
                 self.last = self.rounds.now()
 
     def decide(self, deadline: float) -> bool:
         """Decide the round if that is possible now; True once it is decided."""
         self.look()
-        missing = [node for node in self.expected if node not in self.came]
-        gone = self.rounds.watch.gone([*missing, *self.came]) if self.job.elastic else set()
+        said = self.rounds.participants
+        if said.epoch < self.epoch and self.job.elastic:  # who knows more decides; we hear of it soon, or never
+            return False
+        missing = [node for node in self.expected if node not in self.came and not said.has_ended(node)]
+        gone = {node for node in [*missing, *self.came] if said.excludes(node)}
         here = sorted(node for node in self.came if node not in gone)[: self.job.most]
         missing = [node for node in missing if node not in gone]
         error = self.hopeless(here, missing, gone, deadline)
         if not error and not self.complete(here, missing):
             return False
-        self.publish(here, error)
+        self.publish(here, error, said.epoch)
         return True
 
     def complete(self, here: Sequence[int], missing: Sequence[int]) -> bool:
@@ -327,12 +335,13 @@ class Forming:
             return "%s did not come to round %d within %g s" % (late, self.number, self.job.join_timeout)
         return ""
 
-    def publish(self, here: Sequence[int], error: str) -> None:
+    def publish(self, here: Sequence[int], error: str, epoch: int) -> None:
         """Write the decision to the store, unless another node has written one before."""
         address, port = ("", 0) if error else self.came[here[0]]
         if not error and not port:
             error = "%s has no free port for MASTER_PORT in its range" % self.rounds.named(here[:1])
-        decision = {"error": error} if error else {"nodes": list(here), "address": address, "port": port}
+        world = {"nodes": list(here), "address": address, "port": port, "epoch": epoch}
+        decision = {"error": error} if error else world
         self.store.compare_set("%d/world" % self.number, "", json.dumps(decision))
         without = sorted(set(self.expected) - set(here))
         if not error and without:

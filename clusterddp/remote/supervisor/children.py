@@ -14,8 +14,9 @@ from typing import Callable, Dict, List, Optional, Set, Tuple
 from ..processes import terminate
 from ..processes.ownership import NodeProcesses
 from ..processes.roster import RosterWriter
+from ..rendezvous.participants import HANDLE, Participants
 from ..shared.node_env import STATIC
-from ..shared.plan import AGENT_LOG, PORT_TO_COME, NodePlan
+from ..shared.plan import AGENT_LOG, BACKEND, PORT_TO_COME, NodePlan
 from ..spool.layout import Spool
 from ..system import prctl, procfs
 from ..system.clock import boot_clock
@@ -25,6 +26,7 @@ from .fork_server import LOG, PATIENCE, Fork, ForkServer, secrets_of, server_arg
 
 NEVER = float("inf")
 HELD_UP = 127
+RENEW = 0.5  # seconds between two messages to the agent that only prolong its lease
 STORE_LOG = "store.log"
 MOST_SAID = 1 << 20  # bytes of it
 
@@ -65,6 +67,11 @@ class Children:
         self.agent: Optional[int] = None
         self.agent_exit: Optional[int] = None
         self.until = NEVER  # when, by the boot clock, it is too late to start the agent
+        # To the agent, which hears there who takes part, and its end of it.
+        self.informed: Optional[socket.socket] = None
+        self.agents_end: Optional[socket.socket] = None
+        self._said: Optional[Participants] = None
+        self._said_at = 0.0
         self.store: Optional[int] = None
         self.store_again = False  # it was started a second time, the plain way
         self.fork_server: Optional[ForkServer] = None
@@ -136,10 +143,15 @@ class Children:
         if self.plan.standby:
             return
         patience = PATIENCE if self.plan.attempt == 1 else 0.0
-        roles = {"agent": (), "store": (self.listener,)} if self.serves else {"agent": ()}
-        for role, handles in roles.items():
+        if self.plan.rdzv_backend == BACKEND:  # torchrun's own rendezvous knows nothing of it
+            self.informed, self.agents_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.informed.setblocking(False)
+        roles = {"agent": self.agents_end.fileno() if self.agents_end else None}
+        if self.serves:
+            roles["store"] = self.listener
+        for role, handle in roles.items():
             server, folder = self.fork_server, self.spool.folder
-            fork = server.ask(role, folder, [h for h in handles if h is not None], patience) if server else None
+            fork = server.ask(role, folder, [handle] if handle is not None else [], patience) if server else None
             if fork:
                 self.forks[role] = fork
         if "store" not in self.forks:
@@ -180,9 +192,31 @@ class Children:
         fork = self.forks.pop("agent", None)
         if fork:
             self.agent = fork.order(argv, self.environment, self.spool.path("logs", AGENT_LOG), self.until)
-        forked = self.agent is not None
-        self.agent = self.agent or self.spawn(argv, self.agent_log, ())
+        forked, theirs = self.agent is not None, self.agents_end
+        if self.agent is None:
+            env = dict(self.environment, **({HANDLE: str(theirs.fileno())} if theirs else {}))
+            self.agent = self.spawn(argv, self.agent_log, (theirs.fileno() if theirs else None,), env)
+        if theirs:
+            theirs.close()
+            self.agents_end = None
         self.event("agent_started", pid=self.agent, forked=forked)
+
+    def inform_agent(self, participants: Participants) -> None:
+        """Say who takes part, and how long the agent may go on without hearing more."""
+        now = boot_clock()
+        changed = self._said is None or participants[:3] != self._said[:3]
+        due = participants != self._said and now - self._said_at >= RENEW
+        if self.informed is None or not (changed or due):
+            return
+        try:
+            self.informed.send(participants.pack())
+        except BlockingIOError:  # it has been stopped for minutes
+            return
+        except OSError:  # it has ended
+            self.informed.close()
+            self.informed = None
+            return
+        self._said, self._said_at = participants, now
 
     @property
     def agent_log(self) -> int:
@@ -257,7 +291,7 @@ class Children:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = exit_code(status)
         ended = {"status": status, "exit_code": code, "signal": number, "maxrss_kib": None}
-        self.spool.event("worker_exited", agent_bytes=agent_bytes, **ended, **started)
+        self.spool.event("worker_exited", agent_bytes=agent_bytes, orphan=True, **ended, **started)
         if not procfs.exists(pid):  # where it does the number was given away, for nothing was left of the group
             terminate.kill_group(pid)
 
@@ -303,6 +337,10 @@ class Children:
         for log in self.logs.values():
             os.close(log)
         self.logs = {}
+        for end in (self.informed, self.agents_end):
+            if end:
+                end.close()
+        self.informed = self.agents_end = None
 
     def kill_store(self) -> None:
         """End the store, if there is one, and the fork server."""

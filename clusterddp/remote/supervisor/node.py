@@ -104,8 +104,7 @@ class Supervisor:
         """Turn to an attempt."""
         self.spool, self.plan, self.children, self.inbox = attempt.spool, attempt.plan, attempt.children, attempt.inbox
         self.index, self.limits = attempt.index, attempt.limits
-        self.membership.begin(self.plan.attempt, self.plan.places, limit=self.conditions.limits.lost)
-        self.conditions.begin(self.plan, self.children)
+        self.conditions.begin_attempt(self.plan, self.children)
         self.shutdown = Shutdown()
         self.stop_noted: Optional[Callable[[], bool]] = None  # while the agent's SIGTERM waits for its event
         self.signal_by = 0.0
@@ -331,14 +330,15 @@ class Supervisor:
         """Run control's, and behind it the lease: where the one fails or stands still the other ends."""
         self.control.turn()
         told = self.shutdown.order or self.children.agent_exit is not None
-        self.fence.renew(self.conditions.lease(None if told else self.children.agent))
+        lease = self.conditions.lease(None if told else self.children.agent)
+        self.fence.renew(lease)
+        self.children.inform_agent(self.conditions.participants(lease))
 
     def _turn_membership(self) -> None:
         self.membership.hear_operator(self.inbox.lease)
         self.membership.turn(boot_clock())
 
     def _take(self, event: Event) -> None:
-        """An event of run control."""
         self.loop.guard(type(event).__name__, lambda: self._take_event(event), pauses=False)
 
     def _take_event(self, event: Event) -> None:

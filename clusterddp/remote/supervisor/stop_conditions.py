@@ -10,6 +10,7 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence
 from ..control.leader import Control
 from ..control.membership import SLOWER, START, Membership
 from ..control.messages import Order
+from ..rendezvous.participants import Participants
 from ..shared.failures import LEASE, STOPPED, TIME_LIMIT, ended_by_manager
 from ..shared.plan import NodePlan
 from ..system.clock import boot_clock
@@ -29,10 +30,12 @@ class Limits(NamedTuple):
     fence: float  # a node without contact to a majority ends its own part
     grace: float  # for its agent then
     behind: float  # a node within reach that does not begin the attempt counts as lost
+    excluded: float  # the others of an elastic job go on without a node out of reach, until it is back
 
 
-LIMITS = Limits(lost=60.0, fence=120.0, grace=GRACE, behind=90.0)  # a cable out for half a minute ends nothing
-LIMITS_RELAUNCH = Limits(lost=7.5, fence=5.0, grace=1.0, behind=30.0)
+# A cable out for half a minute ends nothing.
+LIMITS = Limits(lost=60.0, fence=120.0, grace=GRACE, behind=90.0, excluded=7.5)
+LIMITS_RELAUNCH = Limits(lost=7.5, fence=5.0, grace=1.0, behind=30.0, excluded=7.5)
 
 
 def of_attempt(plan: NodePlan, reason: str, grace: float, *, ours: bool = True) -> Order:
@@ -73,8 +76,14 @@ class StopConditions:
             "fence": self.fenced,
         }
 
+    def begin_attempt(self, plan: NodePlan, children: Children) -> None:
+        """Turn to an attempt."""
+        limit, by_majority = self.limits.excluded, bool(plan.relaunch)
+        self.membership.begin(plan.attempt, plan.places, limit=limit, by_majority=by_majority)
+        self.begin(plan, children)
+
     def begin(self, plan: NodePlan, children: Children) -> None:
-        """Turn to an attempt, or to its plan with one host more."""
+        """Turn to an attempt's plan, or to the same with one host more."""
         self.plan, self.children = plan, children
 
     # Of the run
@@ -190,6 +199,19 @@ class StopConditions:
         """How long this node's part may go on, for the fence; ``agent``: who gets its SIGTERM, if it is to get one."""
         end = self._until() + OURS
         return Lease(end, end + self.limits.grace, agent or 0)
+
+    def participants(self, lease: Lease) -> Participants:
+        """What the agent is to know: who takes part, and how long it may go on, for where the fence cannot act."""
+        part = self.membership.part
+        if part is None:
+            return Participants(term_at=lease.term_at, kill_at=lease.kill_at)
+        nodes, ended = (frozenset(map(self._node, places)) for places in (part.places, part.ended))
+        return Participants(part.epoch, nodes, ended, lease.term_at, lease.kill_at)
+
+    def _node(self, place: int) -> int:
+        """A place's number in this attempt's rendezvous; who joined later has its place for it."""
+        places = self.plan.places[: self.plan.nnodes]
+        return places.index(place) if place in places else place
 
     def _until(self) -> float:
         fenced = self.begun and (self.plan.relaunch or not self.plan.elastic) and self.membership.others_at_work()

@@ -25,7 +25,7 @@ RECORDED = (
     ("max_restarts", "TORCHELASTIC_MAX_RESTARTS"),
 )
 TEXT = ("master_addr",)
-PRIVATE = ("PYTHON_EXEC", "CLUSTERDDP_ROUND")  # of ours; the hook removes its own two
+PRIVATE = ("PYTHON_EXEC", "CLUSTERDDP_ROUND", "CLUSTERDDP_PARTICIPANTS")  # of ours; the hook removes its own two
 PRIVATE_PREFIX = "PET_"  # torchrun's own options: a script that runs torchrun itself would obey them
 LONGEST_SHEBANG = 120  # bytes; kernels before 5.1 cut the line at 127
 

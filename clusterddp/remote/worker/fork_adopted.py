@@ -15,6 +15,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, NoReturn
 
+from ..rendezvous.participants import HANDLE
 from ..system import prctl
 from ..system.clock import boot_clock
 from ..system.rename import rename, set_environment
@@ -31,7 +32,7 @@ def run(role: str, spool: str, handles: List[int], supervisor: int, middle: int)
     Args:
         role: ``agent`` or ``store``.
         spool: The attempt's.
-        handles: The socket to the supervisor; the store's listening one.
+        handles: The socket for the order; the agent's to the supervisor, the store's listening one.
         supervisor: Its pid.
         middle: The process between, which is ending.
     """
@@ -63,8 +64,8 @@ def run(role: str, spool: str, handles: List[int], supervisor: int, middle: int)
     _end(main)
 
 
-def _agent(_: List[int]) -> Main:
-    """Torchrun, with our rendezvous plugin registered as torch does it."""
+def _agent(own: List[int]) -> Main:
+    """Torchrun, with our rendezvous plugin registered as torch does it, and its socket to the supervisor."""
     backend = importlib.import_module("clusterddp_remote.shared.plan").BACKEND
     creator = importlib.import_module("clusterddp_remote.rendezvous").creator
     importlib.import_module("clusterddp_remote.rendezvous.handler")
@@ -73,6 +74,8 @@ def _agent(_: List[int]) -> Main:
     torchrun = importlib.import_module("torch.distributed.run")
 
     def main() -> object:
+        if own:
+            os.environ[HANDLE] = str(own[0])
         sys.argv[0] = str(torchrun.__file__)
         return torchrun.main()
 

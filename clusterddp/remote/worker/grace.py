@@ -3,15 +3,16 @@
 torchrun ends the workers before it starts them again without a lost host. These hang in a collective with it then, and
 what they would save at a SIGTERM they cannot agree on any more; so they get what supervisors give for a lost host.
 
-Not here: who is gone (rendezvous/gone.py), the signals (worker/shim.py).
+Who is gone stands in ``peers.json`` of the spool, which this node's supervisor keeps.
+
+Not here: how it is known (control/membership.py), the signals (worker/shim.py).
 """
 
+import json
 import os
 import signal
 import time
 from typing import FrozenSet
-
-from ..rendezvous.gone import gone_hosts
 
 LOST_GRACE = 1.0  # seconds
 LOOK = 0.25  # seconds between looks at who is gone: that may be known here only after the SIGTERM
@@ -51,4 +52,8 @@ class Grace:
         signal.setitimer(signal.ITIMER_REAL, max(0.001, min(LOOK, self._end - time.monotonic())))
 
     def _gone(self) -> FrozenSet[str]:
-        return gone_hosts(self._path) or frozenset()
+        try:
+            with open(self._path, encoding="utf-8") as stream:
+                return frozenset(json.load(stream)["gone"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # not there, or damaged
+            return frozenset()

@@ -24,6 +24,7 @@ from clusterddp.remote.control.messages import (
     Order,
     Row,
     Table,
+    TakingPart,
     VerdictPart,
     Word,
     WordSaid,
@@ -46,8 +47,9 @@ ALL: list[Message] = [
     Lead(PROOF),
     Elsewhere(2, PROOF),
     Beat(majority=True, number=3, echo=2, age=0.5),
-    WordSaid(WORD, 0.5),
-    Table((Row(0, 0.0, WORD), Row(7, 12.5, Word(NodeState.STANDBY, 1))), 3.0, (2, 5)),
+    WordSaid(WORD, 0.5, 7),
+    Table((Row(0, 0.0, WORD), Row(7, 12.5, Word(NodeState.STANDBY, 1))), 3.0, TakingPart(2, 9, (2, 5), (1,))),
+    Table((), 0.0),
     Order("gpu07 was lost", 3.0, ours=True, attempt=2),
     Order("by hand", 0.0, ours=False),
     Decision(2, (3, 0, 1), 3, 29500),
@@ -137,7 +139,7 @@ def test_texts_are_cut_to_what_is_read() -> None:
 def test_2000_nodes_with_long_causes_are_told_in_parts_that_fit_a_frame() -> None:
     word = WORD._replace(cause="\U0001f525" * messages.CAUSE)
     rows = [Row(place, 1e9, word) for place in range(2000)]
-    parts = messages.in_parts(rows, 1.0, tuple(range(2000)))
+    parts = messages.in_parts(rows, 1.0, TakingPart(1, 1, tuple(range(1000)), tuple(range(1000, 2000))))
     assert max(len(encode(part)) for part in parts) <= 64 * 1024
     assert [row for part in parts for row in part.rows] == rows
     assert len(encode(Decision(999_999, tuple(range(2000)), 1999, 65535, "x" * 5000))) <= 64 * 1024

@@ -1,0 +1,242 @@
+"""Rounds in many orders of events: agents by a clock of the test's own, what run control says comes late or never.
+
+Not covered: torch's own store (tests/integration/test_plugin_rounds.py).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.remote.rendezvous.participants import EVERYONE, Participants
+from clusterddp.remote.rendezvous.rounds import Job, NoRound, Rounds, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SEEDS = 40
+COUNT, LEAST = 4, 2
+LEASE = 6.0  # seconds after which an agent whose supervisor is silent ends, and others begin without it 1.5 s later
+SETTLED = 120.0  # seconds after the last event
+
+
+class Memory(dict[str, bytes]):
+    """A store; nothing comes between two calls."""
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self for key in keys)
+
+    def get(self, key: str) -> bytes:  # type: ignore[override]
+        return self[key]
+
+    def set(self, key: str, value: str) -> None:
+        self[key] = value.encode()
+
+    def add(self, key: str, amount: int) -> int:
+        self[key] = str(int(super().get(key, b"0")) + amount).encode()
+        return int(self[key])
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        return [self[key] for key in keys]
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        if super().get(key, b"") == expected.encode():
+            self[key] = desired.encode()
+        return super().get(key, expected.encode())
+
+
+class Slow(Job):
+    """A job whose agents look seldom."""
+
+    poll = 0.25
+
+
+class Killed(BaseException):
+    """The agent is no more."""
+
+
+@dataclass(eq=False)
+class Agent:
+    """One node's agent, in a thread that runs only when it is its turn."""
+
+    node: int
+    rounds: Rounds = field(init=False)
+    participants: Participants = EVERYONE
+    heard: bool = True  # its supervisor is there
+    killed: bool = False
+    stopped: bool = False
+    over: bool = False
+    wake: float = 0.0
+    works: tuple[int, World] | None = None  # its workers' round
+    failed: str = ""
+    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+
+class Scene:
+    """The agents of an elastic job, and run control, which knows who is there."""
+
+    def __init__(self, seed: int, count: int = COUNT) -> None:
+        self.chance, self.now, self.store = random.Random(seed), 0.0, Memory()
+        self.done = threading.Semaphore(0)
+        self.events: list[tuple[float, Callable[[], object]]] = []
+        self.epoch, self.part = 0, set(range(count))
+        self.started: list[tuple[int, int, World]] = []
+        self.agents = [Agent(node) for node in range(count)]
+        for agent in self.agents:
+            self.begin(agent, count)
+
+    def begin(self, agent: Agent, count: int) -> None:
+        job = Slow(agent.node, tuple(f"gpu0{node}" for node in range(count)), LEAST, count, join_timeout=60.0)
+        agent.rounds = Rounds(
+            self.store,
+            job,
+            lambda: (f"10.0.0.{agent.node}", 29400),
+            tell=lambda _: None,
+            participants=lambda: agent.participants,
+            now=lambda: self.now,
+            sleep=lambda seconds: self.sleep(agent, seconds),
+        )
+        agent.wake = self.chance.uniform(0, 3)
+        threading.Thread(target=self.live, args=(agent,), daemon=True).start()
+
+    def sleep(self, agent: Agent, seconds: float) -> None:
+        agent.wake = self.now + seconds * self.chance.uniform(0.5, 1.5)
+        self.done.release()
+        agent.turn.acquire()
+        if agent.killed:
+            raise Killed
+
+    def live(self, agent: Agent) -> None:
+        """As torchrun: meet, let the workers work until they are superseded, meet again."""
+        agent.turn.acquire()
+        try:
+            while not agent.killed:
+                world = agent.rounds.next()
+                assert not [node for node in world.nodes if agent.participants.excludes(node)]
+                agent.works = agent.rounds.number, world
+                self.started.append((agent.node, *agent.works))
+                while not agent.rounds.superseded():
+                    self.sleep(agent, 0.25)
+                agent.works = None
+        except Killed:
+            pass
+        except NoRound as error:
+            agent.failed = str(error)
+        agent.works, agent.over = None, True
+        self.done.release()
+
+    def at(self, seconds: float, what: Callable[[], object]) -> None:
+        self.events.append((self.now + seconds, what))
+
+    def run(self, seconds: float) -> None:
+        """Let time go by."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now += 0.05
+            due = [event for event in self.events if event[0] <= self.now]
+            self.events = [event for event in self.events if event not in due]
+            for _, what in due:
+                what()
+            ready = [agent for agent in self.agents if not agent.over and not agent.stopped and agent.wake <= self.now]
+            self.chance.shuffle(ready)
+            for agent in ready:
+                agent.turn.release()
+                self.done.acquire()
+
+    def say(self, part: set[int]) -> None:
+        """Run control says who takes part; each supervisor that is there hears of it, a little later."""
+        self.part, self.epoch = part, self.epoch + 1
+        said = Participants(self.epoch, frozenset(part))
+        for agent in self.agents:
+            self.at(self.chance.uniform(0.05, 2.0), lambda agent=agent: self.hears(agent, said))  # type: ignore[misc]
+
+    @staticmethod
+    def hears(agent: Agent, said: Participants) -> None:
+        if agent.heard and said.epoch > agent.participants.epoch:
+            agent.participants = said
+
+    def kill(self, node: int) -> None:
+        """An agent ends at once, and run control knows it soon."""
+        self.agents[node].killed, self.agents[node].stopped = True, False
+        self.at(0.5, lambda: self.say(self.part - {node}))
+
+    def silence(self, node: int, *, lease: bool) -> None:
+        """Supervisor and fence are stopped; without a lease the agent never learns of it."""
+        agent = self.agents[node]
+        agent.heard = False
+        self.at(LEASE + 1.5, lambda: self.say(self.part - {node}))
+        if lease:
+            self.at(LEASE, lambda: setattr(agent, "killed", True))
+
+    def come_back(self, node: int) -> None:
+        """Its supervisor goes on."""
+        self.agents[node].heard = True
+        self.say(self.part | {node})
+
+    def close(self) -> None:
+        for agent in self.agents:
+            agent.killed, agent.stopped = True, False
+        self.run(200.0)
+
+    def holds(self) -> None:
+        """All who take part work in one round, of just them; nobody else works; and that stays so."""
+        working = {agent.node: agent.works for agent in self.agents if agent.works}
+        assert set(working) == self.part, [agent.failed for agent in self.agents]
+        assert {world.nodes for _, world in working.values()} == {tuple(sorted(self.part))}
+        assert len({number for number, _ in working.values()}) == 1
+        by_number: dict[int, set[World]] = {}
+        for _, number, world in self.started:
+            by_number.setdefault(number, set()).add(world)
+        assert all(len(worlds) == 1 for worlds in by_number.values())
+        newest = self.store["round"]
+        self.run(30.0)
+        assert self.store["round"] == newest
+
+
+@pytest.mark.parametrize("lease", [True, False])
+@pytest.mark.parametrize("before", [True, False], ids=["while it starts", "while it works"])
+def test_whoever_falls_silent_the_others_go_on_once(*, lease: bool, before: bool) -> None:
+    for seed in range(SEEDS):
+        scene = Scene(seed)
+        scene.run(0.0 if before else 30.0)
+        node = scene.chance.randrange(COUNT)
+        scene.at(scene.chance.uniform(0, 4), lambda: scene.silence(node, lease=lease))  # noqa: B023
+        scene.run(SETTLED)
+        assert scene.part == set(range(COUNT)) - {node}, seed
+        scene.holds()
+        scene.close()
+
+
+def test_whatever_comes_and_goes_all_who_take_part_are_together_in_the_end() -> None:
+    for seed in range(SEEDS):
+        scene = Scene(seed)
+        silent, killed = scene.chance.sample(range(COUNT), 2)
+        scene.at(scene.chance.uniform(0, 40), lambda: scene.kill(killed))  # noqa: B023
+        at = scene.chance.uniform(0, 20)
+        scene.at(at, lambda: scene.silence(silent, lease=False))  # noqa: B023
+        scene.at(at + scene.chance.uniform(8, 30), lambda: scene.come_back(silent))  # noqa: B023
+        scene.run(SETTLED)
+        assert scene.part == set(range(COUNT)) - {killed}, seed
+        scene.holds()
+        scene.close()
+
+
+def test_an_agent_that_was_stopped_joins_again_and_costs_one_round_more() -> None:
+    for seed in range(SEEDS // 5):
+        scene = Scene(seed)
+        scene.run(30.0)
+        stopped = scene.agents[scene.chance.randrange(COUNT)]
+        stopped.stopped = True
+        wants = scene.agents[(stopped.node + 1) % COUNT]
+        scene.at(2.0, lambda: scene.store.compare_set("round", "0", "1"))  # noqa: B023
+        scene.run(100.0)
+        assert wants.works
+        assert stopped.node not in wants.works[1].nodes
+        stopped.stopped = False
+        scene.run(SETTLED)
+        scene.holds()
+        scene.close()
