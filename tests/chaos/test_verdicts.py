@@ -67,6 +67,18 @@ class Ring:
             if not peer.recv(1):
                 raise ConnectionResetError("connection closed by peer")
 
+def shim():
+    # What torchrun started for this worker; its parent, unless it was forked.
+    mine = ["%s=%s" % (name, os.environ[name]) for name in ("TORCHELASTIC_RUN_ID", "RANK")]
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/cmdline" % pid) as line, open("/proc/%s/environ" % pid) as env:
+                words, values = line.read().split("\\0"), env.read().split("\\0")
+        except (OSError, UnicodeDecodeError):
+            continue
+        if any(word.endswith("/worker") for word in words) and set(mine) <= set(values):
+            return int(pid)
+
 def fail():
     if how == "raises":
         raise ValueError("loss is NaN")  # here
@@ -74,6 +86,9 @@ def fail():
         os._exit(7)
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
+    if how == "orphaned":
+        os.kill(shim(), signal.SIGKILL)
+        time.sleep(600)
     hoard = []
     while True:
         hoard.append(bytearray(1 << 24))
@@ -118,12 +133,14 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
     return user
 
 
-def provoke(user: User, how: str, number: int, prefix: tuple[str, ...] = ()) -> tuple[int, Done]:
+def provoke(
+    user: User, how: str, number: int, prefix: tuple[str, ...] = (), options: tuple[str, ...] = ()
+) -> tuple[int, Done]:
     """One round; the rank that failed, and the run."""
     throw = dice(how, number)
     culprit = throw.randrange(WORLD)
     words = (how, str(culprit), f"{throw.uniform(0, 0.3):.4f}", str(throw.randrange(20000, 28000)))
-    run = ("run", "--nproc-per-node", str(PER_NODE), "ring.py", *words)
+    run = ("run", *options, "--nproc-per-node", str(PER_NODE), "ring.py", *words)
     with user.start(*run, prefix=prefix) as live:
         return culprit, live.end()
 
@@ -147,6 +164,14 @@ def test_the_cause_is_named_and_not_its_victims(user: User, how: str, code: int,
     culprit, done = provoke(user, how, number)
     assert_named(done, culprit, text)
     assert done.code == code
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+@pytest.mark.parametrize("options", [(), ("--no-fork-server",)], ids=["forked", "plain"])
+def test_a_rank_whose_parent_is_killed_is_named(user: User, options: tuple[str, ...], number: int) -> None:
+    culprit, done = provoke(user, "orphaned", number, options=options)
+    assert_named(done, culprit, r"its parent process \(clusterddp's\) was killed by SIGKILL")
+    assert done.code == 128 + signal.SIGKILL
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))

@@ -25,6 +25,7 @@ OPTIONAL = (
     "signal",
     "told",
     "oom_kills",
+    "orphan",
     "reason",
     "error",
     "agent_bytes",
@@ -52,6 +53,7 @@ EVENTS: Mapping[str, Mapping[str, Reader]] = {
         signal=Fields.number,
         told=_told,  # the signals that told it to end: [number, ns]
         oom_kills=Fields.number,  # by the kernel, in its memory group meanwhile
+        orphan=Fields.flag,  # its parent, a process of ours, was killed first
     ),
     "agent_started": {"pid": Fields.number},
     "agent_exited": {"exit_code": Fields.number},

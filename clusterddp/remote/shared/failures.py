@@ -220,6 +220,8 @@ def _describe(event: Mapping[str, Any], error: Mapping[str, Any], stderr: str) -
         return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, text) else EXCEPTION, text + _in(place), place
     if number == signal.SIGKILL and event.get("oom_kills"):
         return OUT_OF_MEMORY, "killed by the kernel's out-of-memory killer (SIGKILL)", ""
+    if number == signal.SIGKILL and event.get("orphan"):
+        return SIGNAL, "its parent process (clusterddp's) was killed by SIGKILL", ""
     if number:
         unknown = number == signal.SIGKILL and event.get("oom_kills") is None
         said = _last_words(stderr) if number in CRASHES else ""

@@ -78,7 +78,8 @@ class Keeper:
                     os.write(release, b"g")
                 else:  # the shim is gone: nobody wants this worker
                     _kill_group(pid)
-                    os.waitpid(pid, 0)
+                    # Not reaped here: the supervisor adopts it with its status, and records whose worker it was.
+                    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
                     return
         self.connection.sendall(b"ended\n")
         self.connection.recv(1)  # from now on the shim sends no signal to that pid

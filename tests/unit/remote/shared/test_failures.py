@@ -78,6 +78,14 @@ def test_who_was_killed_for_want_of_memory_and_who_was_not_is_said() -> None:
     ]
 
 
+def test_a_worker_whose_parent_was_killed_is_to_blame_and_its_peers_are_not() -> None:
+    node = Told(workers=2).died(5, raised=RESET).died(5.5, local=1, signal=SIGKILL, orphan=True).node
+    first, second = worker_failures(node)
+    assert (first.rank, first.kind, first.curable) == (1, OWN, True)
+    assert first.text == "its parent process (clusterddp's) was killed by SIGKILL"
+    assert (second.rank, second.kind) == (0, LOST_PEER)
+
+
 def test_a_printed_traceback_gives_the_users_own_frame() -> None:
     said = """Traceback (most recent call last):
   File "/home/u/work/train.py", line 12, in <module>
