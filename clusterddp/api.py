@@ -330,14 +330,28 @@ class Cluster(LeftOnHosts):
         return cleanup.warm_servers([one for one in self._reached if one.keeps_warm], self._open)
 
     def gather(
-        self, run: str, hosts: Container[str] | None = None, wanted: Wanted = ALL, *, quiet: bool = False
+        self,
+        run: str,
+        hosts: Container[str] | None = None,
+        wanted: Wanted = ALL,
+        *,
+        quiet: bool = False,
+        patience: float | None = None,
     ) -> tuple[Nodes, list[str]]:
-        """Every node of every run on the hosts that answer, and the names of those that do not (``quiet``: untold).
+        """Every node of every run on the hosts that answer, and the names of those that do not.
+
+        Args:
+            run: What the runs' ids begin with.
+            hosts: Only these.
+            wanted: Which runs, and how much of them.
+            quiet: Who does not answer is not told.
+            patience: Seconds of silence after which a host counts as one that does not answer.
 
         Raises:
             HostError, HostsError: no host answers, and the project knows of no such run either.
         """
-        outcomes = self._runs(run, [one for one in self._reached if hosts is None or one.name in hosts], wanted)
+        entries = [one for one in self._reached if hosts is None or one.name in hosts]
+        outcomes = self._runs(run, entries, wanted, patience)
         if all(outcome.error for outcome in outcomes) and not local_record.knows(self.project, run):
             values(outcomes)
         silent = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error}
@@ -345,6 +359,9 @@ class Cluster(LeftOnHosts):
             self.notify(error)
         return [node for outcome in outcomes for node in outcome.value or ()], list(silent)
 
-    def _runs(self, run: str, entries: Sequence[HostEntry], wanted: Wanted) -> list[Outcome[list[dict[str, Any]]]]:
+    def _runs(
+        self, run: str, entries: Sequence[HostEntry], wanted: Wanted, patience: float | None = None
+    ) -> list[Outcome[list[dict[str, Any]]]]:
         """What each host knows of a run, or of all, by every launcher."""
-        return [outcome for one in base.launchers(self) for outcome in one.describe(self, run, entries, wanted)]
+        launchers = base.launchers(self)
+        return [outcome for one in launchers for outcome in one.describe(self, run, entries, wanted, patience)]

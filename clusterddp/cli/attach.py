@@ -16,6 +16,7 @@ from clusterddp.cli import interrupts
 from clusterddp.cli.output import fold_if_wanted, report, say, say_event, say_reasons, selection_for, writer
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, ClusterddpError, RunError
 from clusterddp.logs import FrameArrived, renderer_for
+from clusterddp.runs.ending import SILENT
 from clusterddp.runs.folders import described
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.late_hosts import joining_late_hosts
@@ -102,7 +103,7 @@ def attach(
             say(f"run {run.id} goes on; `clusterddp logs --follow {run.id}` shows it")
         raise
     if result:
-        result.write_text(json.dumps(run.status(), indent=1) + "\n", encoding="utf-8")
+        result.write_text(json.dumps(run.status(SILENT), indent=1) + "\n", encoding="utf-8")
     return code
 
 
@@ -133,7 +134,8 @@ def _follow(
 
     def tell(event: str, line: str) -> None:
         say_event(event, line)
-        notifier.tell(event, line)
+        if event != "missing":  # it is about what is shown here
+            notifier.tell(event, line)
 
     with writer(renderer) as write, RunWatch(run, tell, silence=silence) as watch:
 

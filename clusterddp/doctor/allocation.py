@@ -88,6 +88,7 @@ class JobNodes:
         wanted: Wanted = ALL,
         *,
         quiet: bool = False,  # noqa: ARG002 - of RunHosts
+        patience: float | None = None,  # noqa: ARG002 - steps of a job take seconds to begin
     ) -> tuple[list[dict[str, Any]], list[str]]:
         """A run's nodes as these tell them, and those that do not answer."""
         asked = [entry for entry in self.inventory.nodes if hosts is None or entry.name in hosts]

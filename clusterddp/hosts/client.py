@@ -12,7 +12,7 @@ import logging
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from clusterddp.crash import crash_of_host
 from clusterddp.errors import ClusterddpError, HelperError, HostError, UnreachableError
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.outgoing import Outgoing
     from clusterddp.hosts.ssh import BytePipe
+    from clusterddp.hosts.through import Opener
     from clusterddp.inventory import HostEntry
 
 _log = logging.getLogger("clusterddp")
@@ -49,13 +50,6 @@ HANDSHAKE = 30.0  # seconds from the open pipe to the helper's hello
 LAST_WORDS = 1.0  # seconds to read what is left where nothing can be written any more
 THREAD_PATIENCE = 2.0  # seconds for the reading thread of a closed pipe to end
 _LEFT = Frame({"kind": "left"}, b"")  # stands among an operation's frames where nobody wants more of them
-
-
-class Opener(Protocol):
-    """What runs a command on a host and gives its byte pipe: a Connector, or one connection somebody has."""
-
-    def open(self, entry: HostEntry, command: str) -> BytePipe:
-        """The pipe to the command."""
 
 
 class Host:
@@ -116,6 +110,11 @@ class Host:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since something last came from it."""
+        return time.monotonic() - self._heard
 
     @property
     def lost(self) -> bool:
@@ -349,9 +348,10 @@ class Host:
             self._lose(f"no answer for {silence:.0f} s")
             self._pipe.close()
         else:
-            self._ask_for_life()
+            self.ask_for_life()
 
-    def _ask_for_life(self) -> None:
+    def ask_for_life(self) -> None:
+        """Have it send something, if it lives; waits for nothing."""
         if not self._lock.acquire(blocking=False):
             return  # somebody writes, perhaps for ever: we are here to notice that
         try:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import Outcome, each
+from clusterddp.hosts.inquiry import Inquiry
 from clusterddp.hosts.through import Through
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from clusterddp.hosts.client import Opener
     from clusterddp.hosts.ssh import Connector
+    from clusterddp.hosts.through import Opener
     from clusterddp.inventory import HostEntry, Inventory
 
 
@@ -31,6 +32,7 @@ class Connections:
         self._hosts: dict[str, Host] = {}
         self._told_unwritable: frozenset[str] = frozenset()
         self._lock = threading.Lock()
+        self.inquiry = Inquiry(lambda name: self._hosts.get(_key(name)))
 
     @property
     def hosts(self) -> list[Host]:
@@ -53,7 +55,7 @@ class Connections:
         Raises:
             HostError: no connection, or the helper did not start, or nothing can be written there that has to be.
         """
-        key = f"{entry.name} {way}"
+        key = _key(entry.name, way)
         host = self._hosts.get(key)
         if host is None or host.lost:
             host = Host.open(entry, by or self._connector)
@@ -108,6 +110,10 @@ class Connections:
         """End every connection, those to jump hosts too."""
         self.close_hosts()
         self._connector.close()
+
+
+def _key(name: str, way: str = "") -> str:
+    return f"{name} {way}"
 
 
 class Connected(Protocol):

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, UnreachableError
 
 if TYPE_CHECKING:
     from clusterddp.hosts.ssh import BytePipe
+    from clusterddp.hosts.through import Opener
     from clusterddp.inventory import HostEntry
 
 COMMAND = "exec cat"
@@ -25,11 +26,7 @@ PATIENCE = 5.0  # seconds for each other; two packets that were lost by chance a
 _LONGEST_NOISE = 64 * 1024  # bytes a login shell may print
 
 
-class _Opener(Protocol):
-    def open(self, entry: HostEntry, command: str) -> BytePipe: ...
-
-
-def late_helper(entry: HostEntry, opener: _Opener, seconds: float) -> UnreachableError:
+def late_helper(entry: HostEntry, opener: Opener, seconds: float) -> UnreachableError:
     """That a helper did not start in so many seconds, and why, where large packets get lost."""
     late = f"the helper did not start within {seconds:.0f} s"
     lost = lost_above(entry, opener)
@@ -44,7 +41,7 @@ def late_helper(entry: HostEntry, opener: _Opener, seconds: float) -> Unreachabl
     )
 
 
-def lost_above(entry: HostEntry, opener: _Opener) -> tuple[int, int] | None:
+def lost_above(entry: HostEntry, opener: Opener) -> tuple[int, int] | None:
     """The largest size in bytes that came back, and the next, which did not; None where that is not what is wrong.
 
     Takes what a connection takes, and ``PATIENCE`` for the message that is lost, ``START`` for a host that is silent.

@@ -1,10 +1,10 @@
-"""The way to a host by a command on another one, as ``srun`` reaches a node of its job from a login host."""
+"""What opens the way to a host; a command on another host can, as ``srun`` on a login host does for a job's nodes."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
 
 _FIRST = "exec "  # our one command begins so (hosts/zipapp.py)
+
+
+class Opener(Protocol):
+    """What runs a command on a host and gives its byte pipe: a Connector, or one connection somebody has."""
+
+    def open(self, entry: HostEntry, command: str) -> BytePipe:
+        """The pipe to the command."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,9 +87,17 @@ class Launcher(Carrier, Protocol):
         """The hosts that keep its runs' files: those that ``down`` looks after."""
 
     def describe(
-        self, site: Site, run: str, entries: Sequence[HostEntry], wanted: Wanted = ALL
+        self,
+        site: Site,
+        run: str,
+        entries: Sequence[HostEntry],
+        wanted: Wanted = ALL,
+        patience: float | None = None,
     ) -> list[Outcome[list[dict[str, Any]]]]:
-        """A run's nodes, or with an empty ``run`` those of all, as each of the hosts (or who speaks for them) tells."""
+        """A run's nodes, or with an empty ``run`` those of all, as each of the hosts (or who speaks for them) tells.
+
+        ``patience``: seconds of silence after which a host's outcome is an error, where each speaks for itself.
+        """
 
 
 def launcher(name: str, *, said: str = "--launcher") -> Launcher:

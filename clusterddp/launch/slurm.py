@@ -131,6 +131,7 @@ class Slurm:
         run: str,
         entries: Sequence[HostEntry],  # noqa: ARG002
         wanted: Wanted = ALL,
+        patience: float | None = None,  # noqa: ARG002 - squeue may take its time
     ) -> list[Outcome[list[dict[str, Any]]]]:
         """See ``Launcher``: the login host tells of all."""
         return each([login_entry(site.inventory)], lambda _: self._nodes(_login(site), site, run, wanted))

@@ -77,11 +77,20 @@ class Ssh:
         return [entry for entry in (*inventory.nodes, *inventory.spares) if entry.launcher == NAME]
 
     def describe(
-        self, site: Site, run: str, entries: Sequence[HostEntry], wanted: Wanted = ALL
+        self,
+        site: Site,
+        run: str,
+        entries: Sequence[HostEntry],
+        wanted: Wanted = ALL,
+        patience: float | None = None,
     ) -> list[Outcome[list[dict[str, Any]]]]:
         """See ``Launcher``."""
         mine = [entry for entry in entries if entry.launcher == NAME]
-        return each(mine, lambda entry: nodes_of(site.host(entry.name), run, site.notify, wanted))
+
+        def ask(entry: HostEntry) -> list[dict[str, Any]]:
+            return nodes_of(site.host(entry.name), run, site.notify, wanted)
+
+        return each(mine, ask) if patience is None else site.connections.inquiry.each(mine, ask, patience)
 
     def begun(self, cluster: RunHosts, run: Run, progress: Callable[[str], None]) -> Run:  # noqa: ARG002
         """See ``Carrier``: it has."""

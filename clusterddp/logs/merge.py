@@ -117,6 +117,7 @@ class Merge:
         self._bug: BaseException | None = None
         self._given: list[Event] = []
         self._moved = time.monotonic()  # when something last came out
+        self.some_ended = threading.Event()  # set when the first host has ended, and when this is closed
         self.offsets: dict[str, dict[str, int]] = {host: {} for host in self._queues}
         self.ended: dict[str, Mapping[str, Any] | None] = {}
         for queue in self._queues.values():
@@ -137,16 +138,23 @@ class Merge:
         """Whether every host has ended or was given up, and all of it was handed out."""
         return all(queue.done and not queue.events for queue in self._queues.values())
 
-    def give_up(self, host: str) -> None:
-        """Wait for a host no more; what it has sent is still handed out."""
+    def give_up(self, host: str) -> bool:
+        """Wait for a host no more; what it has sent is still handed out. Whether it was waited for."""
         with self._lock:
-            self._queues[host].done = True
-            self._queues[host].in_past = False
+            queue = self._queues[host]
+            waited, queue.done, queue.in_past = not queue.done, True, False
             self._arrived.notify_all()
+        return waited
+
+    @property
+    def waited_for(self) -> list[str]:
+        """The hosts that have neither ended nor been given up."""
+        return [host for host, queue in list(self._queues.items()) if not queue.done]
 
     def close(self) -> None:
         """Read no more. A thread that waits for its host ends with the host's connection."""
         self._closed.set()
+        self.some_ended.set()
         with self._lock:
             for queue in self._queues.values():
                 queue.events.clear()
@@ -209,6 +217,7 @@ class Merge:
             queue.in_past = False
         if isinstance(event, StreamEnded):
             self.ended[queue.host] = event.ended
+            self.some_ended.set()
         return event
 
     def _note_shown(self) -> None:

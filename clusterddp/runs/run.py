@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from clusterddp.errors import ClusterddpError, RunError, UnreachableError, UsageError
 from clusterddp.hosts.fanout import Outcome, T, each, reading_answer, values
 from clusterddp.inventory.patterns import select
-from clusterddp.logs import LogLine, Merge, Position, Selection, backoff, brief_backoff, checked, lines
+from clusterddp.logs import LogLine, Merge, Selection, backoff, brief_backoff, lines
 from clusterddp.logs.selection import selected_by
 from clusterddp.remote.shared.node_env import GRACE
 from clusterddp.remote.shared.verdict import CTRL_C
 from clusterddp.runs import local_record, signals, stacks
+from clusterddp.runs.ending import Ending
 from clusterddp.runs.nodes import ALL, Wanted
+from clusterddp.runs.streams import Streams
 from clusterddp.runs.view import RunView, run_views
 from clusterddp.runs.wait import wait_for
 from clusterddp.text.units import duration
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from clusterddp.inventory import Inventory
     from clusterddp.logs.selection import Words
     from clusterddp.project import Project
-    from clusterddp.remote.shared.frames import Frame
     from clusterddp.remote.shared.run_record import RunRecord
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.signals import Signalled
@@ -86,9 +87,18 @@ class RunHosts(Protocol):
         """The launcher of a run with this record."""
 
     def gather(
-        self, run: str, hosts: Container[str] | None = None, wanted: Wanted = ALL, *, quiet: bool = False
+        self,
+        run: str,
+        hosts: Container[str] | None = None,
+        wanted: Wanted = ALL,
+        *,
+        quiet: bool = False,
+        patience: float | None = None,
     ) -> tuple[list[dict[str, Any]], list[str]]:
-        """The run's nodes as the hosts tell them, and the hosts that do not answer; ``quiet``: these are not told."""
+        """The run's nodes as the hosts tell them, and the hosts that do not answer, for so many seconds.
+
+        ``quiet``: these are not told.
+        """
 
 
 def interrupted_by(interrupt: KeyboardInterrupt) -> str:
@@ -154,19 +164,29 @@ class Run:
         record = view.record if view.nodes or view.about else self.record
         return replace(self, attempt=view.attempt, spools=spools, record=record, attempts=view.spools)
 
-    def view(self, hosts: Container[str] | None = None, *, brief: bool = False, quiet: bool = False) -> RunView:
+    def view(
+        self,
+        hosts: Container[str] | None = None,
+        *,
+        brief: bool = False,
+        quiet: bool = False,
+        patience: float | None = None,
+    ) -> RunView:
         """The run as its hosts, or these of them, tell it now.
 
         Args:
             hosts: Only these.
             brief: Its state alone, without processes and evidence.
             quiet: Who does not answer is not told.
+            patience: Seconds of silence after which a host counts as one that does not answer; None: as long as a
+                connection may take.
 
         Raises:
             RunError: no host that answers knows it.
             HostError, HostsError: none of its hosts answers.
         """
-        nodes, silent = self.cluster.gather(self.id, hosts or self.hosts, Wanted(brief=brief), quiet=quiet)
+        wanted, names = Wanted(brief=brief), hosts or self.hosts
+        nodes, silent = self.cluster.gather(self.id, names, wanted, quiet=quiet, patience=patience)
         for view in run_views(nodes, silent, local_record.kept(self.cluster.project, self.id)):
             if view.run == self.id:
                 return view
@@ -183,9 +203,9 @@ class Run:
             _log.debug("%s: a verdict of attempt %d, having heard %s: %s", copy.writer, copy.attempt, heard, copy.line)
         return replace(view, silent=tuple(dict.fromkeys((*view.silent, *brief.silent))))
 
-    def status(self) -> dict[str, Any]:
-        """The contract's status object."""
-        return self.view().to_json()
+    def status(self, patience: float | None = None) -> dict[str, Any]:
+        """The contract's status object; ``patience`` as of ``view``."""
+        return self.view(quiet=patience is not None, patience=patience).to_json()
 
     def stacks(self) -> list[WorkerStack]:
         """Where each live worker is now, by rank. A host that does not answer is missing, and its error is told.
@@ -296,29 +316,30 @@ class Run:
         return selected_by(words, hosts, time.time_ns())
 
     def _lines(self, chosen: Selection) -> Iterator[LogLine]:
-        follow = chosen.follow
-        with Merge(
-            self.selected(chosen), self.tail(chosen), follow=follow, retry=backoff if follow else brief_backoff
-        ) as merge:
-            yield from lines(merge)
+        hosts, follow = self.selected(chosen), chosen.follow
+        retry = backoff if follow else brief_backoff
+        streams = self.tail(chosen)
+        with Merge(hosts, streams, follow=follow, retry=retry) as merge:
+            if not follow:
+                yield from lines(merge)
+                return
+            with Ending(self, streams, merge) as ending:
+                yield from lines(merge)
+            for line in ending.missing_lines():
+                self.cluster.notify(line)
 
     def selected(self, selection: Selection) -> list[str]:
         """The hosts whose streams a selection asks for."""
         return [name for name in self.spools if selection.hosts is None or name in selection.hosts]
 
-    def tail(self, selection: Selection) -> Callable[[str, Position], Iterator[Frame]]:
+    def tail(self, selection: Selection) -> Streams:
         """What opens a host's stream of the selected lines at a position; a Merge calls it, again after a break."""
+        return Streams(self.id, self.attempt, self._spool, self.reader, selection)
 
-        def stream(host: str, at: Position) -> Iterator[Frame]:
-            spool = self.spools[host] or self._find_spool(host)
-            args = selection.args(spool, selection.resume_position(host, at))
-            frames = self.reader(host).stream("tail", args)
-            return checked(frames, host, self.id, self.attempt)
-
-        return stream
-
-    def _find_spool(self, host: str) -> str:
-        """The spool on a host that did not answer when the run was looked for."""
+    def _spool(self, host: str) -> str:
+        """The spool on a host, which may not have answered when the run was looked for."""
+        if self.spools[host]:
+            return self.spools[host]
         nodes, silent = self.cluster.gather(self.id, {host})
         found = [node["spool"] for node in nodes if node["attempt"] == self.attempt]
         if not found:  # nobody knows whether it will be: whoever follows asks again

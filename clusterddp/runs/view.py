@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.remote.shared.verdict_record import UNKNOWN, VerdictRecord, best
 from clusterddp.runs.notices import carried_notices, copy_notices, following_notices, output_notices
-from clusterddp.runs.verdict import Verdict, judge, of_record, recovered, to_record
+from clusterddp.runs.verdict import NO_PLACE, Verdict, judge, of_record, recovered, to_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,9 +29,9 @@ class RunView:
 
     ``earlier``: the nodes of the attempts before, the oldest first. ``spares``: those that wait for a relaunch.
     ``job``: of the workload manager that has started it, if one has. ``copies``: of its verdict, on its hosts and in
-    the project. ``about``: what the project knows of a run of which no
-    host answers; it has no nodes then. ``watched``: it was followed to its end, so who does not answer is lost; who
-    only looks later cannot tell.
+    the project. ``shown``: the one in the project. ``about``: what the project knows of a run of which no host answers;
+    it has no nodes then. ``watched``: it was followed to its end, so who does not answer is lost; who only looks later
+    cannot tell.
     """
 
     run: str
@@ -42,6 +42,7 @@ class RunView:
     copies: tuple[VerdictRecord, ...] = ()
     about: RunRecord | None = None
     job: JobStatus | None = None
+    shown: VerdictRecord | None = None
     watched: bool = False
 
     @property
@@ -57,15 +58,21 @@ class RunView:
 
     @property
     def kept(self) -> VerdictRecord | None:
-        """The copy of its verdict that counts; None where there is none of the last attempt."""
-        found = best(self.copies)
+        """The copy of its verdict that counts; None where there is none of the last attempt.
+
+        Of two by as many nodes, as hosts write that have lost each other, the one that was shown here stands.
+        """
+        found, shown = best(self.copies), self.shown
+        if found and shown and shown.place != NO_PLACE:
+            same = (shown.attempt, len(shown.heard)) == (found.attempt, len(found.heard))
+            found = shown if same else found
         return found if found and found.attempt >= self._seen_attempt else None
 
     @property
     def other_copies(self) -> list[VerdictRecord]:
         """Copies that say something else than the one that counts, each once."""
         known = {(copy.attempt, copy.writer, copy.heard): copy for copy in self.copies}
-        counts = best(self.copies)
+        counts = self.kept or best(self.copies)
         return [copy for copy in known.values() if counts and copy[:7] != counts[:7]]
 
     @property
@@ -99,15 +106,25 @@ class RunView:
     def live(self) -> bool:
         """Whether any node still runs or starts, or the nodes have not agreed yet on how it ended.
 
-        A verdict by a majority ends it, whatever a node says that had lost contact with the others.
+        A verdict that stands ends it, whatever a node says that had lost contact with the others.
         """
         kept = self.kept
-        if kept and (kept.by_majority or not self.nodes):
+        if kept and (kept.stands or not self.nodes):
             return False
         if any(node["state"] not in ENDED for node in self.nodes) or (self.job and not self.job.over):
             return True
         told = kept or any(node["state"] == "lost" for node in self.nodes)
         return not self.watched and not told and any(node.get("concluding") for node in self.nodes)
+
+    @property
+    def settled(self) -> bool:
+        """Whether its hosts have kept how it ended, and those that they did not hear cannot go on without them."""
+        kept = self.kept
+        if kept is None or kept.stands:
+            return kept is not None
+        missing, least = len(kept.missing), self.record.min_nodes
+        relaunched = self.record.relaunch and missing > len(kept.heard)
+        return not relaunched and (least is None or missing < least)
 
     @property
     def ended_ns(self) -> int | None:
@@ -257,7 +274,7 @@ def run_views(
     for node in nodes:
         by_run.setdefault(node["run"], []).append(dict(node))
     own = kept or {}
-    found = [_view(run, mine, unreachable, [own[run][1]] if run in own else []) for run, mine in by_run.items()]
+    found = [_view(run, mine, unreachable, own[run][1] if run in own else None) for run, mine in by_run.items()]
     for run, (record, copy) in own.items():
         hosts = tuple(name for name in record.hosts if name in unreachable)
         if run not in by_run and hosts:
@@ -267,11 +284,11 @@ def run_views(
     return sorted(found, key=lambda view: view.record.started or _NEVER)
 
 
-def _view(run: str, mine: Nodes, unreachable: Sequence[str], kept: Sequence[VerdictRecord]) -> RunView:
-    """One run by its nodes, and by what its workload manager tells of its job."""
+def _view(run: str, mine: Nodes, unreachable: Sequence[str], shown: VerdictRecord | None) -> RunView:
+    """One run by its nodes, by what its workload manager tells of its job, and by what the project keeps of it."""
     jobs, mine = [one for one in mine if "job" in one], [one for one in mine if "job" not in one]
     job = jobs[-1]["job"] if jobs else None
-    copies = (*(one["verdict"] for one in (*mine, *jobs) if one.get("verdict")), *kept)
+    copies = (*(one["verdict"] for one in (*mine, *jobs) if one.get("verdict")), *((shown,) if shown else ()))
     if not mine:
         return RunView(run=run, nodes=(), copies=copies, about=jobs[-1]["record"], job=job)
     mine.sort(key=lambda node: (int(node["attempt"]), int(node["node_rank"])))
@@ -287,6 +304,7 @@ def _view(run: str, mine: Nodes, unreachable: Sequence[str], kept: Sequence[Verd
         spares=tuple(node for node in mine if node.get("standby") and node["host"] not in taking_part),
         copies=copies,
         job=job,
+        shown=shown,
     )
 
 

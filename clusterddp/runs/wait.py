@@ -1,4 +1,7 @@
-"""Waiting for a run's end without reading its lines: its hosts are asked twice a second."""
+"""Waiting for a run's end without reading its lines: its hosts are asked twice a second.
+
+Not here: who follows its lines too (runs/follow.py).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from clusterddp.errors import ClusterddpError, HostsError, RunError, UnreachableError
+from clusterddp.runs.ending import LOST_AFTER, SILENT, clock_time
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +19,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.view import RunView
 
 LOOK = 0.5  # seconds between looks at a run's hosts
-LOST_AFTER = 30.0  # seconds a host is still asked when all others have ended
+SAY = 10.0  # seconds of silence after which it is said who does not answer
 
 
 class Viewed(Protocol):
@@ -22,7 +27,7 @@ class Viewed(Protocol):
 
     id: str
 
-    def view(self, *, brief: bool = False) -> RunView:
+    def view(self, *, brief: bool = False, quiet: bool = False, patience: float) -> RunView:
         """The run as its hosts tell it now."""
 
     def watched(self, view: RunView) -> Verdict | None:
@@ -32,39 +37,68 @@ class Viewed(Protocol):
 def wait_for(run: Viewed, notify: Callable[[str], None], timeout: float | None = None) -> Verdict:
     """Ask until the run has ended. A host out of reach may come back: it is waited for like the run itself.
 
+    But where the hosts that answer have kept how the run ended, and it cannot go on elsewhere, nobody else is waited
+    for.
+
     Args:
         run: Which.
-        notify: Takes a line each time no host answers.
+        notify: Takes a line when hosts have not answered for a while.
         timeout: Seconds; None: as long as it takes.
 
     Raises:
         RunError: it has not ended in that time, or no host that answers knows it.
     """
     until = None if timeout is None else time.monotonic() + timeout
-    silent_since: float | None = None
+    silence = _Silence(run.id, notify)
+    lost_since: float | None = None  # since when all but silent hosts have ended
     while True:
-        view = _view(run, notify)
+        view = _view(run)
+        silence.note(view)
         verdict = view.verdict() if view else None
+        if view and verdict:
+            lost_since = lost_since or time.monotonic()
+            if not view.silent or view.settled or time.monotonic() - lost_since > LOST_AFTER:
+                return run.watched(view) or verdict
         if view and not view.silent:
-            silent_since = None
-        elif verdict:
-            silent_since = silent_since or time.monotonic()
-        settled = view and view.kept and view.kept.by_majority  # who does not answer changes nothing of it
-        if view and verdict and (settled or silent_since is None or time.monotonic() - silent_since > LOST_AFTER):
-            return run.watched(view) or verdict
+            lost_since = None
         if until is not None and time.monotonic() >= until:
             raise RunError(f"run {run.id} has not ended in {timeout:g} s")
         time.sleep(LOOK)
 
 
-def _view(run: Viewed, notify: Callable[[str], None]) -> RunView | None:
+def _view(run: Viewed) -> RunView | None:
     """The run as its hosts tell it; None while none of them answers."""
     try:
-        view = run.view(brief=True)
-        return view if view.live else run.view()
+        view = run.view(brief=True, quiet=True, patience=SILENT)
+        return view if view.live else run.view(quiet=True, patience=SILENT)
     except ClusterddpError as error:
         errors = error.errors if isinstance(error, HostsError) else [error]
         if isinstance(error, RunError) or not any(isinstance(one, UnreachableError) for one in errors):
             raise
-        notify(f"{error}; trying again")
         return None
+
+
+class _Silence:
+    """Says, once each time, which hosts have not answered for a while."""
+
+    def __init__(self, run: str, notify: Callable[[str], None]) -> None:
+        self._run, self._notify = run, notify
+        self._since: dict[str, float] = {}  # host, or nobody's name for all of them → since when (epoch)
+        self._said: set[str] = set()
+
+    def note(self, view: RunView | None) -> None:
+        """What was seen of the run now; None: no host answered."""
+        silent = [""] if view is None else list(view.silent)
+        for name in self._since.keys() - set(silent):
+            del self._since[name]
+            self._said.discard(name)
+        now = time.time()
+        for name in silent:
+            self._since.setdefault(name, now)
+        due = [name for name in silent if now - self._since[name] > SAY and name not in self._said]
+        if due:
+            self._said.update(due)
+            names = folded_names(due) if view else f"no host of run {self._run}"
+            verb = "do" if due[1:] else "does"
+            words = f"{names} {verb} not answer" if view else f"{names} answers"
+            self._notify(f"{words} since {clock_time(min(self._since[name] for name in due))}; asking on")

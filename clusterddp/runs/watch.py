@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError
 from clusterddp.logs.merge import FrameArrived, StreamBroken
+from clusterddp.runs.ending import SILENT, clock_time
 from clusterddp.runs.notices import carried_notices
 from clusterddp.runs.rounds import rounds_of, why_it_began
 from clusterddp.text.units import human_duration
@@ -155,7 +155,7 @@ class RunWatch:
         if since is None or quiet < self.silence or self._over:
             return
         self._silent = True
-        clock = datetime.fromtimestamp(since).astimezone().strftime("%H:%M:%S")
+        clock = clock_time(since)
         shows = f"`clusterddp status {self.run.id} --stacks` shows where each one is"
         self._tell("silent", f"no rank has printed for {human_duration(quiet)}, since {clock}; {shows}")
 
@@ -165,7 +165,7 @@ class RunWatch:
 
     def _view(self) -> RunView | None:
         try:
-            return self.run.view(self.run.hosts - self._broken, quiet=True)
+            return self.run.view(self.run.hosts - self._broken, quiet=True, patience=SILENT)
         except ClusterddpError:  # whoever follows the run says so
             return None
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.chaos.beside import STARTING, Lost
+from tests.chaos.invariants import spool
 from tests.chaos.rounds import ROUNDS
+from tests.lab.network import OPERATOR
 from tests.lab.system import wait_until
 
 if TYPE_CHECKING:
@@ -98,6 +100,39 @@ def control_cut(scene: Scene) -> None:
     names_the_lost(scene, live, victim)
 
 
+def two_parted(scene: Scene) -> None:
+    """Two hosts lose each other while SSH reaches both: one verdict counts, at once and later."""
+    live, (first, second) = attached(scene), scene.hosts
+    scene.fault(f"{first.name} and {second.name} parted, SSH works")
+    second.drop(proto="all", direction="both", peer=first.address)
+    done = ended(scene, live)
+    assert done.code == CANNOT
+    assert done.notes[-1] in {f"{host.name} was lost: no answer" for host in scene.hosts}, done.err
+    scene.counted(done, COUNTED, len(scene.hosts))
+    wait_until("both have judged", lambda: len(judged(scene)) == len(scene.hosts), PATIENCE)
+    assert scene.user.status(live.run)["verdict"] == done.notes[-1]
+
+
+def judged(scene: Scene) -> list[LabHost]:
+    """The hosts that have kept how the last run ended."""
+    return [host for host in scene.hosts if (spool(host, scene.runs[-1]) / "verdict.json").exists()]
+
+
+def operator_cut(scene: Scene) -> None:
+    """The operator reaches no host while the run ends: that is said, and the end is heard afterwards."""
+    live = attached(scene)
+    scene.fault("SSH to all hosts dropped; the run ends")
+    for host in scene.hosts:
+        host.drop(proto="all", direction="both", peer=f"{host.address.rpartition('.')[0]}.{OPERATOR}")
+    scene.release()
+    live.wait_for("no host of the run answers since ", stream="err")
+    for host in scene.hosts:
+        host.heal()
+    done = ended(scene, live)
+    assert (done.code, "succeeded" in done.notes[-1]) == (0, True), done.err
+    scene.counted(done, COUNTED, len(scene.hosts))
+
+
 def ssh_cut(scene: Scene) -> None:
     """SSH to a host is cut while run control works: a stop of the others reaches it."""
     live, victim = attached(scene), scene.chance.choice(scene.hosts)
@@ -149,6 +184,8 @@ LOST = (
     Lost(name="host rebooted", hosts=3, play=host_rebooted),
     Lost(name="supervisor killed", hosts=3, play=supervisor_killed),
     Lost(name="run control cut", hosts=3, play=control_cut),
+    Lost(name="two hosts parted", hosts=2, play=two_parted),
+    Lost(name="operator cut off", hosts=2, play=operator_cut),
     Lost(name="SSH cut, stopped", hosts=2, play=ssh_cut),
     Lost(name="cable out for 30 s", hosts=2, play=cable_cut),
     Lost(name="connection frozen for good", hosts=2, play=connection_frozen),

@@ -59,6 +59,11 @@ class VerdictRecord(NamedTuple):
         """Whether its writer had heard more nodes than not: no other writer can have heard as many."""
         return len(self.heard) > len(self.missing)
 
+    @property
+    def stands(self) -> bool:
+        """Whether no other copy of its attempt can count before it, whatever hosts tell that were not heard."""
+        return self.by_majority or (len(self.heard) == len(self.missing) and self.place == 0)
+
     def brief(self) -> "VerdictRecord":
         """What a list of runs needs of it."""
         return self._replace(failures=(), hosts=(), said=self.said[:1])

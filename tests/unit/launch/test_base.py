@@ -42,7 +42,7 @@ class Slurm:
     def ready(self, site):
         return ""
 
-    def describe(self, site, run, entries, wanted):
+    def describe(self, site, run, entries, wanted, patience=None):
         CALLS.append("describe")
         return [Outcome(name="login", value=[])]
 

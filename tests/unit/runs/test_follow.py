@@ -1,4 +1,7 @@
-"""A run followed to its end: hosts that break off, that come back, that never do; and the attempt that follows."""
+"""A run followed to its end: hosts that break off, that come back, that never do; and the attempt that follows.
+
+Not covered: which streams are given up when the run has ended (test_ending.py).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from clusterddp.logs import Event, Fold, FrameArrived, Position, Selection, Text
 from clusterddp.logs import merge as merging
 from clusterddp.remote.shared.frames import Frame
 from clusterddp.remote.shared.run_record import RunRecord
+from clusterddp.runs import ending
 from clusterddp.runs import follow as following
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.view import RunView, run_views
@@ -42,26 +46,30 @@ class Scripted:
 
     def __init__(self, streams: dict[str, list[Stream]], told: list[RunView | Exception], attempt: int = 1) -> None:
         self.streams, self.told, self.attempt = streams, told, attempt
+        self.id = "r1"
         self.spools = dict.fromkeys(streams, "/spool")
         self.record = RunRecord(hosts=tuple(streams))
         self.asked: list[dict[str, Any]] = []
+        self.selection = Selection()
 
     def selected(self, selection: Selection) -> list[str]:
         return [name for name in self.spools if selection.hosts is None or name in selection.hosts]
 
-    def tail(self, selection: Selection) -> Callable[[str, Position], Iterator[Frame]]:
-        def stream(host: str, at: Position) -> Iterator[Frame]:
-            self.asked.append(selection.args(self.spools[host], selection.resume_position(host, at)))
-            turns = self.streams[host]
-            for item in turns.pop(0) if len(turns) > 1 else turns[0]:
-                if isinstance(item, Exception):
-                    raise item
-                if isinstance(item, threading.Event):  # the host says nothing more until then
-                    item.wait()
-                    return
-                yield item
+    def tail(self, selection: Selection) -> Scripted:
+        self.selection = selection
+        return self
 
-        return stream
+    def __call__(self, host: str, at: Position) -> Iterator[Frame]:
+        selection = self.selection
+        self.asked.append(selection.args(self.spools[host], selection.resume_position(host, at)))
+        turns = self.streams[host]
+        for item in turns.pop(0) if len(turns) > 1 else turns[0]:
+            if isinstance(item, Exception):
+                raise item
+            if isinstance(item, threading.Event):  # the host says nothing more until then
+                item.wait()
+                return
+            yield item
 
     def at(self, view: RunView) -> Scripted:
         later = Scripted(self.streams, self.told, view.attempt)
@@ -75,7 +83,12 @@ class Scripted:
     def watched(self, view: RunView) -> Verdict | None:
         return replace(view, watched=True).verdict()
 
-    def view(self, hosts: Container[str] | None = None) -> RunView:  # noqa: ARG002 - whoever is asked tells the same
+    def silence(self, host: str) -> float | None:  # noqa: ARG002
+        return None
+
+    def wake(self, host: str) -> None: ...
+
+    def view(self, hosts: Container[str] | None = None, **_: object) -> RunView:  # noqa: ARG002 - all tell the same
         answer = self.told.pop(0) if len(self.told) > 1 else self.told[0]
         if isinstance(answer, Exception):
             raise answer
@@ -84,7 +97,9 @@ class Scripted:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "LOST_AFTER", 0.3)
+    monkeypatch.setattr(ending, "LOST_AFTER", 0.3)
+    monkeypatch.setattr(ending, "LOOK", 0.02)
+    monkeypatch.setattr(ending, "SILENT", 0.1)
     monkeypatch.setattr(following, "backoff", lambda *_: 0.01)
     monkeypatch.setattr(merging, "PATIENCE", 0.1)
 
@@ -196,8 +211,7 @@ def test_a_next_attempt_is_told_with_the_hosts_that_it_is_without() -> None:
 def test_a_host_that_is_held_up_is_not_waited_for_when_the_others_are_in_the_next_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(following, "LATE", 0.1)
-    monkeypatch.setattr(following, "LOOK", 0.05)
+    monkeypatch.setattr(ending, "LATE", 0.1)
     second = succeeded(0)
     second.nodes[0]["attempt"], second.nodes[0]["spool"] = 2, "/spool/2"  # type: ignore[index]
     for_good = threading.Event()
@@ -209,18 +223,15 @@ def test_a_host_that_is_held_up_is_not_waited_for_when_the_others_are_in_the_nex
     assert (verdict.exit_code, shown) == (0, ["a\n", "a\n"])
 
 
-@pytest.mark.parametrize("reason", ["gpu01 was lost", "gpu02, gpu01 were lost", "gpu00 lost contact with gpu01"])
-def test_a_host_that_the_others_have_missed_too_is_looked_for_no_longer(
-    reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(following, "LOST_AFTER", 1000)
-    record = {"ended": {"exit_code": 143, "reason": reason, "ours": True}, "offsets": {}}
-    missed = Frame({"kind": "end"}, json.dumps(record).encode())
-    streams: dict[str, list[Stream]] = {"gpu00": [[missed]], "gpu01": [[lost("gpu01")]]}
-    verdict, _ = followed(Scripted(streams, [succeeded(0, silent=("gpu01",))]))
-    assert verdict.line == "gpu01 was lost: no answer"
-
-
-@pytest.mark.parametrize(("reason", "ours"), [("gpu010 was lost", True), ("gpu01 was lost", False)])
-def test_a_host_that_nobody_missed_is_looked_for(reason: str, *, ours: bool) -> None:
-    assert not following._missed_host({"reason": reason, "ours": ours}, "gpu01")
+def test_it_is_said_once_that_no_host_can_be_heard() -> None:
+    gone: Stream = [lost("gpu00")]
+    streams: dict[str, list[Stream]] = {
+        "gpu00": [[line("a\n"), lost("gpu00")], *[gone] * 3, [line("b\n", 2), END]],
+        "gpu01": [[lost("gpu01")], *[gone] * 3, [line("c\n"), END]],
+    }
+    told: list[tuple[str, str]] = []
+    run: Any = Scripted(streams, [succeeded(0, 1)])
+    Follower(run, Selection(follow=True), lambda _events: None, lambda *event: told.append(event)).follow()
+    assert [event for event, _ in told] == ["unheard"]
+    assert "no host of the run answers" in told[0][1]
+    assert "`clusterddp status r1`" in told[0][1]

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from clusterddp.remote.shared.node_end import end_of
 from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.remote.shared.verdict import judge
@@ -203,6 +205,38 @@ class TestKeptVerdict:
         first, second = made("r1")
         copy = kept(second.failed(9), missing=("gpu00",), place=1)
         assert one(first, holding(second, copy)).live
+
+    def test_the_first_hosts_verdict_by_half_of_the_nodes_ends_a_run_for_none_can_count_before_it(self) -> None:
+        first, second = made("r1")
+        copy = kept(first.failed(9), missing=("gpu01",))
+        view = one(holding(first, copy), second)
+        assert (view.live, view.settled) == (False, True)
+        assert "gpu01 answers again: its part is running" in view.notices()
+
+    @pytest.mark.parametrize(
+        ("record", "settled"),
+        [
+            ({"min_nodes": 3}, True),
+            ({"min_nodes": 3, "relaunch": 1}, False),
+            ({"min_nodes": 2}, False),
+        ],
+    )
+    def test_a_minoritys_verdict_is_settled_where_the_others_cannot_go_on(
+        self, record: dict[str, Any], *, settled: bool
+    ) -> None:
+        third = Told(2, run="r1", hosts=["gpu00", "gpu01", "gpu02"], **record).failed(9)
+        copy = kept(third, missing=("gpu00", "gpu01"), place=2)
+        view = one(holding(third, copy), unreachable=("gpu00", "gpu01"))
+        assert (view.live, view.settled) == (False, settled)
+
+    def test_of_the_verdicts_of_two_hosts_that_have_lost_each_other_the_one_that_was_shown_stands(self) -> None:
+        first, second = made("r1")
+        own = kept(second.failed(9), missing=("gpu00",), place=1)
+        other = kept(first.failed(9), missing=("gpu01",))
+        nodes = [holding(first, other).node, holding(second, own).node]
+        shown = {"r1": (first.node["record"], own)}
+        assert [view.kept for view in run_views(nodes)] == [other]
+        assert [view.kept for view in run_views(nodes, kept=shown)] == [own]
 
     def test_a_verdict_of_who_had_not_heard_the_others_says_so(self) -> None:
         second = made("r1")[1]

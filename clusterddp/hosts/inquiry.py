@@ -1,0 +1,118 @@
+"""A question to many hosts at once that is not held up by hosts that show no sign of life.
+
+Not here: the question (the caller's), what a host's silence means for a run (runs/).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from clusterddp.errors import ClusterddpError, UnreachableError
+from clusterddp.hosts.fanout import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from clusterddp.hosts.client import Host
+
+T = TypeVar("T")
+LOOK = 0.05  # seconds between two looks at who is still silent
+LONGEST = 10  # times the patience: who lives and has not answered by then is not waited for either
+
+
+class Inquiry:
+    """Asks hosts in threads of their own, and leaves alone those that stay silent.
+
+    A silent host that still owes an answer is not asked again: it holds up one thread, however often it is asked.
+
+    Args:
+        find: The open host of a name, or None.
+    """
+
+    def __init__(self, find: Callable[[str], Host | None]) -> None:
+        self._find = find
+        self._changed = threading.Condition()
+        self._owed: dict[str, list[float]] = {}  # host → when each of its questions without an answer was asked
+
+    def each(self, items: Iterable[Any], work: Callable[[Any], T], patience: float) -> list[Outcome[T]]:
+        """Do ``work`` on every item; outcomes in the items' order.
+
+        Args:
+            items: Each has a ``name``, its host's.
+            work: Asks it; may open the host first.
+            patience: Seconds of silence after which a host's outcome is an error.
+        """
+        todo = list(items)
+        found: dict[str, Outcome[T]] = {}
+        bugs: list[Exception] = []
+
+        def ask(item: Any) -> None:
+            with self._owing(item.name):
+                try:
+                    found[item.name] = Outcome(name=item.name, value=work(item))
+                except ClusterddpError as error:
+                    found[item.name] = Outcome(name=item.name, error=error)
+                except Exception as bug:  # noqa: BLE001 - raised again in the thread that has asked
+                    bugs.append(bug)
+
+        asked = [item for item in todo if not self._is_stuck(item.name, patience)]
+        for item in asked:
+            threading.Thread(target=ask, args=(item,), name=f"ask {item.name}", daemon=True).start()
+        self._wait([item.name for item in asked], lambda name: name in found or bool(bugs), patience)
+        if bugs:
+            raise bugs[0]
+        answers = dict(found)
+        return [answers.get(item.name) or _silent(item.name, patience) for item in todo]
+
+    def silence(self, name: str, since: float) -> float:
+        """Seconds in which nothing came from a host, counted from ``since`` (monotonic) at the earliest."""
+        host = self._find(name)
+        silent = time.monotonic() - since
+        return silent if host is None or host.lost else min(silent, host.silence)
+
+    def wake(self, name: str) -> None:
+        """Ask a host that is open for a sign of life."""
+        host = self._find(name)
+        if host is not None and not host.lost:
+            host.ask_for_life()
+
+    def _wait(self, names: Iterable[str], is_done: Callable[[str], bool], patience: float) -> None:
+        """Until all these hosts are done, or have been silent for too long."""
+        began = time.monotonic()
+        waited, woken = set(names), False
+        while True:
+            with self._changed:
+                waited -= {name for name in waited if is_done(name)}
+                passed = time.monotonic() - began
+                if passed > LONGEST * patience or all(self.silence(name, began) > patience for name in waited):
+                    return
+                self._changed.wait(LOOK)
+            if passed > patience / 2 and not woken:
+                woken = True
+                for name in waited:
+                    self.wake(name)
+
+    @contextlib.contextmanager
+    def _owing(self, name: str) -> Iterator[None]:
+        asked = time.monotonic()
+        with self._changed:
+            self._owed.setdefault(name, []).append(asked)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._owed[name].remove(asked)
+                self._changed.notify_all()
+
+    def _is_stuck(self, name: str, patience: float) -> bool:
+        """Whether a host owes an answer, and has been silent for too long since it was asked for it."""
+        with self._changed:
+            first = min(self._owed.get(name, ()), default=None)
+        return first is not None and self.silence(name, first) > patience
+
+
+def _silent(name: str, patience: float) -> Outcome[Any]:
+    return Outcome(name=name, error=UnreachableError(name, f"no answer within {patience:g} s"))

@@ -1,0 +1,144 @@
+"""Beside the streams of a run: once one has ended, finds out whether the run has, and who need not be waited for.
+
+A host without power, or behind a network that drops packets, leaves its stream open for half a minute or more. How the
+run ended is known long before: its hosts have judged it and keep it (``verdict.json``). So who has ended is asked, and
+where that tells the run's end, the others' streams are given up: of hosts that the verdict did without at once, of the
+others when they say nothing either. What is left out so is told.
+
+Not here: how the run ended (runs/view.py), the streams (logs/merge.py).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import ClusterddpError
+from clusterddp.text.folding import folded_names
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+    from typing import Protocol
+
+    from clusterddp.logs.merge import Merge
+    from clusterddp.runs.view import RunView
+
+    class Followed(Protocol):
+        """The part of a ``Run`` that is used here."""
+
+        id: str
+        attempt: int
+
+        def view(
+            self, hosts: Container[str] | None = None, *, brief: bool = False, quiet: bool = False, patience: float
+        ) -> RunView:
+            """The run as these hosts tell it now."""
+
+    class Senders(Protocol):
+        """The part of ``Streams`` that is used here."""
+
+        def silence(self, host: str) -> float | None:
+            """Seconds since something last came from who sends a host's lines; None: never."""
+
+        def wake(self, host: str) -> None:
+            """Ask it for a sign of life."""
+
+
+SILENT = 1.0  # seconds after which a host that was asked for a sign of life, and gave none, counts as silent
+LOOK = 0.3  # seconds between looks, from the end of the first stream on
+STOPPED = 2.0  # seconds between two looks after which this process itself was stopped
+LATE = 5.0  # seconds for the lines of a host that lives when another attempt has begun
+LOST_AFTER = 30.0  # seconds a silent host is looked for where no verdict is kept, or it may be in a later attempt
+
+
+class Ending:
+    """Gives up streams of one attempt of a run while the context lasts.
+
+    Args:
+        run: The run, as of that attempt.
+        senders: Who sends its lines.
+        merge: Its streams.
+    """
+
+    def __init__(self, run: Followed, senders: Senders, merge: Merge) -> None:
+        self.run, self.senders, self.merge = run, senders, merge
+        self.given_up: dict[str, float | None] = {}  # host → when something last came from it (epoch), None: never
+        self._asked: dict[str, float] = {}  # host → when it was first asked for a sign of life
+        self._behind_since: float | None = None  # when another attempt was seen
+        self._over = threading.Event()
+
+    def __enter__(self) -> Ending:  # noqa: PYI034 - typing.Self is Python 3.11
+        threading.Thread(target=self._watch, name="ending", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def missing_lines(self) -> list[str]:
+        """What to say of lines that were not waited for: which, and how to see them."""
+        if not self.given_up:
+            return []
+        names, times = folded_names(sorted(self.given_up)), [time_ for time_ in self.given_up.values() if time_]
+        since = f" since {clock_time(min(times))}" if times else ""
+        hosts = ",".join(sorted(self.given_up))
+        shows = f"`clusterddp logs {self.run.id} --host {hosts}` asks for them again"
+        return [f"lines of {names}{since} may be missing, for nobody has waited for them; {shows}"]
+
+    def _watch(self) -> None:
+        self.merge.some_ended.wait()
+        while not self.merge.done:
+            began = time.monotonic()
+            if self._over.wait(LOOK):
+                return
+            if time.monotonic() - began > STOPPED:  # we were stopped ourselves, and have not read what came meanwhile
+                self._asked.clear()
+            waited = self.merge.waited_for
+            if waited:
+                self._look(waited)
+
+    def _look(self, waited: Sequence[str]) -> None:
+        """Ask who has ended; where they tell the run's end, ask all, and give up whom the run's end can do without."""
+        view = self._view(set(self.merge.ended))
+        if view and view.attempt > self.run.attempt:
+            self._behind_since = self._behind_since or time.monotonic()
+            late = time.monotonic() - self._behind_since > LATE
+            self._give_up([host for host in waited if late or self._is_silent(host, SILENT)])
+            return
+        if view and view.live:
+            return
+        for host in waited:
+            self._is_silent(host, SILENT)  # asked from now on, beside the question to all
+        view = self._view(None) if view else None
+        if view and view.live:
+            return
+        if view and view.settled and view.kept:
+            self._give_up([host for host in waited if host in view.kept.missing or self._is_silent(host, SILENT)])
+        else:
+            self._give_up([host for host in waited if self._is_silent(host, LOST_AFTER)])
+
+    def _is_silent(self, host: str, seconds: float) -> bool:
+        """Whether nothing has come from a host for so long, though it is asked for a sign of life again and again."""
+        now, silence = time.monotonic(), self.senders.silence(host)
+        asked = self._asked.setdefault(host, now)
+        self.senders.wake(host)
+        return now - asked >= seconds and (silence is None or silence >= seconds)
+
+    def _give_up(self, hosts: Sequence[str]) -> None:
+        for host in hosts:
+            silence = self.senders.silence(host)
+            heard = None if silence is None else time.time() - silence
+            if self.merge.give_up(host):
+                self.given_up[host] = heard
+
+    def _view(self, hosts: Container[str] | None) -> RunView | None:
+        try:
+            return self.run.view(hosts, brief=True, quiet=True, patience=SILENT)
+        except ClusterddpError:  # none answers; who follows the streams says so
+            return None
+
+
+def clock_time(seconds: float) -> str:
+    """A time of day for people, from seconds since the epoch."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%H:%M:%S")

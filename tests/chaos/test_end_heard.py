@@ -1,0 +1,96 @@
+"""Who follows a run, or waits for it, hears how it ended though a host's stream stays open and brings nothing.
+
+That a follower has not waited for a stream is seen by what it never says: "interrupted" would be said of a silent host
+after its limit of half a minute, and nobody here heals a host before the follower has ended.
+
+Not covered: hosts that lose each other without a relaunch, which takes a minute (test_lost.py).
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.network import OPERATOR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.chaos.conftest import Play
+    from tests.chaos.scene import Scene
+    from tests.integration.cli import Done, Live
+    from tests.lab.host import LabHost
+
+LINES = 100
+
+
+def freeze(host: LabHost) -> None:
+    """The processes of its SSH connections are stopped: open, and silent."""
+    host.pause()
+
+
+def part_from_operator(host: LabHost) -> None:
+    """Not a packet between it and the operator, and no answer that says so; the hosts hear each other."""
+    host.drop(proto="all", direction="both", peer=f"{host.address.rpartition('.')[0]}.{OPERATOR}")
+
+
+FAULTS = {"frozen connection": freeze, "dropped packets": part_from_operator}
+
+
+def followers(scene: Scene, stack: ExitStack, *options: str) -> dict[str, Live]:
+    """A run that has counted, attached; and who follows it, reads it as JSON, and waits for it beside that."""
+    live = stack.enter_context(scene.user.start("run", *options, *scene.counting(LINES)))
+    scene.runs.append(live.run)
+    for rank, host in enumerate(scene.hosts):
+        live.wait_for(f"[{rank} {host.name}:0] counted")
+    found = {"run": live}
+    for words in (("logs", "--follow"), ("logs", "--follow", "--json"), ("wait",)):
+        found[" ".join(words)] = stack.enter_context(scene.user.start(*words, live.run))
+    for name in ("logs --follow", "logs --follow --json"):
+        found[name].wait_for("counted", times=len(scene.hosts))
+    return found
+
+
+def ends(found: dict[str, Live], victim: LabHost) -> dict[str, Done]:
+    """How all of them ended; none has waited for the victim's stream, and all who show lines say so."""
+    done = {name: live.end() for name, live in found.items()}
+    for name, one in done.items():
+        assert "interrupted" not in one.err, (name, one.err)
+        missing = [note for note in one.notes if note.startswith(f"lines of {victim.name} since ")]
+        assert len(missing) == (0 if name == "wait" else 1), (name, one.err)
+    return done
+
+
+@pytest.mark.parametrize("place", [0, -1], ids=["first host", "last host"])
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_run_that_ended_well_is_heard_of_without_the_stream_of_a_silent_host(
+    play: Play, fault: Callable[[LabHost], None], place: int
+) -> None:
+    with play(f"end heard, {fault.__name__} {place}") as scene, ExitStack() as stack:
+        found, victim = followers(scene, stack), scene.hosts[place]
+        scene.fault(f"{victim.name}: {fault.__name__}; the run ends")
+        fault(victim)
+        scene.release()
+        done = ends(found, victim)
+        scene.seen(done["run"])
+        assert {name: one.code for name, one in done.items()} == dict.fromkeys(found, 0)
+        victim.heal()
+        victim.resume()
+        again = scene.user.run("logs", scene.runs[-1], "--host", victim.name)
+        assert [said.text for said in again.workers][-1] == "counted"
+
+
+@pytest.mark.parametrize("place", [0, -1], ids=["first host", "last host"])
+def test_a_host_without_power_does_not_hold_up_the_verdict(play: Play, place: int) -> None:
+    with play(f"end heard, power cut {place}") as scene, ExitStack() as stack:
+        found, victim = followers(scene, stack, "--relaunch", "1"), scene.hosts[place]
+        scene.fault(f"power cut of {victim.name}, and too few are left for another attempt")
+        victim.power_off()
+        done = ends(found, victim)
+        scene.seen(done["run"])
+        assert {name: one.code for name, one in done.items()} == dict.fromkeys(found, 125)
+        for one in done.values():
+            assert one.notes[-1].endswith(f"{victim.name} was lost: no answer")
+        assert done["run"].notes[-1] in scene.user.run("status", scene.runs[-1]).out

@@ -1,0 +1,162 @@
+"""Which streams a follower gives up when the run's hosts have kept how it ended, and what it says of their lines."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp.logs import Merge, Position
+from clusterddp.logs import merge as merging
+from clusterddp.remote.shared.frames import Frame
+from clusterddp.remote.shared.verdict_record import VerdictRecord
+from clusterddp.runs import ending
+from clusterddp.runs.ending import Ending
+from clusterddp.runs.view import RunView, run_views
+from tests.unit.runs_told import Told
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+
+HOSTS = ("gpu00", "gpu01", "gpu02")
+END = Frame({"kind": "end"}, json.dumps({"ended": {"exit_code": 0}, "offsets": {}}).encode())
+LONG = 1000.0  # seconds; nothing here takes so long
+
+
+class Followed:
+    """A run of which the first host has ended, with the same view for all who ask; the others' streams stay open.
+
+    Attributes:
+        alive: Hosts that give a sign of life when they are asked for one.
+        looks: How often the run's hosts were asked.
+    """
+
+    id, attempt = "r1", 1
+
+    def __init__(self, view: RunView, alive: Container[str] = ()) -> None:
+        self.told, self.alive, self.looks = view, alive, 0
+        self.looked = threading.Condition()
+
+    def view(self, hosts: Container[str] | None = None, **_: object) -> RunView:  # noqa: ARG002
+        with self.looked:
+            self.looks += 1
+            self.looked.notify_all()
+        return self.told
+
+    def silence(self, host: str) -> float | None:
+        return 0.0 if host in self.alive else LONG
+
+    def wake(self, host: str) -> None: ...
+
+
+def nodes(*ended: int, running: tuple[int, ...] = (), **record: Any) -> list[Told]:
+    return [Told(rank, hosts=list(HOSTS), **record).succeeded(5) for rank in ended] + [
+        Told(rank, hosts=list(HOSTS), **record) for rank in running
+    ]
+
+
+def view_of(told: list[Told], heard: tuple[str, ...] = (), **record: Any) -> RunView:
+    """The run as these nodes tell it; the first has kept a verdict that heard these hosts, if any."""
+    if heard:
+        missing = tuple(name for name in HOSTS if name not in heard)
+        fields: dict[str, Any] = {"attempt": 1, "state": "failed", "exit_code": 125, "line": "lost", **record}
+        told[0].node["verdict"] = VerdictRecord(writer=heard[0], place=0, heard=heard, missing=missing, **fields)
+    silent = [name for name in HOSTS if name not in {one.host for one in told}]
+    (view,) = run_views([one.node for one in told], silent)
+    return view
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "LOOK", 0.01)
+    monkeypatch.setattr(ending, "SILENT", 0.05)
+    monkeypatch.setattr(ending, "LOST_AFTER", LONG)
+    monkeypatch.setattr(merging, "PATIENCE", 0.01)
+
+
+@pytest.fixture
+def open_for_good() -> Iterator[threading.Event]:
+    """Holds open the streams of all hosts but the first."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def followed(run: Followed, held: threading.Event) -> tuple[Merge, Ending]:
+    def stream(host: str, _: Position) -> Iterator[Frame]:
+        if host != HOSTS[0]:
+            held.wait()
+            return
+        yield END
+
+    merge = Merge(HOSTS, stream)
+    return merge, Ending(run, run, merge)
+
+
+def given_up(run: Followed, held: threading.Event) -> Ending:
+    """After the merge has come to its end by itself, the other streams being open still."""
+    merge, end = followed(run, held)
+    with merge, end:
+        for _ in merge:
+            pass
+    assert not held.is_set()
+    return end
+
+
+def still_waited_for(run: Followed, held: threading.Event, given_up: int = 0) -> set[str]:
+    """After so many hosts were given up, and many more looks."""
+    merge, end = followed(run, held)
+    with merge, end:
+        merge.batch()
+        with run.looked:
+            assert run.looked.wait_for(lambda: len(end.given_up) == given_up, 20)
+            looks = run.looks + 20
+            assert run.looked.wait_for(lambda: run.looks > looks, 20)
+        return set(merge.waited_for)
+
+
+def test_streams_of_hosts_that_the_verdict_did_without_are_given_up_while_they_are_open(
+    open_for_good: threading.Event,
+) -> None:
+    run = Followed(view_of(nodes(0), heard=("gpu00",)), alive=HOSTS)
+    assert set(given_up(run, open_for_good).given_up) == {"gpu01", "gpu02"}
+
+
+def test_a_host_that_had_its_say_is_given_up_when_it_gives_no_sign_of_life(open_for_good: threading.Event) -> None:
+    run = Followed(view_of(nodes(0, 1, 2), heard=HOSTS))
+    assert set(given_up(run, open_for_good).given_up) == {"gpu01", "gpu02"}
+
+
+def test_a_host_that_lives_is_waited_for_however_late_its_lines_are(open_for_good: threading.Event) -> None:
+    run = Followed(view_of(nodes(0, 1, 2), heard=HOSTS), alive={"gpu01"})
+    assert still_waited_for(run, open_for_good, given_up=1) == {"gpu01"}
+
+
+def test_nobody_is_given_up_while_the_run_lives(open_for_good: threading.Event) -> None:
+    run = Followed(view_of(nodes(0, running=(1, 2))))
+    assert still_waited_for(run, open_for_good) == {"gpu01", "gpu02"}
+
+
+def test_silent_hosts_are_looked_for_where_no_verdict_is_kept(open_for_good: threading.Event) -> None:
+    assert still_waited_for(Followed(view_of(nodes(0))), open_for_good) == {"gpu01", "gpu02"}
+
+
+def test_silent_hosts_are_looked_for_where_they_may_be_in_a_later_attempt(open_for_good: threading.Event) -> None:
+    run = Followed(view_of(nodes(0, relaunch=2), heard=("gpu00",)))
+    assert still_waited_for(run, open_for_good) == {"gpu01", "gpu02"}
+
+
+def test_it_is_said_which_lines_may_be_missing_and_how_to_see_them(open_for_good: threading.Event) -> None:
+    (line,) = given_up(Followed(view_of(nodes(0), heard=("gpu00",))), open_for_good).missing_lines()
+    assert line.startswith("lines of gpu01, gpu02 since ")
+    assert "`clusterddp logs r1 --host gpu01,gpu02`" in line
+
+
+def test_nothing_is_said_where_no_host_was_given_up(open_for_good: threading.Event) -> None:
+    open_for_good.set()
+    merge, end = followed(Followed(view_of(nodes(0, 1, 2), heard=HOSTS), alive=HOSTS), open_for_good)
+    with merge, end:
+        pass
+    assert end.missing_lines() == []
