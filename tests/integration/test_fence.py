@@ -66,6 +66,23 @@ def test_a_node_whose_fence_is_killed_ends_its_part(host: Host, tmp_path: Path) 
     assert (record["state"], record["reason"]) == ("stopped", "the fence process of here is gone")
 
 
+@pytest.mark.parametrize("place", [0, 1], ids=["the leader", "another"])
+def test_a_node_whose_fence_is_killed_leaves_and_the_others_begin_anew(
+    begin: Callable[..., Job],  # noqa: F811
+    place: int,
+) -> None:
+    job = begin(relaunch=1, spares=1)
+    unguarded = job.nodes[place]
+    os.kill(fence_of(unguarded.supervisor), signal.SIGKILL)
+    again = [job.started(2, name) for name in ("one", "two", "three") if name != unguarded.host.name]
+    wait_for(lambda: not alive(unguarded.supervisor), "the end of the node without a fence")
+    go_on(job)
+    assert [one.ended()["state"] for one in again] == ["succeeded"] * 2
+    verdict = again[0].spool.verdict()
+    assert verdict
+    assert (verdict.state, verdict.attempt) == ("succeeded", 2)
+
+
 def test_a_supervisor_that_stands_still_has_no_part_in_what_follows(begin: Callable[..., Job]) -> None:  # noqa: F811
     """Its agent is dead before another attempt begins; when it goes on it finds that, and becomes a spare."""
     job = begin(relaunch=1, spares=1)

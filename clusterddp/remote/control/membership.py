@@ -149,8 +149,13 @@ class Membership:
 
     def leave(self) -> None:
         """This node is done for good."""
-        word = self.words.get(self.place) or Word(NodeState.ENDED, self.attempt)
-        self.control.say(WordSaid(word._replace(left=True), self.operator_age, self.epoch))
+        word = (self.words.get(self.place) or Word(NodeState.ENDED, self.attempt))._replace(left=True)
+        if self.control.leading:
+            self._note(self.place, word)
+            for part in self._table({self.place}):
+                self.control.say(part)
+        else:
+            self.control.say(WordSaid(word, self.operator_age, self.epoch))
         self.control.close()
 
     # What it hears
@@ -274,8 +279,9 @@ class Membership:
             return False
         over = self.over(self.attempt)
         excluded = {place for place, word in over.items() if word.code}.union(self.lost(now, self.limit))
-        ended = tuple(place for place in self.places if place in over and place not in excluded)
-        places = tuple(place for place in self.places if place not in excluded and place not in ended)
+        there = [place for place in self.places if place not in excluded]
+        ended = tuple(place for place in there if place in over)
+        places = tuple(place for place in there if place not in over)
         known = self.part
         if known and (known.places, known.ended, known.epoch) == (places, ended, self.epoch):
             return False

@@ -25,7 +25,8 @@ from ..system.clock import boot_clock
 
 HANDLE = "CLUSTERDDP_PARTICIPANTS"  # in the agent's environment: the descriptor of its socket
 LONGEST = 65536  # bytes of a message
-LATER = 0.5  # seconds behind the fence; an agent that was stopped itself hears meanwhile that all is well
+# Seconds behind the fence, whose SIGTERM comes first; and one that was stopped itself hears meanwhile that all is well.
+LATER = 0.75
 FOREVER = float("inf")
 
 

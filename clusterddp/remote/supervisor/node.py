@@ -59,7 +59,7 @@ class Phase(enum.Enum):
     STARTING = "the agent is being forked, where it is to be"  # → RUNNING, or CLEARING after an order
     RUNNING = "the agent runs"  # → CLEARING when it has ended
     CLEARING = "the agent has ended; the rest is being ended"  # → BETWEEN
-    BETWEEN = "no part in an attempt: it has ended, or the node is a spare"  # → STARTING, CONCLUDING
+    BETWEEN = "no part in an attempt: it has ended, or the node is a spare"  # → STARTING, CONCLUDING, LEAVING
     CONCLUDING = "the run is over; the verdict is made and kept on all nodes"  # → LEAVING
     LEAVING = "the others are told the last word"  # → GONE
     GONE = "nothing is left to do"
@@ -257,7 +257,7 @@ class Supervisor:
         """What follows."""
         following = self.relaunching.step(self, self._ordered(self.conditions.of_run))
         if not isinstance(following, Attempt):
-            return Phase.CONCLUDING if following else Phase.BETWEEN
+            return Phase.BETWEEN if not following else Phase.LEAVING if following.leaves else Phase.CONCLUDING
         self.work.do(self.children.close)
         following.children.take_over(self.children)
         self._begin(following)

@@ -62,9 +62,10 @@ ALONE = "no majority of the hosts reach each other; it waits for an operator"
 
 
 class Over(NamedTuple):
-    """No attempt follows; that is on record."""
+    """No attempt follows here; that is on record. ``leaves``: the others go on without this node, and judge the run."""
 
     reason: str
+    leaves: bool = False
 
 
 def may_follow(plan: NodePlan, order: Optional[Order]) -> bool:
@@ -104,10 +105,11 @@ class Relaunching:
         self.waiting_since = self.waiting_since or now
         if self.begins:  # half made it would look like an attempt that was lost
             return self._begin(node, self.begins)
-        if self.conditions.fence.gone:  # nothing would guard the others against us
-            return self._end(node, "its fence process is gone")
         if not may_follow(node.plan, node.shutdown.order):
             return Over("")
+        if self.conditions.fence.gone:  # nothing would guard the others against us
+            alone = self._end(node, "its fence process is gone")
+            return alone and alone._replace(leaves=bool(self.control.connected))
         if order:
             self.membership.pass_on(order)
             return self._end(node, order.reason)

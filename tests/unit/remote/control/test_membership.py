@@ -84,6 +84,62 @@ def test_who_is_lost_or_has_failed_is_named_to_all_agents(run: Run) -> None:
     run.until(lambda: read_json(str(run.folder / "0" / "peers.json"))["gone"] == ["gpu01", "gpu02"])
 
 
+def test_who_takes_part_is_said_by_the_leader_with_an_epoch_that_grows(run: Run) -> None:
+    members = [run.member(place) for place in range(3)]
+    for member in members:
+        member.tell(RUNNING)
+    run.until(lambda: all(member.part and member.part.places == (0, 1, 2) for member in members))
+    epoch = members[2].epoch
+    members[1].tell(ENDED)
+    run.until(lambda: all(member.part and member.part.places == (0, 2) for member in members))
+    assert {member.epoch for member in members} == {members[0].epoch}
+    assert members[2].epoch > epoch
+    members[2].tell(Word(NodeState.ENDED, 1, 0))
+    run.until(
+        lambda: all(member.part and (member.part.places, member.part.ended) == ((0,), (2,)) for member in members)
+    )
+    assert [member.excluded for member in members] == [(1,)] * 3
+
+
+def test_who_leads_next_says_it_with_a_greater_epoch(run: Run) -> None:
+    members = [run.member(place) for place in range(3)]
+    for member in members:
+        member.tell(RUNNING)
+        member.limit = 0.1
+    run.until(lambda: all(len(member.words) == 3 and member.part for member in members))
+    members[2].epoch += 5  # heard of a leader that the next one has never heard
+    run.loses(0)
+    last = members[2].epoch
+    run.until(lambda: all(member.part and member.part.places == (1, 2) for member in members[1:]))
+    run.until(lambda: members[1].epoch == members[2].epoch > last)
+
+
+def test_a_leader_without_a_majority_excludes_nobody_where_others_may_begin_anew(run: Run) -> None:
+    members = [run.member(place) for place in range(3)]
+    for member in members:
+        member.begin(1, range(3), limit=0.1, by_majority=True)
+        member.tell(RUNNING)
+    run.until(lambda: all(member.part for member in members))
+    run.loses(1)
+    run.loses(2)
+    run.until(lambda: members[0].control.leading and members[0].lost(time.monotonic(), 0.1) == [1, 2])
+    for _ in range(10):
+        run.turn()
+    assert members[0].excluded == ()
+    members[0].by_majority = False
+    run.until(lambda: members[0].excluded == (1, 2))
+
+
+def test_a_leader_that_leaves_is_known_to_have_left(run: Run) -> None:
+    members = [run.member(place) for place in range(3)]
+    for member in members:
+        member.tell(RUNNING)
+    run.until(lambda: all(len(member.words) == 3 for member in members))
+    members[0].leave()
+    run.nodes.pop(0)
+    run.until(lambda: all(member.left == {0} for member in members[1:]))
+
+
 def test_a_word_said_by_one_node_is_known_to_all(run: Run) -> None:
     members = [run.member(place) for place in range(3)]
     for member in members:
