@@ -108,7 +108,7 @@ class SlurmSeen:
         associations: The user's accounts; None where Slurm keeps none, or does not tell.
         asked: What a job would ask for: ``partition``, ``account``, ``qos``, ``gpus-per-node``, how many ``nodes``.
         refused: Why it was given no job to look at nodes in, and what helps.
-        apart: Each node of that job, with those of a run's folders that are not the login host's there.
+        apart: Each node of that job, with those of a run's folders that it and the login host do not share, and how.
     """
 
     error: str = ""
@@ -118,7 +118,7 @@ class SlurmSeen:
     associations: tuple[Mapping[str, str], ...] | None = None
     asked: Mapping[str, str] = field(default_factory=dict)
     refused: tuple[str, str] | None = None
-    apart: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    apart: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,12 +20,11 @@ from clusterddp.hosts.fanout import Outcome, each, values
 from clusterddp.launch import base
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.slurm_plan import NAME, settings_of, slurm_request
-from clusterddp.probe.network import shared_folders
+from clusterddp.launch.slurm_shared import job_words, unshared
 from clusterddp.project import WORKDIRS
 from clusterddp.runs.nodes import ALL, BRIEF, Wanted, nodes_of
 from clusterddp.slurm.held import held_nodes, job_minutes
 from clusterddp.slurm.login import Login, login_entry, step_words
-from clusterddp.slurm.script import OWNED
 from clusterddp.slurm.survey import survey
 
 if TYPE_CHECKING:
@@ -161,7 +160,7 @@ def _of_nodes(
     nodes: Diagnosis | None = None
     if not seen.error and any(SLURM not in check.needs and check.needs for check in chosen):
         hold = partial(held_nodes, name=JOB, script=f"sleep {LIMIT * 60}", patience=PATIENCE)
-        with hold(login, [_words(request)], cluster.connections, cluster.progress) as (held,):
+        with hold(login, [job_words(request)], cluster.connections, cluster.progress) as (held,):
             seen = replace(seen, refused=None if held.job else held.refused)
             if held.job:
                 site = _site(cluster, entry, login, held.job, held.nodes)
@@ -190,25 +189,9 @@ def _site(cluster: Patient, entry: HostEntry, login: Login, job: str, names: Seq
     return JobNodes(cluster, entry, job, hosts)
 
 
-def _apart(login: Login, site: JobNodes) -> dict[str, tuple[str, ...]]:
-    """Each node that answers, with those of a run's folders that are not the login host's there."""
-    hosts = [login.host, *(outcome.value for outcome in site.connect() if outcome.value)]
+def _apart(login: Login, site: JobNodes) -> dict[str, dict[str, str]]:
+    """Each node that answers, with those of a run's folders that it and the login host do not share, and how."""
+    nodes = [outcome.value for outcome in site.connect() if outcome.value]
     usual = site.project.workdir if site.project.known_id else WORKDIRS
     folders = {"state": login.state, "workdir": login.host.entry.workdir or usual}
-    outcomes = shared_folders(hosts, {host.name: folders for host in hosts})
-    return {
-        outcome.name: tuple(
-            path for name, path in folders.items() if login.host.name not in outcome.value.get(name, (login.host.name,))
-        )
-        for outcome in outcomes[1:]
-        if outcome.value is not None
-    }
-
-
-def _words(request: Request) -> list[str]:
-    """What is asked of Slurm for the job, as options of sbatch."""
-    least, most = request.nodes
-    words = [f"--{name}={value}" if value else f"--{name}" for name, value in request.options.items()]
-    words += [f"--nodelist={request.nodelist}"] if request.nodelist else []
-    words += [line for line in request.lines if line.partition("=")[0].removeprefix("--") not in OWNED]
-    return [*words, f"--nodes={least}-{most}", "--ntasks-per-node=1"]
+    return unshared(login.host, nodes, folders)

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 LOOK = 0.5  # seconds between looks at the queue
 EVALUATED = 6.0  # seconds for Slurm to say why a new job waits; then it may wait for anything
+UNHEARD = 3.0  # seconds after which a job that runs, and of whose nodes nothing is seen, is looked at more closely
+AGAIN = 15.0  # seconds between two such looks
 STOP_SLACK = 60.0  # seconds beyond the grace that the nodes have for their proof
 BY_CODE = ("FAILED", "COMPLETED")  # states in which a job's exit code is its script's
 PLACE = 1 << 20  # of the writer of a verdict that is Slurm's: behind all nodes
@@ -118,6 +120,9 @@ class Slurm:
         status, out, err = login.command("sinfo", "--noheader", "--format=%P|%a|%D|%t")
         if status:
             raise HelperError(login.host.name, f"Slurm does not answer: {last_error(err)}")
+        from clusterddp.launch.slurm_shared import refuse_unshared  # noqa: PLC0415 - start-up
+
+        refuse_unshared(site, login)
         partitions = ", ".join(dict.fromkeys(part.name for part in read_partitions(out) if part.up))
         return f"Slurm on {login.host.name}: partitions {partitions or 'none that are up'}"
 
@@ -187,6 +192,7 @@ class Slurm:
     def begun(self, cluster: RunHosts, run: Run, progress: Callable[[str], None]) -> Run:
         """See ``Carrier``: waits in the queue, and tells why."""
         told, brought = "", False
+        look = time.monotonic() + UNHEARD
         while True:
             view = run.view(brief=True)
             there = view.nodes and view.state() != "queued" and len(view.current) >= len(view.record.hosts)
@@ -194,12 +200,36 @@ class Slurm:
                 return run.at(view)
             if run.secrets and not brought and view.job and view.job.state == "running":
                 brought = bring_secrets(cluster, _login(cluster), run)
+            if not (view.job and view.job.state == "running"):
+                look = time.monotonic() + UNHEARD
+            elif time.monotonic() > look:
+                look = time.monotonic() + AGAIN
+                self._refuse_unshared(cluster, run)
             waits = view.job.waits if view.job else ""
             if waits and waits != told:
                 told = waits
                 cluster.notify(f"run {run.id}: {waits}")
             progress(waits or "the job's nodes are starting")
             time.sleep(LOOK)
+
+    def _refuse_unshared(self, cluster: RunHosts, run: Run) -> None:
+        """Refuse to wait for what never comes: what the job's nodes write is not seen on the login host.
+
+        Raises:
+            RunError: so it is; a run that was just submitted is taken out of the queue.
+        """
+        from clusterddp.launch.slurm_shared import REMEDY, unshared_by_run  # noqa: PLC0415 - hardly ever
+
+        login = _login(cluster)
+        why = unshared_by_run(cluster, login, run)
+        if not why:
+            return
+        for one in run.submitted:
+            login.order_stop(one, why, 0.0)
+        jobs = [one.job for one in login.runs(run.id) if one.run == run.id and one.job and not one.inside]
+        if run.submitted and jobs:
+            login.command("scancel", jobs[0].partition("_")[0])
+        raise RunError(f"run {run.id}: {why}", remedy=REMEDY)
 
     def stop(self, cluster: RunHosts, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
         """See ``Carrier``: the supervisors end their nodes and say so, then the job is cancelled."""

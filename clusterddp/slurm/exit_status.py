@@ -27,6 +27,11 @@ def by_exit_status(said: VerdictRecord, one: SubmittedRun, job: Job, login: str,
     """
     nodes = ", ".join(job.nodes) or "its nodes"
     if not one.apart:
+        if status == "0:0":  # the script's end says how the run ended, in a file
+            line = (
+                f"its job ended with 0, and nothing that {nodes} wrote is seen on {login}; set clusterddp_slurm_shared"
+            )
+            return said._replace(state="succeeded", exit_code=0, line=f"{line}: false")
         if status not in {NO_OUTPUT, f"{NOT_SHARED}:0"}:
             return said
         first = job.nodes[0] if job.nodes else "the job's first node"

@@ -156,6 +156,16 @@ class Slurm:
         prepare = PREPARE + (TAKE_OTHER.format(other=OTHER) if OTHER else "")
         host.run(["bash", "-c", prepare], user="root")
 
+    def keep_own_writes(self) -> None:
+        """Each compute host sees in the shared home what others write there, and keeps what it writes to itself."""
+        home = self.lab.hosts[0].user().home
+        script = """
+        mkdir -p /run/over/upper /run/over/work && chown --reference="$1" /run/over/upper
+        mount -t overlay overlay -o lowerdir="$1",upperdir=/run/over/upper,workdir=/run/over/work "$1"
+        """
+        for host in self.compute:
+            host.run(["sh", "-ec", script, "sh", home], user="root")
+
     def wait_idle(self) -> None:
         """Return when every compute host is idle."""
         wanted = {host.name for host in self.compute}

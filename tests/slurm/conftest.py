@@ -33,6 +33,14 @@ def apart_slurm() -> Iterator[Slurm]:
     yield from _slurm(3, shared_home=False)
 
 
+@pytest.fixture(scope="session")
+def one_way_slurm() -> Iterator[Slurm]:
+    """Shared by the session; nodes see what the login host writes into the home, and keep their own writes."""
+    for slurm in _slurm(3):
+        slurm.keep_own_writes()
+        yield slurm
+
+
 @pytest.fixture
 def own_slurm_with_memory() -> Iterator[Slurm]:
     """The test's own; a job that takes more memory than it asked for is ended."""

@@ -174,8 +174,9 @@ def _gpus(evidence: Evidence) -> Iterable[Finding]:
 
 def _folders(evidence: Evidence) -> Iterable[Finding]:
     for seen in evidence.hosts:
-        for folder in evidence.slurm.apart.get(seen.name, ()) if evidence.slurm else ():
-            yield fail(seen.name, f"{folder} there is not the login host's")
+        wrong = evidence.slurm.apart.get(seen.name, {}) if evidence.slurm else {}
+        for folder, words in wrong.items():
+            yield fail(seen.name, f"{folder}: {words}")
 
 
 def _tmp(evidence: Evidence) -> Iterable[Finding]:
@@ -261,8 +262,8 @@ CHECKS = (
         title="nodes and login host share the folders of a run",
         judge=_folders,
         needs=(SLURM_NODE,),
-        symptom="a run whose job ends at once: its code, or what its nodes tell, is on another disk",
-        fix="set clusterddp_state and clusterddp_workdir to folders that all nodes see",
+        symptom="a job that ends at once, or of which nothing is heard: its code, or what its nodes tell, is elsewhere",
+        fix="set clusterddp_slurm_shared: false, or clusterddp_state and clusterddp_workdir to folders that all share",
     ),
     Check(
         name="slurm-tmp",

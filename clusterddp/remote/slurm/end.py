@@ -11,11 +11,13 @@ import time
 from typing import Optional
 
 from ..shared.failures import ended_by_manager
+from ..shared.slurm_job import NOT_SHARED
 from ..shared.verdict import CTRL_C, INTERRUPTED, NOT_THE_SCRIPT, STOPPED
 from ..shared.verdict_record import VerdictRecord, best
 from .folder import JobFolder
 from .parting import wait_for_collection
 
+NO_FOLDER = "not all of the job's nodes have"
 PLACE = 1 << 20  # behind all nodes
 OUT_OF_MEMORY = 137
 SAID = 1 << 16  # bytes of the job's own output in which Slurm says why it has killed a step
@@ -54,7 +56,7 @@ def end(folder: JobFolder, start: str, status: int) -> int:
         if job.apart:
             wait_for_collection(folder, start)
     _say(folder, found.line)
-    return found.exit_code
+    return NOT_SHARED if found.line.startswith(NO_FOLDER) else found.exit_code  # nobody else may see what we wrote
 
 
 def goes_on(folder: JobFolder, start: str, found: VerdictRecord, *, by_manager: bool) -> bool:
@@ -102,9 +104,7 @@ def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
     missing = _MISSING.search(output)
     if missing:
         path = (missing[1] or missing[2]).decode(errors="replace")
-        return made(
-            attempt, "failed", NOT_THE_SCRIPT, "not all of the job's nodes have %s: they share no folder" % path
-        )
+        return made(attempt, "failed", NOT_THE_SCRIPT, "%s %s: they share no folder" % (NO_FOLDER, path))
     return made(attempt, "failed", NOT_THE_SCRIPT, "the job's step ended with %d before any node told why" % status)
 
 

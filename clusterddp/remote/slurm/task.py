@@ -38,6 +38,7 @@ NOT_THE_SCRIPT = 125
 PASSED_OVER = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # what a task does not end with
 PATIENCE = 120.0  # seconds for whoever follows the run to bring what is lacking, where no folder is shared
 LOOK = 0.2  # seconds between looks whether all have ended
+SEEN = 5.0  # seconds for what another node has made to be seen here
 LOOK_FOR_NOTICE = 2.0  # seconds between looks for a notice, in the folder that all nodes share
 SAVING = 60.0  # seconds from a notice to the end of an attempt that another follows; Slurm's own end comes 60 s later
 CLOCK_ERROR_NS = 10_000_000  # by which clocks of a cluster's nodes may differ; nobody has measured it here
@@ -70,6 +71,7 @@ class Task:
             signal.signal(number, lambda *_: None)
         if not os.path.isdir(self.folder.path):
             raise Refused("%s: no folder %s here" % (self.host, self.folder.path))
+        self._find_start()
         meeting = Meeting(self.folder.file(self.start), self.names, self.place)
         spool = None
         try:
@@ -96,6 +98,18 @@ class Task:
         if verdict and job.apart:
             self.folder.write_told(self.start, self.place, verdict)
         return 0 if spool and spool.exit_record() else NOT_THE_SCRIPT
+
+    def _find_start(self) -> None:
+        """The folder of this start, which the job's script has made on the first node, has to be here too.
+
+        Raises:
+            Refused: it is not: the nodes see the login host's files, and not each other's.
+        """
+        path, deadline = self.folder.file(self.start), time.monotonic() + SEEN
+        while not os.path.isdir(path):
+            if time.monotonic() > deadline:
+                raise Refused("%s: no folder %s here" % (self.host, path))
+            time.sleep(LOOK)
 
     def plans(self, job: SlurmJob, meeting: Meeting) -> List[NodePlan]:
         """Every node's plan, the same on all nodes.

@@ -157,8 +157,8 @@ def test_gres_is_counted(gres: str, count: int) -> None:
 
 
 def test_folders_of_their_own_and_temporary_files_elsewhere_are_told() -> None:
-    apart = replace(WELL, apart={"gpu01": ("/home/u/.clusterddp",)})
-    assert of_node("slurm-folders", apart) == [("fail", "/home/u/.clusterddp there is not the login host's")]
+    apart = replace(WELL, apart={"gpu01": {"/home/u/.clusterddp": "it is not the login host's"}})
+    assert of_node("slurm-folders", apart) == [("fail", "/home/u/.clusterddp: it is not the login host's")]
     scratch = replace(WELL, config={"TmpFS": "/scratch"})
     assert of_node("slurm-tmp", scratch, places={}) == [
         ("warn", "Slurm's TmpFS is /scratch, and a job's temporary files go to /tmp")
