@@ -15,15 +15,15 @@ import json
 import os
 import re
 import secrets
-import stat
 import sys
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clusterddp import project_folder
 from clusterddp.consent import Consent, Writers, known_key, made_key, proof, proves, read_consent
 from clusterddp.errors import UsageError
+from clusterddp.project_folder import FOLDER
 from clusterddp.remote.shared.frames import parse_json
 from clusterddp.remote.shared.records import parsed, written
 from clusterddp.remote.shared.run_record import RunRecord, read_run_record
@@ -34,13 +34,15 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-FOLDER = ".clusterddp"
-_CONSENT, _TRIED = "consent", "tried"  # what is proved
+_CONSENT, _TRIED, _RUN = "consent", "tried", "run"  # what is proved
+_INDEX = "runs.jsonl"
+_PROOF = "started_here"  # of a line of the index
+_PROVED = re.compile(rb'(.*),"%s":"([0-9a-f]{64})"\}' % _PROOF.encode())
+_MOST = 1 << 20  # bytes of project.json
 WORKDIRS = "~/clusterddp"  # where a workdir lies on a host unless the inventory says another
 _VALID_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_READ_ONLY = "make the folder writable, or set CLUSTERDDP_PROJECT to an id of your choice"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,34 +184,37 @@ class Project:
         self.write("project.json", _encode(data))
 
     def record_run(self, record: RunRecord) -> None:
-        """Append one run to the local index."""
-        line = json.dumps(written(record), separators=(",", ":")).encode() + b"\n"
-        with self._writing():
-            handle = os.open(self._made() / "runs.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            try:
-                os.write(handle, line)
-            finally:
-                os.close(handle)
+        """Append one run to the local index, with the proof that this user has started it."""
+        line = json.dumps(written(record), separators=(",", ":")).encode()
+        with contextlib.suppress(UsageError):  # without a key it is only no run that --again repeats
+            line = line[:-1] + f',"{_PROOF}":"{proof(made_key(), _RUN, line.decode())}"'.encode() + b"}"
+        project_folder.append(self.folder, _INDEX, line + b"\n")
 
-    def runs(self) -> list[RunRecord]:
-        """The runs of the local index, oldest first; a damaged line is passed over."""
+    def runs(self, *, own: bool = False) -> list[RunRecord]:
+        """The runs of the local index, oldest first; a damaged line is passed over.
+
+        Args:
+            own: Only those that this user has started on this machine, as they prove.
+        """
         records = []
-        index = self.folder / "runs.jsonl"
-        if index.is_file():  # anything else may never end
-            for line in index.read_bytes().splitlines():
+        key = known_key() if own else None
+        with contextlib.suppress(OSError):
+            for line in project_folder.read(project_folder.own(self.folder) / _INDEX).splitlines():
+                proved = _PROVED.fullmatch(line)
+                plain = proved[1] + b"}" if proved else line
+                if own and not (proved and proves(proved[2].decode(), key, _RUN, plain.decode(errors="replace"))):
+                    continue
                 with contextlib.suppress(ValueError):
-                    records.append(parsed(line, read_run_record))
+                    records.append(parsed(plain, read_run_record))
         return records
 
     @property
     def launchers(self) -> frozenset[str]:
         """The launchers of the runs in the local index."""
-        path = self.folder / "runs.jsonl"
+        path = self.folder / _INDEX
         try:
             info = path.stat()
         except OSError:
-            return frozenset()
-        if not stat.S_ISREG(info.st_mode):  # it may never end
             return frozenset()
         return _launchers(path, info.st_mtime_ns, info.st_size)
 
@@ -219,16 +224,12 @@ class Project:
         Raises:
             UsageError: the project folder cannot be written.
         """
-        with self._writing():
-            target = self._made() / name
-            target.parent.mkdir(mode=0o700, exist_ok=True)
-            Path(_temporary(target.parent, data)).replace(target)
-        return target
+        return project_folder.write(self.folder, name, data)
 
     def _read(self) -> dict[str, Any]:
         path = self.folder / "project.json"
         try:
-            data = parse_json(path.read_bytes())
+            data = parse_json(project_folder.read(project_folder.own(self.folder) / path.name, _MOST))
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError) as error:
@@ -240,34 +241,15 @@ class Project:
 
     def _create(self) -> dict[str, Any]:
         """Make project.json; of two commands at once the first one's id stands, for both."""
-        with self._writing():
-            folder = self._made()
-            temporary = _temporary(folder, _encode({"id": secrets.token_hex(5)}))
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, folder / "project.json")
-            Path(temporary).unlink()
+        project_folder.create(self.folder, "project.json", _encode({"id": secrets.token_hex(5)}))
         return self._read()
-
-    def _made(self) -> Path:
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        ignore = self.folder / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n")
-        return self.folder
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise UsageError(f"{self.folder}: cannot be written ({error.strerror})", remedy=_READ_ONLY) from error
 
 
 @functools.lru_cache(maxsize=8)
 def _launchers(path: Path, *_changed: int) -> frozenset[str]:
     """The launchers named in an index of runs, read again when it has changed."""
     with contextlib.suppress(OSError):  # as without an index: only a guess where to ask first
-        return frozenset(name.decode() for name in re.findall(rb'"launcher":"([a-z]+)"', path.read_bytes()))
+        return frozenset(name.decode() for name in re.findall(rb'"launcher":"([a-z]+)"', project_folder.read(path)))
     return frozenset()
 
 
@@ -368,7 +350,7 @@ def _checked_id(value: object, where: str) -> str | None:
 def _options(path: Path) -> Mapping[str, Any]:
     """``[tool.clusterddp]``; another tool's broken pyproject.toml is none of our business."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = project_folder.read(path, _MOST, link=True).decode()
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError) as error:
@@ -387,13 +369,3 @@ def _options(path: Path) -> Mapping[str, Any]:
 
 def _encode(data: Mapping[str, Any]) -> bytes:
     return json.dumps(data, indent=1, sort_keys=True).encode() + b"\n"
-
-
-def _temporary(folder: Path, data: bytes) -> str:
-    """A new 0600 file in ``folder`` that holds ``data`` on disk."""
-    handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
-    with os.fdopen(handle, "wb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
-    return name

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import shutil
+import tempfile
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -27,6 +30,9 @@ class MakeLab(Protocol):
 def pytest_configure() -> None:
     """The tests' own process, and each of pytest-xdist's, begins as at a login."""
     login.begin()
+    # Whatever a test makes known of this user's consent is none of who runs the tests.
+    os.environ["XDG_STATE_HOME"] = state = tempfile.mkdtemp(prefix="clusterddp-state-")
+    atexit.register(shutil.rmtree, state, ignore_errors=True)
     examples = int(os.environ.get("CLUSTERDDP_FUZZ_EXAMPLES", "100"))
     settings.register_profile("patient", deadline=None, max_examples=examples)  # a busy machine is no failure
     settings.load_profile("patient")

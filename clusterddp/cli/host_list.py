@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clusterddp import project_folder
 from clusterddp.cli.output import say
 from clusterddp.errors import InventoryError
 
@@ -77,7 +78,9 @@ def _edited(path: Path) -> str:
     from clusterddp.inventory import was_edited  # noqa: PLC0415 - start-up
 
     try:
-        there = path.read_text(encoding="utf-8", errors="replace")
+        there = project_folder.read(path).decode(errors="replace")
     except FileNotFoundError:
         return ""
+    except OSError as error:
+        raise InventoryError(f"cannot be read: {error.strerror}", where=str(path), remedy="move it away") from None
     return there if was_edited(there) else ""

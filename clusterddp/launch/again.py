@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clusterddp import project_folder
 from clusterddp.errors import ClusterddpError, RunError, SyncError, UsageError
 from clusterddp.inventory.variable_names import LAUNCHERS
 from clusterddp.launch.options import RunOptions
@@ -66,7 +67,7 @@ def recorded(project: Project, reference: str) -> RunRecord:
     Raises:
         RunError: none is meant, or several.
     """
-    known = {record.run: record for record in project.runs()}
+    known = {record.run: record for record in project.runs(own=True)}
     named = [record for record in known.values() if record.name == reference]
     begun = [record for record in known.values() if record.run.startswith(reference)]
     found = [known[reference]] if reference in known else named[-1:] or begun
@@ -74,6 +75,9 @@ def recorded(project: Project, reference: str) -> RunRecord:
         runs = ", ".join(record.run for record in found)
         raise RunError(f"{reference!r} is the beginning of several runs: {runs}", remedy="write more of it")
     if not found or not reference:
+        others = [record for record in project.runs() if reference and reference in {record.run, record.name}]
+        if others:
+            raise _refused(others[-1], "nothing proves that you have started it here", "start its script again by hand")
         remedy = "`clusterddp runs` lists the project's; one is repeated where it was started"
         raise RunError(f"no run {reference!r} was started from this folder", remedy=remedy)
     return found[0]
@@ -178,7 +182,7 @@ def _repeating(project: Project, record: RunRecord, limit: int | None) -> Iterat
     entries = objects.load(project, record.code)
     if entries is None:
         raise _gone(record)
-    with tempfile.TemporaryDirectory(prefix="again-", dir=project.folder) as place:
+    with tempfile.TemporaryDirectory(prefix="again-", dir=project_folder.own(project.folder)) as place:
         chunks = objects.lay_out(project, entries, Path(place))
         if chunks is None:
             raise _gone(record)

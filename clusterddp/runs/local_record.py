@@ -10,6 +10,7 @@ import json
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from clusterddp import project_folder
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.fields import Fields
 from clusterddp.remote.shared.frames import parse_json
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 FOLDER = "verdicts"
 KEPT_DAYS = 30  # that hosts keep a run (remote/cleanup/retention.py)
+_MOST_BYTES = 4 << 20  # of a file
 MOST = 1000  # runs that are kept; the oldest go
 
 
@@ -62,9 +64,9 @@ def knows(project: Project, run: str) -> bool:
 def kept(project: Project, run: str = "") -> dict[str, Kept]:
     """What is kept of the runs whose ids begin so, by run id; a damaged file tells of none."""
     found = {}
-    for path in (project.folder / FOLDER).glob(f"{run}*.json"):
+    for path in project_folder.own(project.folder, FOLDER).glob(f"{run}*.json"):
         with contextlib.suppress(OSError, ValueError):
-            fields = Fields(parse_json(path.read_bytes()), most=1 << 20)
+            fields = Fields(parse_json(project_folder.read(path, _MOST_BYTES)), most=1 << 20)
             found[path.stem] = Kept(READER(fields, "record"), read_verdict(fields.raw("verdict")))
     return found
 

@@ -10,6 +10,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from clusterddp import project_folder
+from clusterddp.errors import UsageError
 from clusterddp.remote.shared.chunks import digest_of, is_digest
 
 if TYPE_CHECKING:
@@ -38,8 +40,8 @@ class Earlier:
         if self.folder is None or not is_digest(digest):  # a host has said it
             return None
         try:
-            data = (self.folder / digest).read_bytes()
-        except OSError:
+            data = project_folder.read(project_folder.own(self.folder.parent, self.folder.name) / digest)
+        except (OSError, UsageError):
             return None
         return data if digest_of(data) == digest else None
 
@@ -47,8 +49,8 @@ class Earlier:
         """Keep one more, and forget the oldest; a project that cannot be written keeps nothing."""
         if self.folder is None or not self.folder.parent.is_dir():
             return
-        with contextlib.suppress(OSError):
-            self.folder.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(OSError, UsageError):
+            project_folder.own(self.folder.parent, self.folder.name).mkdir(mode=0o700, exist_ok=True)
             target = self.folder / digest
             if not target.exists():
                 temporary = self.folder / f".{digest}.{os.getpid()}.tmp"

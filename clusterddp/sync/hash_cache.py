@@ -10,6 +10,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
+from clusterddp import project_folder
 from clusterddp.remote.shared.chunks import hash_file
 from clusterddp.remote.shared.manifest import Hashes, as_text, stats_of
 
@@ -60,7 +61,7 @@ class HashCache:
 def _load(path: Path) -> Hashes:
     """The hashes of a file; none where it is missing or damaged: then all is hashed anew."""
     try:
-        loaded = json.loads(path.read_bytes())
+        loaded = json.loads(project_folder.read(path))
     except (OSError, ValueError, RecursionError):
         return {}
     entries = loaded.items() if isinstance(loaded, dict) else ()

@@ -15,10 +15,12 @@ import logging
 import os
 import re
 import shutil
+import stat
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from clusterddp import project_folder
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.chunks import content_of, digest_of, hash_file, spans
@@ -38,6 +40,8 @@ MOST_BYTES = 10**9
 MOST_AGE = 30 * 86400.0  # seconds since the last use
 _OFTEN = 86400.0  # seconds after which a code's time is set anew, and what is old is looked for
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_INNER = re.compile(r"[0-9a-f]{2}")
+_FOLDERS = ("files", "manifests")
 _LAST = "last"  # names the code of the run before
 
 
@@ -72,6 +76,8 @@ def keep(project: Project, tree: Tree) -> Changes | None:
     """
     folder = project.folder / FOLDER
     try:
+        for inner in _FOLDERS:
+            project_folder.own(project.folder, FOLDER, inner)
         project.write(f"{FOLDER}/.lock", b"") if not folder.is_dir() else None
         with _locked(folder):
             return _keep(folder, tree)
@@ -88,7 +94,7 @@ def load(project: Project, digest: str) -> list[Entry] | None:
 def content(project: Project, entry: Entry) -> bytes | None:
     """A file's content; None where it is not kept, or damaged."""
     try:
-        data = _place(project.folder / FOLDER, entry.content).read_bytes()
+        data = project_folder.read(_place(project.folder / FOLDER, entry.content))
     except OSError:
         return None
     digests = [digest_of(data[start : start + size]) for start, size in spans(len(data))]
@@ -107,8 +113,8 @@ def lay_out(project: Project, entries: Sequence[Entry], into: Path) -> dict[str,
         target = os.path.join(os.fsencode(into), on_disk(entry.path))  # noqa: PTH118 - bytes
         os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120 - bytes
         try:
-            shutil.copyfile(_place(project.folder / FOLDER, entry.content), target)
-        except FileNotFoundError:
+            _copy(_place(project.folder / FOLDER, entry.content), target)
+        except OSError:
             return None
         _, digests = hash_file(target)
         if content_of(digests) != entry.content:
@@ -121,7 +127,8 @@ def lay_out(project: Project, entries: Sequence[Entry], into: Path) -> dict[str,
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """One at a time: whoever keeps a code must not lose its files to whoever clears away."""
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(folder / ".lock", flags, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -131,7 +138,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _keep(folder: Path, tree: Tree) -> Changes | None:
     last = folder / _LAST
-    before = last.read_text() if last.exists() else ""
+    before = project_folder.read(last, 100).decode(errors="replace") if last.exists() else ""
     known = folder / "manifests" / tree.digest
     old = _load(folder, before) if before else None
     if not known.exists() or time.time() - known.stat().st_mtime > _OFTEN:
@@ -147,6 +154,8 @@ def _keep(folder: Path, tree: Tree) -> Changes | None:
 def _store(folder: Path, root: Path, entry: Entry) -> int:
     """Keep a file's content; how many bytes were written."""
     target = _place(folder, entry.content)
+    if target.parent.is_symlink():
+        raise OSError(f"{target.parent} is a link")
     if target.exists():
         return 0
     _write(target, _as_hashed(root, entry))
@@ -189,7 +198,7 @@ def _load(folder: Path, digest: str) -> list[Entry] | None:
     if not _DIGEST.fullmatch(digest):  # a host may have said it
         return None
     try:
-        entries = manifest.decode((folder / "manifests" / digest).read_bytes())
+        entries = manifest.decode(project_folder.read(folder / "manifests" / digest))
     except (OSError, manifest.BadManifest):  # it is kept no longer, or damaged
         return None
     return entries if manifest.digest(entries) == digest else None
@@ -199,7 +208,7 @@ def _clear_now_and_then(folder: Path, written: int) -> None:
     """Clear away once a day, and when all that was written since may be too much."""
     path, now = folder / "cleared", time.time()
     with contextlib.suppress(OSError, ValueError):
-        kept, when = map(int, path.read_text().split())
+        kept, when = map(int, project_folder.read(path, 100).split())
         if kept + written <= MOST_BYTES and 0 <= now - when < _OFTEN:
             _write(path, [f"{kept + written} {when}".encode()])
             return
@@ -222,10 +231,26 @@ def _clear(folder: Path, now: float) -> int:
             used |= contents
         else:
             path.unlink()
-    for path in (folder / "files").glob("*/*"):
+    for path in _kept(folder):
         if path.parent.name + path.name not in used:
             path.unlink()
     return total
+
+
+def _kept(folder: Path) -> Iterator[Path]:
+    """The contents that are kept: what is no file of ours, or lies behind a link, is left alone."""
+    for inner in (folder / "files").iterdir():
+        if _INNER.fullmatch(inner.name) and inner.is_dir() and not inner.is_symlink():
+            yield from (path for path in inner.iterdir() if _DIGEST.fullmatch(inner.name + path.name))
+
+
+def _copy(source: Path, target: bytes) -> None:
+    """Copy a content; only from a plain file, which ends."""
+    with os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise FileNotFoundError(source)
+        with open(target, "wb") as out:  # noqa: PTH123 - bytes
+            shutil.copyfileobj(file, out)
 
 
 def _size(path: Path) -> int:

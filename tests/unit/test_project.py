@@ -127,7 +127,7 @@ def test_the_run_index_appends_and_passes_over_a_line_cut_short(tmp_path: Path) 
 
 def test_a_project_that_cannot_be_written_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / ".clusterddp").write_text("a file in the way")
-    with pytest.raises(UsageError, match="CLUSTERDDP_PROJECT"):
+    with pytest.raises(UsageError, match=r"\.clusterddp: is no folder; .*; remove it, or move it away"):
         _ = find(tmp_path, {}).id
 
 

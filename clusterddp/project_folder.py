@@ -1,0 +1,144 @@
+"""``.clusterddp/`` of a project, as files: written privately and whole, and never by way of a link.
+
+An archive can bring such a folder along, with links in it that lead to the user's own files. So every folder in it has
+to be a real one, and a file is opened where it lies.
+
+Not here: what the files hold (project.py and those who write them).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER = ".clusterddp"
+MOST_BYTES = 1 << 30  # of a file that is read
+_READ_ONLY = "make the folder writable, or set CLUSTERDDP_PROJECT to an id of your choice"
+
+
+def own(folder: Path, *names: str) -> Path:
+    """A folder in ``.clusterddp/``, or that itself, once it is known that no link leads there; it may not exist.
+
+    Args:
+        folder: A project's ``.clusterddp``.
+        names: The folders in it, one inside the other.
+
+    Raises:
+        UsageError: one is a link or a file, or everybody may write it.
+    """
+    path = folder
+    for name in ("", *names):
+        path = path / name
+        try:
+            mode = path.lstat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if not stat.S_ISDIR(mode):
+            what = "a link" if stat.S_ISLNK(mode) else "no folder"
+            raise UsageError(f"{path}: is {what}; clusterddp makes a folder there", remedy="remove it, or move it away")
+        if mode & stat.S_IWOTH:
+            raise UsageError(
+                f"{path}: can be written by everyone", remedy=f"`chmod go-w {path}`, if what is in it is yours"
+            )
+    return path
+
+
+def read(path: Path, most: int = MOST_BYTES, *, link: bool = False) -> bytes:
+    """The bytes of a file of ours.
+
+    Args:
+        path: The file.
+        most: How many bytes it may have.
+        link: It may be a link.
+
+    Raises:
+        OSError: there is none; or it is a link, no file, or larger than ``most``.
+    """
+    handle = os.open(path, os.O_RDONLY | (0 if link else os.O_NOFOLLOW) | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        info = os.fstat(handle)
+        if not stat.S_ISREG(info.st_mode) or info.st_size > most:
+            raise OSError(0, "no file, or too large", str(path))
+        return file.read(most)
+
+
+def write(folder: Path, name: str, data: bytes) -> Path:
+    """Write a file of ``.clusterddp/``, or of a folder in it, whole, 0600, under a temporary name first; its path.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    with writing(folder):
+        target = made(folder) / name
+        own(folder, *Path(name).parts[:-1])
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        Path(temporary(target.parent, data)).replace(target)
+    return target
+
+
+def append(folder: Path, name: str, data: bytes) -> None:
+    """Append to a file of ``.clusterddp/``.
+
+    Raises:
+        UsageError: it cannot be written, or is a link.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with writing(folder):
+        handle = os.open(made(folder) / name, flags, 0o600)
+        try:
+            os.write(handle, data)
+        finally:
+            os.close(handle)
+
+
+def create(folder: Path, name: str, data: bytes) -> None:
+    """Write a file of ``.clusterddp/`` whole, unless there is one: of two at once the first one's stands.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    with writing(folder):
+        new = temporary(made(folder), data)
+        with contextlib.suppress(FileExistsError):
+            os.link(new, folder / name)
+        Path(new).unlink()
+
+
+def made(folder: Path) -> Path:
+    """``.clusterddp/`` itself, which git ignores."""
+    own(folder).mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        handle = os.open(folder / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(handle, b"*\n")
+        finally:
+            os.close(handle)
+    return folder
+
+
+def temporary(folder: Path, data: bytes) -> str:
+    """A new 0600 file in ``folder`` that holds ``data`` on disk."""
+    handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
+    with os.fdopen(handle, "wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+    return name
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Say what the operating system refuses as an error of the project's folder."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written ({error.strerror})", remedy=_READ_ONLY) from error

@@ -1,0 +1,164 @@
+"""``.clusterddp/`` as an archive may bring it along: its links reach no file of the user's, and nothing waits."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.cli import host_list
+from clusterddp.crash import write_crash
+from clusterddp.errors import ClusterddpError, RunError, UsageError
+from clusterddp.launch import again
+from clusterddp.project import find
+from clusterddp.remote.shared.records import written
+from clusterddp.remote.shared.run_record import RunRecord
+from clusterddp.runs import local_record
+from clusterddp.sync import objects
+from clusterddp.sync.earlier import Earlier
+from clusterddp.sync.files import scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from clusterddp.project import Project
+
+VALUABLE = ("ab/" + "c" * 62, "notes.txt", "run.json", "inventory.yaml", "d" * 64)
+
+
+@pytest.fixture
+def precious(tmp_path: Path) -> Path:
+    """A folder of the user's own, with names that ours have too."""
+    folder = tmp_path / "precious"
+    for name in VALUABLE:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("dear to me")
+    for number in range(30):
+        (folder / f"{number:02}.txt").write_text("dear to me")
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    root = tmp_path / "clone"
+    (root / ".clusterddp").mkdir(parents=True, mode=0o700)
+    (root / ".clusterddp" / "project.json").write_text('{"id": "0123456789"}')
+    (root / "train.py").write_text("print(1)\n")
+    return find(root, {})
+
+
+def use(project: Project) -> None:
+    """All that commands do with the folder; what refuses one thing leaves the next to be tried."""
+    uses: list[Callable[[], object]] = [
+        lambda: project.record_run(RunRecord(hosts=("h",), run="abcdefghij")),
+        lambda: project.remember_try(project.root / "i.yaml"),
+        lambda: project.remember(project.root / "i.yaml", None),
+        project.runs,
+        lambda: project.launchers,
+        lambda: objects.keep(project, scan(project)),
+        lambda: Earlier(folder=project.folder / "synced").keep("e" * 64, b"x"),
+        lambda: Earlier(folder=project.folder / "synced").read("d" * 64),
+        lambda: write_crash(ValueError("x"), project=project),
+        lambda: local_record.kept(project),
+        lambda: host_list.write("gpu01", (), project),
+        lambda: project.write("verdicts/abcdefghij.json", b"{}"),
+    ]
+    for one in uses:
+        with contextlib.suppress(ClusterddpError):
+            one()
+
+
+PLANTED = [
+    ".clusterddp", ".clusterddp/objects", ".clusterddp/objects/files", ".clusterddp/objects/manifests",
+    ".clusterddp/objects/files/ab", ".clusterddp/crashes", ".clusterddp/verdicts", ".clusterddp/synced",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_planted_link_to_a_folder_of_the_user_changes_nothing_there(
+    project: Project, precious: Path, planted: str
+) -> None:
+    path = project.root / planted
+    if planted == ".clusterddp":
+        path.rename(project.root / "moved")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(precious)
+    before = {one: one.stat().st_mtime_ns for one in precious.rglob("*")}
+    use(project)
+    assert {one: one.stat().st_mtime_ns for one in precious.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ["runs.jsonl", ".gitignore", "objects/.lock", "objects/last", "objects/cleared", "hashes.json", "inventory.yaml"],
+)
+@pytest.mark.parametrize("there", [False, True])
+def test_a_planted_link_to_a_file_of_the_user_neither_makes_nor_changes_it(
+    project: Project, tmp_path: Path, planted: str, *, there: bool
+) -> None:
+    target = tmp_path / "profile"
+    if there:
+        target.write_text("dear to me")
+    path = project.folder / planted
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(target)
+    use(project)
+    assert (target.read_text() if target.exists() else None) == ("dear to me" if there else None)
+
+
+@pytest.mark.parametrize("planted", ["project.json", "runs.jsonl", "hashes.json", "verdicts/x.json", "objects/last"])
+def test_nothing_waits_for_a_planted_pipe(project: Project, planted: str) -> None:
+    path = project.folder / planted
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    used = threading.Thread(target=use, args=[project], daemon=True)
+    used.start()
+    used.join(30)
+    assert not used.is_alive()
+
+
+def test_a_pyproject_that_is_a_pipe_is_said(project: Project) -> None:
+    os.mkfifo(project.root / "pyproject.toml")
+    with pytest.raises(UsageError, match=r"pyproject\.toml: cannot be read \(no file, or too large\)"):
+        find(project.root, {})
+
+
+def test_a_link_in_the_folders_place_is_said_in_a_line(project: Project, precious: Path) -> None:
+    project.folder.rename(project.root / "moved")
+    project.folder.symlink_to(precious)
+    with pytest.raises(UsageError, match=r"\.clusterddp: is a link; .*; remove it, or move it away"):
+        _ = project.id
+
+
+def test_a_folder_that_everybody_may_write_is_said_in_a_line(project: Project) -> None:
+    project.folder.chmod(0o777)
+    with pytest.raises(UsageError, match=r"can be written by everyone; `chmod go-w .*\.clusterddp`"):
+        _ = project.id
+
+
+def test_a_run_that_a_clone_brings_along_is_shown_and_not_repeated(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    planted = RunRecord(hosts=("h",), run="abcdefghij", name="night", options={"env": {"AWS_SECRET_ACCESS_KEY": None}})
+    text = json.dumps(written(planted), separators=(",", ":"))
+    proofs = ["", ',"started_here":"' + "0" * 64 + '"']
+    (project.folder / "runs.jsonl").write_text("".join(f"{text[:-1]}{more}}}\n" for more in proofs))
+    assert [record.name for record in project.runs()] == ["night", "night"]
+    with pytest.raises(
+        RunError, match="run abcdefghij cannot be repeated: nothing proves that you have started it here"
+    ):
+        again.recorded(project, "night")
+    mine = RunRecord(hosts=("h",), run="bbbbbbbbbb", name="mine")
+    project.record_run(mine)
+    assert again.recorded(project, "mine") == mine
+    with (project.folder / "runs.jsonl").open("a") as index:
+        index.write(text.replace("abcdefghij", "bbbbbbbbbb") + "\n")
+    assert again.recorded(project, "bbbbbbbbbb") == mine
