@@ -120,6 +120,7 @@ class Merge:
         self.some_ended = threading.Event()  # set when the first host has ended, and when this is closed
         self.offsets: dict[str, dict[str, int]] = {host: {} for host in self._queues}
         self.ended: dict[str, Mapping[str, Any] | None] = {}
+        self.broken: set[str] = set()  # hosts whose streams are being opened again
         for queue in self._queues.values():
             threading.Thread(target=self._read, args=(queue,), name=f"logs {queue.host}", daemon=True).start()
 
@@ -215,6 +216,10 @@ class Merge:
         queue.not_full.notify()
         if not isinstance(event, FrameArrived) or event.frame.header.get("caught_up"):
             queue.in_past = False
+        if isinstance(event, StreamBroken) and event.retry is not None:
+            self.broken.add(queue.host)
+        else:
+            self.broken.discard(queue.host)
         if isinstance(event, StreamEnded):
             self.ended[queue.host] = event.ended
             self.some_ended.set()

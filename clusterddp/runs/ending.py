@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
         id: str
         attempt: int
 
+        @property
+        def hosts(self) -> set[str]:
+            """Every host that may have a part in it."""
+
         def view(
             self, hosts: Container[str] | None = None, *, brief: bool = False, quiet: bool = False, patience: float
         ) -> RunView:
@@ -47,7 +52,7 @@ if TYPE_CHECKING:
 
 
 SILENT = 1.0  # seconds after which a host that was asked for a sign of life, and gave none, counts as silent
-LOOK = 0.3  # seconds between looks, from the end of the first stream on
+LOOK = 0.2  # seconds between looks, from the end of the first stream on
 STOPPED = 2.0  # seconds between two looks after which this process itself was stopped
 LATE = 5.0  # seconds for the lines of a host that lives when another attempt has begun
 LOST_AFTER = 30.0  # seconds a silent host is looked for where no verdict is kept, or it may be in a later attempt
@@ -65,7 +70,8 @@ class Ending:
     def __init__(self, run: Followed, senders: Senders, merge: Merge) -> None:
         self.run, self.senders, self.merge = run, senders, merge
         self.given_up: dict[str, float | None] = {}  # host → when something last came from it (epoch), None: never
-        self._asked: dict[str, float] = {}  # host → when it was first asked for a sign of life
+        self._silent: set[str] = set()  # of them, those that gave no sign of life
+        self._asked: dict[str, float] = {}  # host → when it was first asked for one
         self._behind_since: float | None = None  # when another attempt was seen
         self._over = threading.Event()
 
@@ -99,24 +105,23 @@ class Ending:
                 self._look(waited)
 
     def _look(self, waited: Sequence[str]) -> None:
-        """Ask who has ended; where they tell the run's end, ask all, and give up whom the run's end can do without."""
+        """Ask who has ended; where they tell the run's end, give up whom it can do without."""
+        silent = [host for host in waited if self._is_silent(host, SILENT)]
         view = self._view(set(self.merge.ended))
         if view and view.attempt > self.run.attempt:
             self._behind_since = self._behind_since or time.monotonic()
             late = time.monotonic() - self._behind_since > LATE
-            self._give_up([host for host in waited if late or self._is_silent(host, SILENT)])
+            self._give_up(waited if late else silent, silent)
             return
-        if view and view.live:
-            return
-        for host in waited:
-            self._is_silent(host, SILENT)  # asked from now on, beside the question to all
-        view = self._view(None) if view else None
+        if view and not view.live and not (view.kept and view.kept.stands):
+            view = self._view(None)  # another host's verdict may count before it, or the run live there
         if view and view.live:
             return
         if view and view.settled and view.kept:
-            self._give_up([host for host in waited if host in view.kept.missing or self._is_silent(host, SILENT)])
+            missing = view.kept.missing
+            self._give_up([host for host in waited if host in missing or host in silent], silent)
         else:
-            self._give_up([host for host in waited if self._is_silent(host, LOST_AFTER)])
+            self._give_up([host for host in silent if self._is_silent(host, LOST_AFTER)], silent)
 
     def _is_silent(self, host: str, seconds: float) -> bool:
         """Whether nothing has come from a host for so long, though it is asked for a sign of life again and again."""
@@ -125,18 +130,36 @@ class Ending:
         self.senders.wake(host)
         return now - asked >= seconds and (silence is None or silence >= seconds)
 
-    def _give_up(self, hosts: Sequence[str]) -> None:
+    def silent(self) -> set[str]:
+        """Hosts that need not be asked: they gave no sign of life, or have long been out of reach."""
+        broken = {host for host in set(self.merge.broken) if (self.senders.silence(host) or 0.0) > LOST_AFTER}
+        return self._silent | broken
+
+    def _give_up(self, hosts: Sequence[str], silent: Sequence[str]) -> None:
+        self._silent.update(host for host in hosts if host in silent)
         for host in hosts:
             silence = self.senders.silence(host)
             heard = None if silence is None else time.time() - silence
             if self.merge.give_up(host):
                 self.given_up[host] = heard
 
-    def _view(self, hosts: Container[str] | None) -> RunView | None:
+    def _view(self, hosts: set[str] | None) -> RunView | None:
         try:
-            return self.run.view(hosts, brief=True, quiet=True, patience=SILENT)
+            return view_of(self.run, hosts, self.silent(), brief=True)
         except ClusterddpError:  # none answers; who follows the streams says so
             return None
+
+
+def view_of(run: Followed, hosts: set[str] | None, silent: set[str], *, brief: bool = False) -> RunView:
+    """The run as its hosts, or these, tell it now; those that are known to be silent are not asked.
+
+    Raises:
+        ClusterddpError: none answers.
+    """
+    asked = (run.hosts if hosts is None else hosts) - silent
+    view = run.view(asked, brief=brief, quiet=True, patience=SILENT)
+    wanted = silent if hosts is None else silent & hosts
+    return replace(view, silent=tuple(dict.fromkeys((*view.silent, *sorted(wanted & set(view.record.hosts))))))
 
 
 def clock_time(seconds: float) -> str:

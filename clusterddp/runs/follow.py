@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError
-from clusterddp.logs.merge import FrameArrived, Merge, StreamBroken, backoff, brief_backoff
-from clusterddp.runs.ending import SILENT, Ending, clock_time
+from clusterddp.logs.merge import Merge, backoff, brief_backoff
+from clusterddp.runs.ending import Ending, clock_time, view_of
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Follower:
     ) -> None:
         self.run, self.selection, self.on_events, self.tell, self.wait = run, selection, on_events, tell, wait
         self._merge: Merge | None = None
-        self._broken: set[str] = set()  # hosts whose streams are being opened again
+        self._silent: set[str] = set()  # hosts that are known to say nothing
         self._unheard = False  # whether it was told that no host can be heard
 
     def follow(self) -> Verdict | None:
@@ -61,13 +61,13 @@ class Follower:
         """
         while True:
             streams, hosts = self.run.tail(self.selection), self.run.selected(self.selection)
-            self._broken = set()
             with Merge(hosts, streams, follow=self.selection.follow, retry=self._retry) as self._merge:
                 if not self.selection.follow:
                     self._show(self._merge, streams)
                     return None
                 with Ending(self.run, streams, self._merge) as ending:
                     self._show(self._merge, streams)
+                self._silent = ending.silent()
             for line in ending.missing_lines():
                 self.tell("missing", line)
             view = self._wait_for_end()
@@ -86,19 +86,17 @@ class Follower:
         while not merge.done:
             wait = self.wait()
             events = merge.batch(wait)
-            self._note_broken(merge, streams, events)
+            self._note_broken(merge, streams)
             if events or wait is not None:
                 self.on_events(events)
         while (wait := self.wait()) is not None:
             time.sleep(wait)
             self.on_events([])
 
-    def _note_broken(self, merge: Merge, streams: Streams, events: list[Event]) -> None:
+    def _note_broken(self, merge: Merge, streams: Streams) -> None:
         """Say it, once, when the streams of all hosts are broken: then nobody can tell how the run goes on."""
-        self._broken -= {event.host for event in events if isinstance(event, FrameArrived)}
-        self._broken |= {event.host for event in events if isinstance(event, StreamBroken) and event.retry is not None}
         waited = merge.waited_for
-        if not waited or not self._broken.issuperset(waited):
+        if not waited or not merge.broken.issuperset(waited):
             self._unheard = False
         elif not self._unheard and not merge.ended:
             self._unheard = True
@@ -143,7 +141,7 @@ class Follower:
     def _view(self, hosts: set[str] | None, *, patient: bool) -> RunView | None:
         """The run as its hosts, or these, tell it; with ``patient`` None instead of an error when none answers."""
         try:
-            return self.run.view(hosts, quiet=True, patience=SILENT)
+            return view_of(self.run, hosts, self._silent)
         except ClusterddpError:
             if not patient:
                 raise

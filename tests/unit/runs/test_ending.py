@@ -37,6 +37,7 @@ class Followed:
 
     def __init__(self, view: RunView, alive: Container[str] = ()) -> None:
         self.told, self.alive, self.looks = view, alive, 0
+        self.hosts = set(HOSTS)
         self.looked = threading.Condition()
 
     def view(self, hosts: Container[str] | None = None, **_: object) -> RunView:  # noqa: ARG002

@@ -52,6 +52,10 @@ class Scripted:
         self.asked: list[dict[str, Any]] = []
         self.selection = Selection()
 
+    @property
+    def hosts(self) -> set[str]:
+        return {*self.spools, *self.record.hosts}
+
     def selected(self, selection: Selection) -> list[str]:
         return [name for name in self.spools if selection.hosts is None or name in selection.hosts]
 
