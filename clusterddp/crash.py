@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import HostsError
-from clusterddp.inventory.redact import HIDDEN, is_secret
+from clusterddp.inventory.redact import is_secret
 from clusterddp.project import find, typed
+from clusterddp.remote.shared.redaction import HIDDEN, Redaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -126,10 +127,7 @@ def host_traces(error: BaseException) -> Iterator[tuple[str, str]]:
 def without_secrets(text: str) -> str:
     """The text with the values of secrets that this process knows left out."""
     named = {value for name, value in os.environ.items() if len(value) >= LEAST and is_secret(name, value)}
-    written = {form for value in _hidden | named for form in (value, repr(value)[1:-1])}
-    for value in sorted(written, key=len, reverse=True):
-        text = text.replace(value, HIDDEN)
-    return _PASSWORD.sub(rf"\1{HIDDEN}@", text)
+    return _PASSWORD.sub(rf"\1{HIDDEN}@", Redaction(_hidden | named, least=1).text(text))
 
 
 def _shown(words: Sequence[str]) -> Iterator[str]:

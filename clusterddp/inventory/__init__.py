@@ -10,12 +10,11 @@ from clusterddp.inventory.ansiblecfg import ansible_cfg_notices
 from clusterddp.inventory.hostlist import difference, from_host_list, variables_of, was_edited
 from clusterddp.inventory.load import built_in, load, with_own_python
 from clusterddp.inventory.reader import ForeignInventory
-from clusterddp.inventory.redact import HIDDEN, is_secret
+from clusterddp.inventory.redact import is_secret
 from clusterddp.inventory.values import DEFAULT_PORTS, HostEntry, Inventory, Role, Transport
 
 __all__ = [
     "DEFAULT_PORTS",
-    "HIDDEN",
     "ForeignInventory",
     "HostEntry",
     "Inventory",

@@ -15,8 +15,9 @@ import yaml
 from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory import validate
 from clusterddp.inventory.ranges import expand, split_port
-from clusterddp.inventory.redact import HIDDEN, is_secret
+from clusterddp.inventory.redact import is_secret
 from clusterddp.inventory.variable_names import USED, check_name
+from clusterddp.remote.shared.redaction import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

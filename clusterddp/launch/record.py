@@ -14,8 +14,9 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import clusterddp
-from clusterddp.inventory import HIDDEN, is_secret
+from clusterddp.inventory import is_secret
 from clusterddp.launch.options import RunOptions
+from clusterddp.remote.shared.redaction import HIDDEN
 from clusterddp.remote.shared.run_record import RunRecord
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.inventory import HIDDEN
+from clusterddp.remote.shared.redaction import HIDDEN
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:

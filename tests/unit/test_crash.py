@@ -7,8 +7,8 @@ import pytest
 
 from clusterddp import crash
 from clusterddp.errors import HelperError, HostsError
-from clusterddp.inventory.redact import HIDDEN
 from clusterddp.project import Project, find
+from clusterddp.remote.shared.redaction import HIDDEN
 
 if TYPE_CHECKING:
     from pathlib import Path

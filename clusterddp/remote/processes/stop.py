@@ -13,6 +13,7 @@ from ..helper.request import Request
 from ..shared.node_records import ExitRecord
 from ..shared.records import written
 from ..spool.layout import Spool, all_spools, rebooted
+from ..spool.quoted import redaction_of
 from ..system import procfs
 from ..system.bootstrap import Refused, read_json, remove_abandoned_temporaries
 from . import gpu_holders, terminate
@@ -54,6 +55,7 @@ class NodeStop:
         self.deadline = time.monotonic() + args["grace"] + SUPERVISOR_SLACK
         self.killed: Set[Tuple[int, int]] = set()
         spools = self.spools()
+        self.redaction = redaction_of(spools[-1].folder)  # the values are removed when it has ended
         self.processes = NodeProcesses.of(spools[-1], _supervisor(spools))
         self.before = len(self.remaining())
         self.ended = {spool.folder for spool in spools if spool.exit_record()}
@@ -93,7 +95,7 @@ class NodeStop:
         survivors = terminate.terminate_all(self.remaining, 0.0, killed=self.killed)
         gpus = gpu_holders.find_gpu_holders(self.processes.known)
         survivors += [process for process in gpus.holders if process.pid not in {left.pid for left in survivors}]
-        left = [process.to_json() for process in survivors]
+        left = self.redaction.value([process.to_json() for process in survivors], 0)
         killed = len(self.killed - {process.identity for process in survivors})
         for spool in spools:
             if spool.folder not in self.ended:
@@ -137,12 +139,11 @@ class NodeStop:
         unvouched = record is not None and record.by_stop  # no supervisor saw its last child end
         if self.elsewhere and unvouched:
             found.append("its supervisor lived where this connection cannot see all (another pid namespace)")
-        found += [
-            "process %d (%s) may be the run's or a stranger's" % (stat.pid, procfs.command_line(stat))
-            for stat in self.processes.doubtful(procfs.snapshot())
-        ]
-        for pid in filter(procfs.exists, record.unseen if record else ()):
-            found.append("process %d is another user's now, and hidden from this one" % pid)
+        for stat in self.processes.doubtful(procfs.snapshot()):
+            line = self.redaction.text(procfs.command_line(stat), ends=False)
+            found.append("process %d (%s) may be the run's or a stranger's" % (stat.pid, line))
+        hidden = filter(procfs.exists, record.unseen if record else ())
+        found += ["process %d is another user's now, and hidden from this one" % pid for pid in hidden]
         if procfs.hides_other_users() and unvouched:
             found.append("other users' processes are hidden here (hidepid), so one that changed its user may be left")
         return found

@@ -14,6 +14,9 @@ from ..shared.events import Event, maybe_event
 from ..shared.frames import parse_json
 from ..shared.plan import AGENT_LOG
 
+TEXTS = ("reason", "error", "packages")  # fields that may quote a program
+OURS = ("stopping", "ended")  # events whose reason is one of ours, and is compared
+
 
 def append_event(path: str, name: str, **fields: Any) -> bool:
     """Append one event.
@@ -28,6 +31,12 @@ def append_event(path: str, name: str, **fields: Any) -> bool:
     """
     record: Dict[str, Any] = {"event": name, "time": time.time_ns()}
     record.update(fields)
+    quoted = [] if name in OURS else [text for text in TEXTS if fields.get(text)]
+    if quoted:
+        from .quoted import redaction_of  # most events quote nothing
+
+        redaction = redaction_of(os.path.dirname(path))
+        record.update((text, redaction.value(fields[text])) for text in quoted)
     line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
     try:
         fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

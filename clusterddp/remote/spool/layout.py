@@ -1,7 +1,7 @@
 """The paths of a node's spool, and its state as far as files tell it.
 
     <state>/runs/<run>/<attempt>/<node_rank>-<host>/
-        plan.json secrets.json control.key worker remote.pyz hook/ lock supervisor.json
+        plan.json secrets.json quoted/ control.key worker remote.pyz hook/ lock supervisor.json
         events.jsonl logs/ errors/ stacks/ torch/ program/ committed stop.json exit.json verdict.json
         claim.<place>
 
@@ -31,6 +31,7 @@ from ..shared.records import parsed, written
 from ..system import disk_space, procfs
 from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
 from .events import append_event, read_events
+from .quoted import drop_secrets, redaction_of
 
 if TYPE_CHECKING:
     from ..shared.verdict_record import VerdictRecord
@@ -266,11 +267,15 @@ class Spool:
 
     def drop_secrets(self) -> None:
         """Remove the files with secrets; they are needed only while workers may start and orders may come."""
-        for name in ("secrets.json", "control.key"):
+        drops: List[Callable[[], None]] = [
+            lambda: drop_secrets(self.folder),
+            lambda: os.unlink(self.path("control.key")),
+        ]
+        for drop in drops:
             try:
-                os.unlink(self.path(name))
+                drop()
             except FileNotFoundError:
-                pass  # there were no secrets, or an earlier end has removed them
+                pass  # there were none, or an earlier end has removed them
             except OSError as error:  # nobody writes there; retention and `down` remove the folder later
                 if error.errno != errno.EROFS:
                     raise
@@ -281,6 +286,8 @@ class Spool:
         What the disk does not take this object keeps: whoever asks this process hears it.
         """
         record = dict(fields, state=state, exit_code=exit_code, reason=reason, ended=time.time_ns())
+        # A process may have put a secret into its command line.
+        record["survivors"] = redaction_of(self.folder).value(fields.get("survivors", []), longest=0)
         if not fields.get("pending"):
             self.drop_secrets()
         self._unwritten_exit = None

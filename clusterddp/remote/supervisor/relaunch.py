@@ -20,6 +20,7 @@ from ..shared.node_records import Ready
 from ..shared.plan import NodePlan, next_plan, spool_environment
 from ..shared.records import written
 from ..spool.layout import Spool, create_spool
+from ..spool.quoted import SECRETS, keep_secrets
 from ..system.bootstrap import Refused, write_json, write_private
 from ..system.clock import boot_clock
 from ..system.ports import bind_ports
@@ -266,12 +267,12 @@ class Relaunching:
             create_spool(spool, plan, code.read())
         spool.take_lock()
         spool.write_supervisor()
-        for name in ("control.key", "secrets.json"):
-            try:
-                with open(old.path(name), "rb") as source:
-                    write_private(spool.path(name), source.read(), durable=False)
-            except FileNotFoundError:
-                continue  # there are no secrets
+        write_private(spool.path("control.key"), old.control_key(), durable=False)
+        try:
+            with open(old.path(SECRETS), "rb") as source:
+                keep_secrets(spool.folder, source.read())
+        except FileNotFoundError:
+            pass  # there are none
         write_worker(spool, plan.python)
         if os.path.exists(old.path(FORK_SOCKET)):  # the fork server is the run's: who asks it next asks from here
             os.rename(old.path(FORK_SOCKET), spool.path(FORK_SOCKET))

@@ -26,6 +26,7 @@ from ..shared.node_records import Ready, read_ready
 from ..shared.plan import BACKEND, NodePlan, read_plan, spool_environment
 from ..shared.records import written
 from ..spool.layout import PROGRAM, Spool, all_spools, create_spool
+from ..spool.quoted import keep_secrets
 from ..sync.protect import protect
 from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
 from ..system.clock import boot_clock
@@ -89,7 +90,7 @@ def start_node(
         return _existing(spool)
     write_private(spool.path("control.key"), key.encode(), durable=False)
     if secrets:
-        write_private(spool.path("secrets.json"), json.dumps(secrets).encode(), durable=False)
+        keep_secrets(spool.folder, json.dumps(secrets).encode())
     write_worker(spool, plan.python)
     telling = _begin_telling(spool, environment, notified) if notified else None
     answer = _spawn_somehow(state, plan, spool, environment, listeners)

@@ -13,7 +13,8 @@ from ..shared.node_reply import changes
 from ..shared.plan import AGENT_LOG, NodePlan
 from ..shared.records import written
 from ..spool.layout import Spool, all_spools, node_state, rebooted
-from ..system.bootstrap import Refused, read_json
+from ..spool.quoted import exception_record, output_end
+from ..system.bootstrap import Refused
 
 LAST_BYTES = 8000  # of a worker's stderr, for the verdict's texts; C++ prints long stacks behind a message
 MOST_WORKERS = 64  # failed workers of a node that are told of in detail, the last ones
@@ -136,13 +137,13 @@ def evidence(spool: Spool, events: Optional[Sequence[Event]] = None) -> Dict[str
     known = spool.events() if events is None else events
     failed = [event for event in known if event["event"] == "worker_exited" and event["exit_code"]][-MOST_WORKERS:]
     keys = {"%d.%d" % (event["start"], event["local_rank"]): event for event in failed}
-    errors = {key + ".json": _error(spool.path("errors", key + ".json")) for key in keys}
+    errors = {key + ".json": _error(spool, key) for key in keys}
     stderr = {
-        key: _tail(spool.path("logs", key + ".err"), LAST_BYTES)
+        key: output_end(spool.folder, key + ".err", LAST_BYTES)
         for key, event in keys.items()  # where nothing better is known
         if not (errors[key + ".json"] or event["signal"] == signal.SIGTERM)
     }
-    stderr["agent"] = _tail(spool.path("logs", AGENT_LOG), LAST_BYTES)
+    stderr["agent"] = output_end(spool.folder, AGENT_LOG, LAST_BYTES)
     return {"events": known, "errors": errors, "stderr": stderr}
 
 
@@ -150,10 +151,10 @@ def _restarted(events: Sequence[Event]) -> bool:
     return any(event["event"] == "worker_started" and event["start"] for event in events)
 
 
-def _error(path: str) -> Optional[Dict[str, Any]]:
+def _error(spool: Spool, key: str) -> Optional[Dict[str, Any]]:
     """The worker's record of its exception without the traceback, or None."""
     try:
-        record = read_json(path)
+        record = exception_record(spool.folder, key)
     except ValueError:  # the worker was killed while writing it
         return None
     if not isinstance(record, dict):
@@ -164,13 +165,3 @@ def _error(path: str) -> Optional[Dict[str, Any]]:
         record["exc_type"], _, record["exc_message"] = str(text or "").partition(": ")
     record["exc_message"] = str(record.get("exc_message") or "")[:LAST_BYTES]
     return {name: record.get(name) for name in ERROR_FIELDS} if record["exc_type"] else None
-
-
-def _tail(path: str, limit: int) -> str:
-    """The last ``limit`` bytes of a file as text; empty if it is not there."""
-    try:
-        with open(path, "rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - limit))
-            return stream.read().decode(errors="replace")
-    except OSError:
-        return ""

@@ -158,7 +158,7 @@ def run(worker: Worker, out: int, err: int) -> int:
         os.close(fd)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, OURS)
     status = _wait(worker, process, kills, received)
-    _keep_torch_record(worker)
+    _keep_error_records(worker)
     return status
 
 
@@ -234,10 +234,18 @@ def _wait(worker: Worker, process: "Union[Forked, Plain]", kills: OomKills, rece
     return status
 
 
-def _keep_torch_record(worker: Worker) -> None:
-    """Copy what torch's ``record`` wrote when the hook wrote nothing (``os._exit`` after a caught exception)."""
+def _keep_error_records(worker: Worker) -> None:
+    """Copy what torch's ``record`` wrote when the hook wrote nothing (``os._exit`` after a caught exception).
+
+    Secret values are struck from both records before the agent, which waits for us, logs what it finds in torch's.
+    """
     own = os.path.join(worker.spool, "errors", worker.key + ".json")
     source = worker.env["TORCHELASTIC_ERROR_FILE"]
+    if os.path.exists(os.path.join(worker.spool, "secrets.json")):
+        from ..spool.quoted import redaction_of, strike_record  # most runs have none
+
+        for path in (source, own):
+            strike_record(path, redaction_of(worker.spool))
     if source == own or os.path.exists(own):
         return
     try:

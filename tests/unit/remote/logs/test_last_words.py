@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote.logs.last_words import MOST, last_words
+from clusterddp.remote.logs.last_words import last_words
+from clusterddp.remote.spool.quoted import MOST
 from tests.unit.operation import run_operation
 from tests.unit.spool_writer import Writer
 

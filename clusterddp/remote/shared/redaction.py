@@ -1,0 +1,131 @@
+"""Secret values struck from text that we keep, send or show. Pure.
+
+    redaction = Redaction(values)
+    redaction.text("401 for hunter2-token")                # "401 for ********"
+    redaction.text(end, begins=False)                      # of a text whose beginning was cut off
+
+A value is found as it is, and as Python, JSON, a URL or base64 write it. Of a value with several lines each line
+counts: a message often shows one of them. Not here: which values a run has (spool/quoted.py).
+"""
+
+import json
+import re
+from typing import Any, Iterable, Iterator, List, Set, Tuple
+
+HIDDEN = "********"
+LEAST = 6  # letters of a value, or of a line of one: a shorter one stands in too many words by chance
+PARTIAL = 4  # letters of a part of a value that was cut off at an end of the text
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+
+
+class Redaction:
+    """The values that no text of ours may hold.
+
+    Args:
+        values: The secret values.
+        least: Shorter values are left in the text; of a value with several lines, lines below LEAST.
+    """
+
+    def __init__(self, values: Iterable[str], least: int = LEAST) -> None:
+        forms: Set[str] = set()
+        for value in values:
+            forms.update(form for part in _parts(value.strip(), least) for form in _forms(part))
+        self.forms = sorted(forms, key=len)
+
+    def text(self, text: str, *, begins: bool = True, ends: bool = True) -> str:
+        """The text with each place of a value replaced by ``HIDDEN``.
+
+        Args:
+            text: It.
+            begins: Whether its beginning is there; else a value's last part may stand first.
+            ends: Whether its end is there; else a value's first part may stand last.
+        """
+        spans = [(at, at + len(form)) for form in self.forms for at in _places(form, text)]
+        if not begins:
+            spans += [(0, length) for form in self.forms for length in _overlap(form, text, first=False)]
+        if not ends:
+            spans += [
+                (len(text) - length, len(text)) for form in self.forms for length in _overlap(form, text, first=True)
+            ]
+        parts, done = [], 0
+        for start, end in _joined(spans):
+            parts += [text[done:start], HIDDEN]
+            done = end
+        return "".join([*parts, text[done:]])
+
+    def value(self, value: Any, longest: int = 1 << 30) -> Any:
+        """A JSON value with all texts in it struck, names of fields apart; one that is ``longest`` was cut."""
+        if isinstance(value, str):
+            whole = len(value) < longest
+            return self.text(value, begins=whole, ends=whole)
+        if isinstance(value, dict):
+            return {name: self.value(entry, longest) for name, entry in value.items()}
+        return [self.value(entry, longest) for entry in value] if isinstance(value, list) else value
+
+
+def _parts(value: str, least: int) -> Iterator[str]:
+    """A value and, where it has several, each of its lines; but not the first and last one of a key in PEM."""
+    if len(value) >= least:
+        yield value
+    if "\n" in value:
+        yield from (line for line in map(str.strip, value.split("\n")) if len(line) >= LEAST and line[:5] != "-----")
+
+
+def _forms(value: str) -> Iterator[str]:
+    """A value as programs write it."""
+    data = value.encode("utf-8", "surrogatepass")
+    yield value
+    yield value.replace("\n", " ")  # a command line, or a message in one line
+    for escaped in (
+        repr('"' + value)[2:-1],
+        repr(b'"' + data)[3:-1],
+    ):  # what stands around decides which quotes are escaped
+        yield escaped
+        yield escaped.replace("\\'", "'")
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    for safe in ("", "/"):
+        plain = _UNRESERVED.union(safe)
+        quoted = "".join(chr(byte) if chr(byte) in plain else "%%%02X" % byte for byte in data)
+        yield quoted
+        yield quoted.replace("%20", "+")
+        yield re.sub("%..", lambda escape: escape[0].lower(), quoted)
+    yield from _base64(data)
+
+
+def _base64(data: bytes) -> Iterator[str]:
+    """The letters that a value alone decides where it stands in something encoded, by its place modulo three."""
+    import binascii  # most runs have no secrets
+
+    for before in range(3):
+        end = (before + len(data)) * 8 // 6  # whole letters
+        text = binascii.b2a_base64(b"\0" * before + data, newline=False).decode()[(before * 8 + 5) // 6 : end]
+        if len(text) >= LEAST:
+            yield text
+            yield text.replace("+", "-").replace("/", "_")
+
+
+def _places(form: str, text: str) -> Iterator[int]:
+    at = text.find(form)
+    while at >= 0:
+        yield at
+        at = text.find(form, at + 1)
+
+
+def _overlap(form: str, text: str, *, first: bool) -> Iterator[int]:
+    """The longest part of a value that stands at an end of the text: its ``first`` letters last, or its last first."""
+    for length in range(min(len(form), len(text)), PARTIAL - 1, -1):
+        if text.endswith(form[:length]) if first else text.startswith(form[-length:]):
+            yield length
+            return
+
+
+def _joined(spans: List[Tuple[int, int]]) -> List[Tuple[int, int]]:
+    """Spans that overlap or touch as one."""
+    joined: List[Tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((start, end))
+    return joined

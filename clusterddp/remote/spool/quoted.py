@@ -1,0 +1,129 @@
+"""What records quote of a worker: the end of its output, the record of its exception. Without the run's secrets.
+
+    secrets.json   their values, while the run may start workers
+    quoting/       is there as long as something may be quoted that was not compared with them
+    quoted/        when the values are removed: the ends of those output files that hold one, struck
+
+Output files are the user's and stay as they are; who quotes them later has no values any more, so the ends are kept.
+Not here: how a value is found (shared/redaction.py), what the records mean (shared/failures.py).
+"""
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Tuple
+
+from ..shared.plan import AGENT_LOG
+from ..system.bootstrap import read_json, write_private
+
+if TYPE_CHECKING:
+    from ..shared.redaction import Redaction
+
+SECRETS, QUOTING, QUOTED = "secrets.json", "quoting", "quoted"
+MOST = 32 << 10  # bytes of an output file's end that are ever quoted
+CUT = 60_000  # letters of a text that may have been cut (LONGEST of worker/hook/sitecustomize.py)
+
+
+def keep_secrets(spool: str, data: bytes) -> None:
+    """Write the file of a spool's secrets: JSON, their values by name."""
+    os.makedirs(os.path.join(spool, QUOTING), 0o700, exist_ok=True)
+    write_private(os.path.join(spool, SECRETS), data, durable=False)
+
+
+def redaction_of(spool: str) -> "Redaction":
+    """Of a spool's secrets; of none once they are removed."""
+    from ..shared.redaction import Redaction  # most processes never ask
+
+    try:
+        values: Dict[str, str] = read_json(os.path.join(spool, SECRETS)) or {}
+    except (OSError, ValueError):  # half a file of a full disk: no worker has got them
+        values = {}
+    return Redaction(values.values())
+
+
+def output_end(spool: str, name: str, most: int) -> str:
+    """The last ``most`` bytes of ``logs/<name>``, as text; empty if it is not there."""
+    redaction = redaction_of(spool)
+    if redaction.forms:
+        return _struck_end(spool, name, redaction)[-most:]
+    if os.path.exists(os.path.join(spool, QUOTING)):
+        return ""
+    struck, _ = _end(os.path.join(spool, QUOTED, name), most)
+    return struck or _end(os.path.join(spool, "logs", name), most)[0]
+
+
+def exception_record(spool: str, key: str) -> Any:
+    """The JSON value of ``errors/<key>.json``, by the startup hook or by torch; None if it is not there.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or is half a record.
+    """
+    return redaction_of(spool).value(read_json(os.path.join(spool, "errors", key + ".json")), CUT)
+
+
+def strike_record(path: str, redaction: "Redaction") -> None:
+    """Put a record without secret values in the place of one that holds some; no record where that cannot be done."""
+    try:
+        with open(path, "rb") as stream:
+            text = stream.read().decode("utf-8", "surrogateescape")
+    except OSError:  # there is none
+        return
+    try:
+        value = json.loads(text)
+        struck = redaction.value(value, CUT)
+        changed, body = struck != value, json.dumps(struck)
+    except (ValueError, RecursionError):  # half a record
+        body = redaction.text(text, ends=False)
+        changed = body != text
+    if not changed:
+        return
+    try:
+        write_private(path, body.encode("utf-8", "surrogateescape"), durable=False)
+    except OSError:  # a full disk
+        os.unlink(path)
+
+
+def drop_secrets(spool: str) -> None:
+    """Remove the values, and strike all that is quoted of the run from now on.
+
+    Raises:
+        OSError: there are none, or their file cannot be removed; then they are struck by it.
+    """
+    redaction = redaction_of(spool)
+    os.unlink(os.path.join(spool, SECRETS))  # first: on a full disk that makes room
+    try:
+        _strike(spool, redaction)
+        os.rename(os.path.join(spool, QUOTING), os.path.join(spool, QUOTED))
+    except OSError:  # then nothing is quoted of it
+        pass
+
+
+def _strike(spool: str, redaction: "Redaction") -> None:
+    for path in (*_files(os.path.join(spool, "errors")), *_files(os.path.join(spool, "torch"))):
+        if path.endswith(".json"):
+            strike_record(path, redaction)
+    for path in _files(os.path.join(spool, "logs")):
+        name = os.path.basename(path)
+        struck = _struck_end(spool, name, redaction)
+        if (name.endswith(".err") or name == AGENT_LOG) and struck != _end(path, MOST)[0]:
+            write_private(os.path.join(spool, QUOTING, name), struck.encode("utf-8", "replace"), durable=False)
+
+
+def _struck_end(spool: str, name: str, redaction: "Redaction") -> str:
+    text, whole = _end(os.path.join(spool, "logs", name), MOST)
+    return redaction.text(text, begins=whole)
+
+
+def _end(path: str, most: int) -> Tuple[str, bool]:
+    """The last ``most`` bytes of a file, and whether they are all of it."""
+    try:
+        with open(path, "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            stream.seek(max(0, size - most))
+            return stream.read(most).decode(errors="replace"), size <= most
+    except OSError:
+        return "", True
+
+
+def _files(folder: str) -> Iterator[str]:
+    for place, _, names in os.walk(folder):
+        yield from (os.path.join(place, name) for name in names)
