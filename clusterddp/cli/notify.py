@@ -5,7 +5,6 @@ Not here: what is told (attach.py); a URL that the run's own hosts tell (remote/
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import threading
@@ -25,7 +24,7 @@ def webhook(target: str, silence: float) -> Webhook | None:
     """What the run's hosts are to tell, where the target is a URL; ``silence``: ``--silence``."""
     from clusterddp.launch.base import Webhook  # noqa: PLC0415 - start-up
 
-    hide([target])  # who knows the URL of a webhook can write there
+    _hide(target)
     return Webhook(url=target, silence=silence) if is_url(target) else None
 
 
@@ -40,7 +39,7 @@ class Notifier:
 
     def __init__(self, target: str, run: str) -> None:
         self._target, self._run = target, run
-        hide([target])
+        _hide(target)
         self._threads: list[threading.Thread] = []
         self._failed = False
 
@@ -72,11 +71,22 @@ class Notifier:
             say(f"--notify: {why}; nobody is told")
 
 
-def _post(url: str, told: dict[str, str]) -> str:
-    from urllib.request import Request, urlopen  # noqa: PLC0415 - start-up
+def _hide(target: str) -> None:
+    """Keep it out of logs: who knows the URL of a webhook can write there."""
+    if is_url(target):
+        from clusterddp.remote.shared.webhook_request import secrets_of  # noqa: PLC0415 - start-up
 
-    request = Request(url, json.dumps(told).encode(), {"Content-Type": "application/json"})  # noqa: S310 - http alone
-    with urlopen(request, timeout=PATIENCE):  # noqa: S310
+        hide(secrets_of(target))
+    else:
+        hide([target])
+
+
+def _post(url: str, told: dict[str, str]) -> str:
+    from urllib.request import urlopen  # noqa: PLC0415 - start-up
+
+    from clusterddp.remote.shared.webhook_request import request_of  # noqa: PLC0415 - start-up
+
+    with urlopen(request_of(url, told), timeout=PATIENCE):  # noqa: S310 - http or https alone
         return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from typing import TYPE_CHECKING
 
@@ -72,6 +73,30 @@ def test_a_detached_run_tells_a_url_of_a_lost_host_the_next_attempt_and_the_end(
         (run, "done", "succeeded after 1 relaunch"),
     ]
     assert "very-secret" not in "".join(path.read_text(errors="replace") for path in user.home.rglob("*.json"))
+
+
+def test_a_password_in_the_url_is_shown_to_its_server_alone(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab = make_lab(2)
+    user = user_of(lab, tmp_path, {"train.py": WAIT + 'print("here", flush=True)\nwait_for("/tmp/go")\nsys.exit(3)\n'})
+    with served(f"10.77.{lab.number}.{network.OPERATOR}") as server:
+        user.env["CLUSTERDDP_NOTIFY"] = server.url.replace("://", "://alice:passWort7@")
+        shown = user.run("run", "--dry-run", "train.py")
+        done = user.run("run", "-v", "--detach", "train.py")
+        assert done.code == 0, done.err
+        run = done.out.strip()
+        user.hear(run, "here", times=2)
+        assert not any(knowing(host, "passWort7") for host in lab.hosts)
+        for host in lab.hosts:
+            host.write("/tmp/go", "")
+        wait_until("the end is told", lambda: bool(server.told), timeout=60)
+        wait_until_nothing_is_left(lab.hosts, run)
+    assert server.authorized == ["Basic " + base64.b64encode(b"alice:passWort7").decode()]
+    assert not any(knowing(host, "passWort7") for host in lab.hosts)
+    listed = user.run("runs", "--json")
+    said = "".join(one.out + one.err for one in (shown, done, listed))
+    kept = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+    for part in ("passWort7", "very-secret", server.authorized[0] or ""):
+        assert part not in said + kept
 
 
 def test_where_hosts_have_no_way_out_the_operator_tells(make_lab: MakeLab, tmp_path: Path) -> None:

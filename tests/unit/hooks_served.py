@@ -21,6 +21,8 @@ class Served(ThreadingHTTPServer):
         super().__init__((address, 0), _Handler)
         self.told: list[Any] = []
         self.codes: list[int] = []
+        self.location = ""  # where a redirect leads
+        self.authorized: list[str | None] = []  # what each request has shown of who asks
         self.called, self.hung = threading.Event(), threading.Event()
         self.hung.set()
 
@@ -34,6 +36,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.authorized.append(self.headers["Authorization"])
         self.server.called.set()
         self.server.hung.wait(60)
         code = self.server.codes.pop(0) if self.server.codes else 204
@@ -41,7 +44,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.told.append(body)
         with contextlib.suppress(OSError):  # who called has left
             self.send_response(code)
+            if self.server.location:
+                self.send_header("Location", self.server.location)
             self.end_headers()
+
+    def do_GET(self) -> None:
+        self.server.authorized.append(self.headers["Authorization"])
+        self.send_response(204)
+        self.end_headers()
 
     def log_message(self, *_: object) -> None:
         pass

@@ -20,6 +20,7 @@ import urllib.request
 from typing import Any, List, Mapping, Optional, Set, Tuple
 from urllib.parse import urlsplit
 
+from ..shared.webhook_request import request_of
 from ..spool.layout import Spool, all_spools
 from ..system.bootstrap import Refused
 from .status import last_output
@@ -120,10 +121,8 @@ def _try_way(url: str) -> str:
 
 def post(url: str, told: Mapping[str, str]) -> Tuple[str, bool]:
     """Send it as JSON; why it failed (empty: it did not; never with the URL), and whether another try may help."""
-    head = {"Content-Type": "application/json"}
     try:
-        request = urllib.request.Request(url, json.dumps(told).encode(), head)  # noqa: S310 - http or https alone
-        with urllib.request.urlopen(request, timeout=PATIENCE):  # noqa: S310
+        with urllib.request.urlopen(request_of(url, told), timeout=PATIENCE):  # noqa: S310 - http or https alone
             return "", False
     except urllib.error.HTTPError as error:
         error.close()

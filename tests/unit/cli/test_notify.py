@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 from clusterddp.cli.main import main
 from clusterddp.cli.notify import Notifier
+from clusterddp.crash import without_secrets
 from tests.unit.hooks_served import served
 
 if TYPE_CHECKING:
@@ -23,6 +25,17 @@ def test_a_url_is_sent_each_event_as_json() -> None:
         notifier.tell("done", "succeeded")
         notifier.close()
         assert server.told == [{"run": "abc", "event": "done", "text": "succeeded"}]
+
+
+def test_user_and_password_of_a_url_are_shown_to_its_server_and_to_none_that_it_names() -> None:
+    with served() as server, served() as other:
+        server.codes, server.location = [302], other.url
+        with contextlib.closing(Notifier(server.url.replace("://", "://alice:pass%20word@"), "abc")) as notifier:
+            notifier.tell("done", "succeeded")
+    assert server.authorized == ["Basic " + base64.b64encode(b"alice:pass word").decode()]
+    assert other.authorized == [None]
+    hidden = without_secrets(f"{server.authorized} pass%20word pass word")
+    assert (hidden.count("pass"), hidden.count("Basic Y")) == (0, 0)
 
 
 def test_ctrl_c_while_a_server_hangs_ends_the_wait_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from typing import TYPE_CHECKING, Any
@@ -130,6 +131,24 @@ def test_what_cannot_be_sent_is_on_record_without_the_url(tmp_path: Path, server
     events = (node.writer.folder / "events.jsonl").read_text()
     assert [json.loads(line)["reason"] for line in events.splitlines()] == ["HTTP 404", "HTTP 500"]
     assert "secret" not in events
+
+
+def test_user_and_password_of_a_url_are_shown_to_its_server_and_to_none_that_it_names(server: Served) -> None:
+    with served() as other:
+        server.codes, server.location = [204, 302], other.url
+        url = server.url.replace("://", "://al%40ice:p%3Aw%2Fd@")
+        assert webhook.post(url, {"event": "done"}) == ("", False)
+        assert webhook.post(url, {"event": "done"}) == ("", False)
+    assert server.authorized == ["Basic " + base64.b64encode(b"al@ice:p:w/d").decode()] * 2
+    assert other.authorized == [None]
+    assert webhook._try_way(url) == ""
+
+
+@pytest.mark.parametrize("url", ["http://alice:pw@127.0.0.1:9/x", "http://alice:p/w@127.0.0.1/x", "http://a:b@[::bad/"])
+def test_why_a_url_with_a_password_cannot_be_told_names_neither(url: str) -> None:
+    why, _ = webhook.post(url, {"event": "done"})
+    assert why
+    assert not any(part in why + webhook._try_way(url) for part in ("alice", "pw", "p/w", "127"))
 
 
 @pytest.mark.parametrize("damage", ["{", '{"nodes": 3}', '{"nodes": {}, "missing": "g"}'])
