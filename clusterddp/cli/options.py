@@ -154,6 +154,16 @@ def spread_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
+def take_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Whose version of a data file is taken where both project and host changed it."""
+    decorated: Callable[..., Any] = click.option(
+        "--take",
+        type=click.Choice(["project", "host"]),
+        help="Whose version of data is taken that both project and host changed (neither: it is refused).",
+    )(function)
+    return decorated
+
+
 def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """What both ``run`` and ``logs`` take while they show a run's lines."""
     fold = "Show equal lines of several ranks as one (with more than 8 on a terminal)."

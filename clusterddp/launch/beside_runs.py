@@ -69,22 +69,30 @@ class BesideRuns:
         install.ensure([*hosts], self.project, self.notify, self.progress, spread=spread)
 
     def sync(
-        self, *, dry: bool = False, limit: int | str | None = None, rate: int | str | None = None, spread: str = "auto"
+        self,
+        *,
+        dry: bool = False,
+        limit: int | str | None = None,
+        rate: int | str | None = None,
+        spread: str = "auto",
+        take: str | None = None,
     ) -> SyncResult:
-        """Bring the project's code to every node and spare; with ``dry`` only say what that would change.
+        """Bring the project to every node and spare; with ``dry`` only say what that would change.
 
         Args:
             dry: Only look.
             limit: Bytes, or a size such as ``2G``, that it may hold, and any number of files; None is the default.
             rate: As of ``push``.
             spread: As of ``push``.
+            take: Whose version of data is taken that both project and host changed: ``project`` or ``host``.
 
         Raises:
             UsageError: an option has a value that cannot be meant; names it.
-            ClusterddpError: a live run uses a workdir with other code, or the code cannot be synced.
+            ClusterddpError: a live run uses a workdir with other code, there is such data, or a sync fails.
         """
         most = option_values.read("limit", option_values.optional(option_values.size), limit)
         dry = option_values.read("dry", option_values.flag, dry)
+        take = option_values.read("take", option_values.optional(option_values.take), take)
         mode = option_values.read("spread", option_values.spread, spread)
         rate = option_values.read("rate", option_values.optional(option_values.size), rate)
         reach.nodes(self.inventory)
@@ -97,7 +105,7 @@ class BesideRuns:
         from clusterddp.sync.passed_on import Spread  # noqa: PLC0415
 
         how = Spread(mode=mode, rate=rate, notify=self.notify)
-        return code.synced_or_previewed(hosts, self.project, self.notify, self.progress, tree, how, dry=dry)
+        return code.synced_or_previewed(hosts, self.project, self.notify, self.progress, tree, how, take=take, dry=dry)
 
     def push(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.runs.difference import CODE
@@ -11,12 +12,27 @@ from clusterddp.sync.passed_on import Spread
 from clusterddp.sync.result import SyncResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from clusterddp.hosts.client import Host
     from clusterddp.launch.options import RunOptions
     from clusterddp.project import Project
     from clusterddp.sync.files import Tree
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CodeOnHosts:
+    """The project on hosts.
+
+    Attributes:
+        workdirs: Host → the folder.
+        digest: Of the code there; empty where it is not known.
+        standing: Host → the paths of data of which it has its own version.
+    """
+
+    workdirs: Mapping[str, str]
+    digest: str
+    standing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def code_of(
@@ -29,17 +45,19 @@ def code_of(
     progress: Callable[[str], None],
     *,
     dry: bool,
-) -> tuple[dict[str, str], str]:
-    """Each host's workdir, or the folder ``name`` beside it, and the digest of the code there."""
+) -> CodeOnHosts:
+    """Each host's workdir, or the folder ``name`` beside it, and what is there."""
     if options.no_sync or dry:
         found = push.workdirs_as_they_are(hosts, workdir=project.workdir, name=name)
         for notice in () if dry else dict.fromkeys(line for host in found for line in host.told):
             notify(notice)
         digests = {host.digest for host in found}
-        return {host.name: host.workdir for host in found}, digests.pop() if len(digests) == 1 else ""
+        return CodeOnHosts(
+            workdirs={host.name: host.workdir for host in found}, digest=digests.pop() if len(digests) == 1 else ""
+        )
     how = Spread(mode=options.spread, notify=notify)
-    result = synced(hosts, project, notify, progress, tree, name, spread=how)
-    return dict(result.workdirs), result.digest
+    result = synced(hosts, project, notify, progress, tree, name, spread=how, take=options.take)
+    return CodeOnHosts(workdirs=result.workdirs, digest=result.digest, standing=result.standing)
 
 
 def synced(
@@ -51,6 +69,7 @@ def synced(
     name: str = "",
     *,
     spread: Spread | None = None,
+    take: str | None = None,
 ) -> SyncResult:
     """The project's code brought to the hosts.
 
@@ -62,6 +81,7 @@ def synced(
         tree: What was found here, if somebody has looked already.
         name: Of a folder beside the workdir, in place of it.
         spread: Whether hosts pass it on to each other.
+        take: As of ``RunOptions``.
 
     Raises:
         ClusterddpError: it is too large, a run is live there with other code, or a host cannot take it.
@@ -69,7 +89,7 @@ def synced(
     tree = tree or scan(project)
     inside, place = project.subfolder, project.workdir
     how = spread or Spread(notify=notify)
-    more: Any = {"name": name, "subfolder": inside, "progress": progress, "spread": how}
+    more: Any = {"name": name, "subfolder": inside, "progress": progress, "spread": how, "take": take or ""}
     result = push.sync(hosts, tree, workdir=place, **more)
     for notice in (*tree.notices, *result.notices):
         notify(notice)
@@ -100,6 +120,7 @@ def synced_or_previewed(
     tree: Tree,
     spread: Spread,
     *,
+    take: str | None,
     dry: bool,
 ) -> SyncResult:
     """``synced``; ``dry``: what it would change, and no more.
@@ -111,6 +132,7 @@ def synced_or_previewed(
         progress: Takes how far it has come.
         tree: The project, as it was scanned.
         spread: Whether hosts pass it on to each other.
+        take: As of ``RunOptions``.
         dry: Only look.
 
     Raises:
@@ -118,7 +140,10 @@ def synced_or_previewed(
     """
     if not dry:
         progress("syncing")
-        return synced(hosts, project, notify, progress, tree, spread=spread)
+        return synced(hosts, project, notify, progress, tree, spread=spread, take=take)
     for notice in tree.notices:
         notify(notice)
-    return SyncResult(digest=tree.digest, hosts=push.preview(hosts, tree, workdir=project.workdir))
+    result = SyncResult(digest=tree.digest, hosts=push.preview(hosts, tree, workdir=project.workdir, take=take or ""))
+    for notice in result.notices:
+        notify(notice)
+    return result

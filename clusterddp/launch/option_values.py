@@ -111,6 +111,7 @@ def choice(*words: str) -> Callable[[Any], str]:
 
 
 spread = choice("auto", "on", "off")
+take = choice("project", "host")
 
 
 def arguments(value: Any) -> tuple[str, ...]:

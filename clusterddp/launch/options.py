@@ -53,6 +53,8 @@ class RunOptions:
         no_sync: Use what is on the hosts.
         sync_limit: Bytes, or a size such as ``2G``, that a sync may hold; None is the default.
         spread: Whether hosts pass on to each other what a sync brings: ``auto``: where it saves time; ``on``, ``off``.
+        take: Whose version of a data file is taken that both project and host changed: ``project`` or ``host``. None:
+            the run is refused.
         log_limit: Bytes, or a size, of output that each host keeps; beyond it the oldest go. None is the default.
         launcher: What starts the run, by its name; None leaves it to the inventory.
         limit: The host pattern that chose the hosts, for the record.
@@ -87,6 +89,7 @@ class RunOptions:
     no_sync: bool = False
     sync_limit: int | None = None
     spread: str = "auto"
+    take: str | None = None
     log_limit: int | None = None
     launcher: str | None = None
     limit: str | None = None
@@ -156,6 +159,7 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "no_sync": values.flag,
     "sync_limit": values.size,
     "spread": values.spread,
+    "take": values.take,
     "log_limit": values.size,
     "launcher": values.checked(values.launcher),
     "limit": values.text,
@@ -192,6 +196,7 @@ class RunKeywords(TypedDict, total=False):
     no_sync: bool
     sync_limit: int | str | None
     spread: str
+    take: str | None
     log_limit: int | str | None
     launcher: str | None
     limit: str | None

@@ -78,20 +78,21 @@ def prepare(
         progress("looking at the code there" if options.no_sync else "syncing")
         run = new_run_id()
         name = run if options.workdir == FRESH else options.workdir or ""
-        workdirs, code = code_of(hosts, project, tree, options, name, notify, progress, dry=dry)
+        there = code_of(hosts, project, tree, options, name, notify, progress, dry=dry)
         seen = networking.result()
     network = preflight.admit_network(hosts, told, options, checks, notify, seen)
     if not dry:
-        notify(started_with(kept_code(project, tree, code), installed))
-    nodes = _nodes(hosts, facts, network, devices, workdirs, project, options, run)
+        notify(started_with(kept_code(project, tree, there.digest), installed))
+    nodes = _nodes(hosts, facts, network, devices, there.workdirs, project, options, run)
     wanted = replace(wanted, rdzv_backend=backend_for(options.rdzv_backend, hosts, facts, options.max_restarts))
     nodes = with_threads(nodes, facts, options.env)
     taking, waiting = nodes[: len(nodes) - len(spares)], nodes[len(nodes) - len(spares) :]
-    record = run_record(run, project, inventory, options, tree, code, hosts, taking, facts)
+    record = run_record(run, project, inventory, options, tree, there.digest, hosts, taking, facts)
     record = record._replace(
         environment=install.digest_of(installed),
         workdir=name or None,
         workdirs={node.host: node.workdir for node in nodes},
+        own_data=there.standing,
     )
     plan = make_plan(run=run, nodes=taking, spares=waiting, options=wanted, record=record)
     for notice in early.repeat.check(plan.record) if early.repeat else ():

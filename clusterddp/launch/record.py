@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.node_env import Node
     from clusterddp.sync.files import Tree
 
-OF_THE_RECORD = frozenset({"script", "args", "module", "name", "limit", "again"})  # it has them as fields of its own
+# A record has them as fields of its own; ``take`` is a choice for one start.
+OF_THE_RECORD = frozenset({"script", "args", "module", "name", "limit", "again", "take"})
 _MOST = 2000  # characters of a value
 
 

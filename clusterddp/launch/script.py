@@ -147,6 +147,6 @@ def check_synced(script: str, options: RunOptions, project: Project, tree: Tree)
     if options.module or options.no_sync:
         return
     inside = os.path.normpath(os.path.join(project.subfolder, script))  # noqa: PTH118 - a path on hosts
-    if not any(entry.path == inside for entry in tree.entries):
+    if not any(entry.path == inside for entry in (*tree.entries, *tree.data)):
         why = next((item.reason for item in tree.skipped if item.path == inside), "git ignores it")
         raise SyncError(f"script {inside} would not be synced: {why}", remedy="take it out of .gitignore")

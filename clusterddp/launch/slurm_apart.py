@@ -106,7 +106,9 @@ def carried_code(
     """
     entry = login.host.entry
     workdir = entry.workdir or project.workdir
-    uploads = Uploads(tree.entries, tree.chunks, Files.below(tree.root, tree.entries, tree.chunks))
+    every = (*tree.entries, *tree.data)
+    manifests = tree.manifest + tree.data_manifest
+    uploads = Uploads(every, tree.chunks, Files.below(tree.root, every, tree.chunks), manifests)
     sizes = uploads.sizes()
     sent = SentCode(
         workdir=workdir,
@@ -115,6 +117,9 @@ def carried_code(
         folders=(project.subfolder,) * bool(project.subfolder),
         links=dict(entry.links),
         manifest=sizes["manifest"],
+        data=tree.data_digest,
+        data_size=len(tree.data_manifest),
+        take=options.take or "",
         lists=sizes["lists"],
     )
     expected = re.sub("^~(?=/)", str(login.host.hello["home"]), workdir)

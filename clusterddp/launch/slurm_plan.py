@@ -151,8 +151,8 @@ def _synced(
     """The folder that the login host and the nodes share, with the project's code, and that code's digest."""
     site.progress("looking at the code there" if options.no_sync else "syncing")
     told = (site.notify, site.progress)
-    workdirs, code = code_of([login.host], project, tree, options, name, *told, dry=dry)
-    return workdirs[login.host.name], code
+    there = code_of([login.host], project, tree, options, name, *told, dry=dry)
+    return there.workdirs[login.host.name], there.digest
 
 
 def _of_all(plan: NodePlan, record: RunRecord) -> NodePlan:

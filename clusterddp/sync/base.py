@@ -57,8 +57,19 @@ class Bases:
                 self._found[digest] = self._made(digest)
             return self._found[digest]
 
+    def data(self, digest: str) -> tuple[str, bytes]:
+        """The project's data as a host is sent it that has the data of ``digest``: of that it is told what differs.
+
+        Returns: the digest of what it is compared with, empty for nothing, and the bytes.
+        """
+        earlier = self._tree.earlier.read(digest) if digest else None
+        if earlier is None:
+            return "", self._tree.data_manifest
+        return digest, difference(earlier, self._tree.data_manifest)
+
     def _made(self, digest: str) -> Base:
-        data = self._tree.earlier.read(digest) if digest else b""
+        same = digest == self._tree.digest
+        data = self._tree.manifest if same else self._tree.earlier.read(digest) if digest else b""
         if data is None:
             raise ValueError(f"no manifest {digest!r:.80}")
         there = {entry.path: entry for entry in manifest.decode(data)}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = "synced"
-_MOST = 4  # manifests: of the branches that somebody goes between
+_MOST = 8  # manifests, of code and of data: of the branches that somebody goes between
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,6 +4,9 @@ In a git project these are the files git knows and the untracked ones it does no
 elsewhere all that no .gitignore names (sync/gitignore.py). Everything left out that a user might miss is named in
 ``Tree.skipped``.
 
+Code is what git tracks, and files of a program by their names: it is the same on all hosts. All else is data, of which
+hosts may have versions of their own (remote/sync/data.py).
+
 Not here: bringing them to hosts (sync/push.py).
 """
 
@@ -49,6 +52,7 @@ _KEY_NAME = re.compile(
     rb"|\.netrc|\.pypirc|\.git-credentials",
     re.IGNORECASE,
 )
+_CODE_NAME = re.compile(r".*\.(py|pyx|sh|toml|yaml|yml|cfg|ini)", re.IGNORECASE | re.DOTALL)
 _EXAMPLE = re.compile(rb"\.env\.(example|sample|template|dist)", re.IGNORECASE)
 
 
@@ -66,14 +70,17 @@ class Tree:
 
     Attributes:
         root: The project's folder.
-        entries: The manifest, in order.
+        entries: The code, in the manifest's order.
         digest: The manifest's digest: the code of a run.
-        size: Bytes in all.
+        size: Bytes in all, data too.
         skipped: What is left out.
         git: ``{commit, dirty}``, None outside git.
         ignored: Data that git ignores.
         chunks: The digests of the chunks of each content that has several.
-        manifest: The manifest's bytes.
+        manifest: The code's manifest.
+        data: The data, in order.
+        data_manifest: The data's manifest.
+        data_digest: Its digest; empty where the project has no data; None where that of hosts is left alone.
         earlier: The manifests of earlier syncs.
     """
 
@@ -86,7 +93,16 @@ class Tree:
     git: dict[str, str | bool | None] | None
     ignored: tuple[IgnoredData, ...] = ()
     chunks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    data: tuple[Entry, ...] = ()
+    data_manifest: bytes = b""
+    data_digest: str | None = None
     earlier: Earlier = field(default_factory=Earlier)
+
+    def keep_manifests(self) -> None:
+        """Keep the manifests: hosts that are sent them are told next time only what differs."""
+        self.earlier.keep(self.digest, self.manifest)
+        if self.data_digest:
+            self.earlier.keep(self.data_digest, self.data_manifest)
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -96,6 +112,11 @@ class Tree:
             reasons.setdefault(item.reason, []).append(shown(item.path))
         lines = [f"not synced, {reason}: {few(paths, 5)}" for reason, paths in reasons.items()]
         return (*lines, *([ignored_notice(self.ignored)] if self.ignored else []))
+
+
+def is_code(path: str) -> bool:
+    """Whether a file is code by its name, whether git tracks it or not."""
+    return bool(_CODE_NAME.fullmatch(path))
 
 
 def scan(project: Project, limit: int | None = None) -> Tree:
@@ -111,19 +132,26 @@ def scan(project: Project, limit: int | None = None) -> Tree:
     root = on_disk(as_text(os.fsencode(project.root)))
     _refuse_home(root)
     listed = git.list_files(root)
-    names = _without_environments(walk(root, _NEVER) if listed is None else listed, root)
-    found = _look(root, names) if listed is None else {name: listed[name] for name in names}
+    names = _without_environments(walk(root, _NEVER) if listed is None else listed.files, root)
+    found = _look(root, names) if listed is None else {name: listed.files[name] for name in names}
+    tracked = {as_text(name) for name in listed.tracked} if listed else frozenset[str]()
     _refuse_large(found, MAX_BYTES if limit is None else limit, MAX_FILES if limit is None else None)
     skipped: list[Skipped] = []
     chunks: dict[str, tuple[str, ...]] = {}
-    entries = list(_entries(project, root, dict(sorted(found.items())), skipped, chunks))
+    every = list(_entries(project, root, dict(sorted(found.items())), skipped, chunks))
+    entries = tuple(entry for entry in every if entry.path in tracked or is_code(entry.path))
     encoded = manifest.encode(entries)
+    data = tuple(entry for entry in every if not (entry.path in tracked or is_code(entry.path)))
+    data_manifest = manifest.encode(data)
     return Tree(
         root=project.root,
-        entries=tuple(entries),
+        entries=entries,
         manifest=encoded,
         digest=digest_of(encoded),
-        size=sum(entry.size for entry in entries),
+        size=sum(entry.size for entry in every),
+        data=data,
+        data_manifest=data_manifest,
+        data_digest=digest_of(data_manifest) if data else "",
         skipped=tuple(skipped),
         git=None if listed is None else git.commit_and_dirty(root),
         ignored=() if listed is None else ignored_data(root),

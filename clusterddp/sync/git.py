@@ -10,13 +10,23 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+from typing import NamedTuple
 
 from clusterddp.errors import SyncError
 from clusterddp.sync.gitignore import unreadable
 
+_UNTRACKED = b"?"  # before a file's name, as `git ls-files -t` has it
 
-def list_files(root: bytes) -> dict[bytes, os.stat_result] | None:
-    """The lstat of the files git knows below ``root`` and of the untracked ones it does not ignore; None outside git.
+
+class Listed(NamedTuple):
+    """The lstat of files below a folder, and the names of those that git tracks."""
+
+    files: dict[bytes, os.stat_result]
+    tracked: set[bytes]
+
+
+def list_files(root: bytes) -> Listed | None:
+    """The files git tracks below ``root`` and the untracked ones it does not ignore; None outside git.
 
     Submodules and repositories inside are looked into. What was deleted is left out.
 
@@ -26,9 +36,9 @@ def list_files(root: bytes) -> dict[bytes, os.stat_result] | None:
     own = os.path.lexists(os.path.join(root, b".git"))
     if not own and not _within_another(root):
         return None
-    found: dict[bytes, os.stat_result] = {}
-    _list(root, b"", found)
-    return found
+    listed = Listed({}, set())
+    _list(root, b"", listed)
+    return listed
 
 
 def list_ignored(root: bytes) -> list[bytes]:
@@ -58,14 +68,15 @@ def _within_another(root: bytes) -> bool:
     return inside.stdout.strip() == b"true" and _git(root, "check-ignore", "--quiet", ".").returncode != 0
 
 
-def _list(root: bytes, folder: bytes, found: dict[bytes, os.stat_result]) -> None:
+def _list(root: bytes, folder: bytes, listed: Listed) -> None:
     place = os.path.join(root, folder) if folder else root
-    result = _git(place, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    result = _git(place, "ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard")
     if result.returncode:
         said = result.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
         raise SyncError(f"{os.fsdecode(place)}: git cannot list the files ({said[0]})")
     above, inside = root + b"/", folder + b"/" if folder else b""
-    for name in result.stdout.split(b"\0")[:-1]:
+    for line in result.stdout.split(b"\0")[:-1]:
+        tag, _, name = line.partition(b" ")
         path = inside + name.rstrip(b"/")
         try:
             info = os.lstat(above + path)
@@ -74,9 +85,11 @@ def _list(root: bytes, folder: bytes, found: dict[bytes, os.stat_result]) -> Non
         except OSError as error:
             raise unreadable(path, error) from error
         if not stat.S_ISDIR(info.st_mode):
-            found[path] = info
+            listed.files[path] = info
+            if tag != _UNTRACKED:
+                listed.tracked.add(path)
         elif os.path.lexists(os.path.join(root, path, b".git")):
-            _list(root, path, found)
+            _list(root, path, listed)
 
 
 def _git(place: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:

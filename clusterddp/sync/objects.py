@@ -143,7 +143,7 @@ def _keep(folder: Path, tree: Tree) -> Changes | None:
     old = _load(folder, before) if before else None
     if not known.exists() or time.time() - known.stat().st_mtime > _OFTEN:
         encoded = manifest.encode(tree.entries)
-        wanted = tree.entries if tree.size <= MOST_BYTES else ()
+        wanted = tree.entries if sum(entry.size for entry in tree.entries) <= MOST_BYTES else ()
         size = len(encoded) + sum(_store(folder, tree.root, entry) for entry in wanted if entry.kind == manifest.FILE)
         _write(known, [encoded])
         _clear_now_and_then(folder, size)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shlex
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from clusterddp.errors import SyncError
+from clusterddp.sync.files import is_code
 from clusterddp.sync.transfer import PATIENCE
-from clusterddp.text.folding import folded_names
+from clusterddp.text.folding import few, folded_names
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_duration, human_size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +38,17 @@ class Changes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StandingData:
+    """A host's own versions of the project's data, which stay: path → content, empty where it was removed there.
+
+    ``news``: the paths that no earlier sync has named.
+    """
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    news: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class HostSync:
     """What syncing did on one host.
 
@@ -46,6 +60,8 @@ class HostSync:
         sent_bytes: Their bytes, before compression.
         removed: Files removed there.
         changes: The paths that this is, or would be, about.
+        data: The host's own versions of data, which stay.
+        conflicts: Of a preview: data that was changed in the project and on the host.
         kept: The host's own versions that were in the way.
         told: What a user should know of the folder: which runs are live there, links that lead nowhere.
     """
@@ -59,6 +75,8 @@ class HostSync:
     kept: tuple[KeptFile, ...] = ()
     told: tuple[str, ...] = ()
     changes: Changes = Changes()
+    data: StandingData = StandingData()
+    conflicts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,13 +93,19 @@ class SyncResult:
         return {host.name: host.workdir for host in self.hosts}
 
     @property
+    def standing(self) -> Mapping[str, tuple[str, ...]]:
+        """Host → the paths of data of which it has its own version."""
+        return {host.name: tuple(host.data.versions) for host in self.hosts if host.data.versions}
+
+    @property
     def notices(self) -> tuple[str, ...]:
         """One line for everything a user should know, the same of several hosts once."""
         lines: dict[str, list[str]] = {}
         for host in self.hosts:
-            for line in (*host.told, *map(_kept_line, host.kept)):
+            for line in (*host.told, *map(_kept_line, host.kept), *_gone_line(host.changes)):
                 lines.setdefault(line, []).append(host.name)
         told = [f"{folded_names(names)}: {line}" for line, names in lines.items()]
+        told += _standing_lines(self.hosts)
         sent = [host.sent_bytes for host in self.hosts if host.sent_bytes]
         if sent and self.seconds >= PATIENCE:
             count = f"{len(sent)} host{'' if len(sent) == 1 else 's'}"
@@ -92,4 +116,48 @@ class SyncResult:
 def _kept_line(kept: KeptFile) -> str:
     if kept.path == kept.kept_as:
         return f"{shown(kept.path)} was changed on the host and is no longer in the project: it stays there"
-    return f"{shown(kept.path)} on the host was not the project's: kept as {shown(kept.kept_as)}"
+    line = f"{shown(kept.path)} on the host was not the project's: kept as {shown(kept.kept_as)}"
+    if is_code(kept.path):
+        return line
+    return f"{line}; as long as git tracks it each sync puts the project's there: git rm --cached {shown(kept.path)}"
+
+
+def _gone_line(changes: Changes) -> list[str]:
+    """A line on files that left the project and are no code by their names: a user may want to know of them."""
+    gone = [shown(path) for path in changes.gone if not is_code(path)]
+    return [f"removed, as git tracks it no more: {few(gone, 5)}"] if gone else []
+
+
+def _standing_lines(hosts: Sequence[HostSync]) -> list[str]:
+    """A line for each set of hosts on the data of their own that stays, and on what differs between them."""
+    news = dict.fromkeys(path for host in hosts for path in host.data.news)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for path in news:
+        groups.setdefault(tuple(host.name for host in hosts if path in host.data.versions), []).append(path)
+    lines = []
+    for names, paths in groups.items():
+        listed = few([shown(path) for path in paths], 5)
+        lines.append(f"{folded_names(names)}: {listed} was changed on the host since the last sync: the host's stays")
+    differing = [shown(path) for path in news if len({host.data.versions.get(path) for host in hosts}) > 1]
+    return [*lines, *([f"not the same on all hosts: {few(differing, 5)}"] if differing else [])]
+
+
+def refuse_conflicts(conflicts: Mapping[str, Sequence[str]]) -> None:
+    """Refuse to sync while data that was changed in the project and on a host waits for the user's decision.
+
+    Args:
+        conflicts: Host → the paths.
+
+    Raises:
+        SyncError: names the paths, the hosts, and what to type.
+    """
+    paths = list(dict.fromkeys(path for of_host in conflicts.values() for path in of_host))
+    if not paths:
+        return
+    names = folded_names([name for name, of_host in conflicts.items() if of_host])
+    first = shlex.quote(shown(paths[0]))
+    raise SyncError(
+        f"{few([shown(path) for path in paths], 5)}: changed in the project and on {names} since the last sync",
+        remedy=f"`clusterddp push --overwrite {first}` takes the project's,"
+        f" `clusterddp pull --overwrite {first} {first}` the host's; for all of them: --take project, or --take host",
+    )

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import HelperError
 from clusterddp.hosts.answers import ORDINARY, Limit
 from clusterddp.project import Project
-from clusterddp.remote.sync import apply as workdir
+from clusterddp.remote.helper.operations import find
+from clusterddp.remote.shared import manifest
+from clusterddp.remote.shared.chunks import digest_of
 from clusterddp.remote.sync.lock import PLACE
 from clusterddp.remote.sync.protect import mark
 from clusterddp.remote.system.bootstrap import Refused
@@ -97,7 +99,7 @@ class FakeHost:
 
         def work() -> None:
             try:
-                answer.append(getattr(workdir, op)(request))
+                answer.append(find(op)(request))
             except BaseException as error:  # noqa: BLE001 - raised where it is asked for
                 answer.append(error)
 
@@ -132,12 +134,21 @@ def project_at(root: Path) -> Project:
 
 
 def push(root: Path, *hosts: FakeHost, subfolder: str = "") -> SyncResult:
-    """Scan a folder and sync it."""
+    """Scan a folder and sync it, all of it as code."""
     return sync(list(hosts), tree_of(root), workdir="/nowhere", subfolder=subfolder)  # type: ignore[arg-type]
 
 
 def tree_of(root: Path) -> Tree:
-    """A folder as it is; manifests of earlier syncs are kept beside it."""
+    """A folder as it is, all of it as code, as if git tracked it; manifests of earlier syncs are kept beside it."""
+    tree = project_tree(root)
+    entries = tuple(manifest.ordered((*tree.entries, *tree.data)))
+    encoded = manifest.encode(entries)
+    code = replace(tree, entries=entries, manifest=encoded, digest=digest_of(encoded))
+    return replace(code, data=(), data_manifest=b"", data_digest="")
+
+
+def project_tree(root: Path) -> Tree:
+    """A folder as it is, with code and data; manifests of earlier syncs are kept beside it."""
     return replace(scan(project_at(root)), earlier=Earlier(folder=root.with_name(root.name + ".synced")))
 
 

@@ -25,6 +25,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("[!.]*/R
 EVERYWHERE = {"-h", "--help"}
 # Options of other programs that our pages speak of.
 FOREIGN = {
+    "--cached",  # of git
     "--version", "--list", "--yaml", "--output", "--steps", "--check", "--diff", "--strict", "--role", "--shm-size",
     "--require-hashes",
     "--exclusive", "--gpus-per-node", "--nodelist", "--nodes", "--ntasks-per-node", "--overlap", "--label",

@@ -45,6 +45,7 @@ SAID_BY = {
     "remote/supervisor/": {"run"},
     "slurm/": {"run"},
     "remote/sync/": {"run"},
+    "remote/slurm/code.py": {"run"},
     "remote/sync/pushed.py": {"push"},
     "cli/main.py": {"run"},
     "runs/notices.py": {"run"},
@@ -85,6 +86,7 @@ FOREIGN = {
     "--parents",
     "--backup",
     "--hash",
+    "--cached",  # of git
 }
 
 

@@ -23,6 +23,7 @@ from clusterddp.cli.options import (
     cluster_options,
     setting,
     spread_option,
+    take_option,
     watching_options,
 )
 from clusterddp.cli.output import say
@@ -86,6 +87,7 @@ _BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", 
 )
 @setting("--sync-limit", type=SIZE, metavar="SIZE", help="Sync up to so much (500MB).")
 @spread_option
+@take_option
 @setting("--log-limit", type=SIZE, metavar="SIZE", help="Keep so much output on each host (10GB).")
 @setting("--no-sync", is_flag=True, help="Use the code that is on the hosts.")
 @setting("--no-fork-server", is_flag=True, help="Start every worker plainly, whatever the inventory says.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterddp.cli.options import SIZE, cluster_options, setting, spread_option
+from clusterddp.cli.options import SIZE, cluster_options, setting, spread_option, take_option
 from clusterddp.cli.output import put, say
 from clusterddp.cli.progress import Progress
 from clusterddp.text.folding import folded_names
@@ -28,21 +28,30 @@ _MOST = 20  # lines of files
 @setting("--sync-limit", type=SIZE, metavar="SIZE", help="Sync up to so much (500MB).")
 @click.option("--rate", type=SIZE, metavar="SIZE", help="Send at most so much a second, to all hosts together (100MB).")
 @spread_option
+@take_option
 def command(
-    inventory: Path | None, limit: str | None, *, dry_run: bool, sync_limit: int | None, rate: int | None, spread: str
+    inventory: Path | None,
+    limit: str | None,
+    *,
+    dry_run: bool,
+    sync_limit: int | None,
+    rate: int | None,
+    spread: str,
+    take: str | None,
 ) -> int:
     """Bring the project's code to every host, as `run` does, and say what changed there."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
 
     with open_cluster(inventory, limit) as cluster, Progress() as progress:
         cluster.progress = progress.show
-        result = cluster.sync(dry=dry_run, limit=sync_limit, rate=rate, spread=spread)
+        result = cluster.sync(dry=dry_run, limit=sync_limit, rate=rate, spread=spread, take=take)
     groups: dict[Changes, list[HostSync]] = {}
     for host in result.hosts:
         groups.setdefault(host.changes, []).append(host)
     for hosts in groups.values():
         put(f"{folded_names([host.name for host in hosts])}: {_summary(hosts[0], dry=dry_run)}")
         lines = list(_lines(hosts[0].changes))
+        lines += [f"  ! {shown(path)}" for path in hosts[0].conflicts]
         for line in lines[:_MOST]:
             put(line)
         if lines[_MOST:]:

@@ -17,6 +17,7 @@ TABLE = {
     "drain": "probes.bandwidth:drain",
     "pour": "probes.bandwidth:pour",
     "workdir_state": "sync.apply:workdir_state",
+    "data_state": "sync.data:data_state",
     "sync_apply": "sync.apply:sync_apply",
     "push_check": "sync.pushed:push_check",
     "push_apply": "sync.pushed:push_apply",

@@ -46,6 +46,7 @@ class RunRecord(NamedTuple):
     left_out: Tuple[str, ...] = ()  # hosts that were not ready and may join
     workdir: Optional[str] = None  # the name given to the folder
     workdirs: Mapping[str, str] = {}  # by host
+    own_data: Mapping[str, Tuple[str, ...]] = {}  # by host: data of the project of which it had its own version
     launcher: Optional[str] = None
     array: Optional[str] = None  # an id that all runs of an array share
     more: Mapping[str, Any] = {}
@@ -97,6 +98,7 @@ _READERS: Readers = {
     "left_out": _TEXTS,
     "workdir": Fields.maybe_text,
     "workdirs": _by_host(Fields.text),
+    "own_data": _by_host(Fields.texts),
     "launcher": Fields.maybe_text,
 }
 

@@ -49,6 +49,9 @@ class SentCode(NamedTuple):
     manifest: int  # bytes
     lists: int  # bytes
     name: str = ""  # of the folder beside it that is meant
+    data: Optional[str] = None  # digest of the project's data; None: a node's is left alone
+    data_size: int = 0  # bytes of its manifest, at the end of ``manifest``
+    take: str = ""  # whose version of data counts where project and node changed it
     folders: Tuple[str, ...] = ()  # that are to be there besides
     links: Mapping[str, str] = {}  # path inside → where it leads
     broadcast: bool = False  # whoever follows the run has it sent by sbcast; else it is in the job's script
@@ -95,6 +98,9 @@ _CODE: Readers = {
     "folders": Fields.texts,
     "links": lambda fields, name: fields.mapping(name, Fields.text),
     "broadcast": Fields.flag,
+    "data": Fields.maybe_text,
+    "data_size": Fields.number,
+    "take": Fields.text,
 }
 _JOB: Readers = {
     "state": lambda fields, name: fields.check(name, lambda path: path.startswith("/"), "an absolute path"),

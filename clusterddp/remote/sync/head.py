@@ -14,7 +14,7 @@ AGAIN = "sync again"
 
 
 def read_head(incoming: ChunkStream, args: Dict[str, Any]) -> Tuple[bytes, Dict[str, List[str]]]:
-    """A manifest as it was sent, and the chunks of each content that has several.
+    """A manifest as it was sent (or two, one behind the other), and the chunks of each content that has several.
 
     Raises:
         Refused: they came damaged.

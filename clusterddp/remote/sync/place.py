@@ -7,6 +7,7 @@ renamed over or deleted. What nobody here put, or somebody changed, is never los
 Not here: which folder it is, its lock and its record (sync/apply.py).
 """
 
+import itertools
 import os
 import stat
 from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Optional, Protocol, Set, Tuple
@@ -15,6 +16,7 @@ from ..shared.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, folders_
 from ..system.bootstrap import Refused
 
 KEPT = b".clusterddp-kept-"  # and a number: the end of the name of a file that was kept aside
+MOST_KEPT = 3  # versions of a file
 
 if TYPE_CHECKING:
     from ..shared.sync_stream import ChunkStream
@@ -225,11 +227,8 @@ class WorkdirUpdate:
 
     def _keep_aside(self, path: str) -> None:
         """Give the host's own version another name; the old name stays too where it can, until it is renamed over."""
-        full, number = self.disk.full(path), 1
-        while os.path.lexists(full + KEPT + b"%d" % number):
-            if self._same(path, full + KEPT + b"%d" % number):
-                break
-            number += 1
+        full = self.disk.full(path)
+        number = self._kept_number(path, full)
         kept = full + KEPT + b"%d" % number
         if not os.path.lexists(kept):
             try:
@@ -239,6 +238,21 @@ class WorkdirUpdate:
         if path not in self._plan and os.path.lexists(full):
             os.unlink(full)  # it is in the way of a folder
         self.kept.append([path, path + as_text(KEPT) + str(number)])
+
+    def _kept_number(self, path: str, full: bytes) -> int:
+        """The number of a free name for a kept version, or of the one that holds this version already.
+
+        Only the latest are kept, or a job that rewrites a file of the project would fill the disk.
+        """
+        for number in range(1, MOST_KEPT + 1):
+            name = full + KEPT + b"%d" % number
+            if not os.path.lexists(name) or self._same(path, name):
+                return number
+        if any(os.path.isdir(full + KEPT + b"%d" % number) for number in range(1, MOST_KEPT + 1)):
+            return next(n for n in itertools.count(MOST_KEPT + 1) if not os.path.lexists(full + KEPT + b"%d" % n))
+        for number in range(1, MOST_KEPT):  # the oldest goes
+            os.rename(full + KEPT + b"%d" % (number + 1), full + KEPT + b"%d" % number)
+        return MOST_KEPT
 
     def _same(self, path: str, kept: bytes) -> bool:
         """Whether this very version was kept before: a job that rewrites a synced file must not pile up copies."""

@@ -6,21 +6,19 @@ are by then: the operator sees by the digests what has changed in between, and l
 Not here: what the operator makes of it (clusterddp/sync/fetch.py).
 """
 
-import hashlib
-import json
 import os
 import posixpath
 import stat
-import time
 from typing import Any, Dict, Iterator, List, Optional, Set
 
 from ..helper.request import Request
 from ..shared.chunks import Chunk, content_of, digest_of, read_at
 from ..shared.frames import MAX_BODY
-from ..shared.manifest import LINK, Disk, Entry, Hashes, as_text, checked_path, leads_down, on_disk, ordered, stats_of
+from ..shared.manifest import LINK, Disk, Entry, as_text, checked_path, leads_down, on_disk, ordered, stats_of
 from ..shared.sync_stream import bundle, grouped
-from ..system.bootstrap import Refused, private_folder, read_json, write_private
-from .memory import boot_id
+from ..system.bootstrap import Refused
+from .data import DataRecord
+from .hashes import KeptHashes
 from .push_record import pushed_in
 from .pushed import dest_path
 from .record import SyncRecord
@@ -66,13 +64,13 @@ def pull_list(request: Request) -> Dict[str, Any]:
         paths = list(_paths(place, skipped))
     else:
         root, paths = os.path.dirname(place), [as_text(os.path.basename(place))]
-    memory = _Memory(args["state"], root)
-    disk = memory.disk()
+    hashes = KeptHashes(args["state"], root, "pulled")
+    disk = hashes.disk()
     if start is not None:
         paths = _new_since(args["state"], root, paths, start, skipped)
     entries = list(_entries(disk, paths, skipped))
     if disk.hashed:
-        memory.keep(disk)
+        hashes.keep(disk)
     contents = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
     answer.update(there=True, root=as_text(root), shared=shared_as(root), folder=root == place)
     return dict(answer, entries=ordered(entries), chunks=contents, skipped=skipped)
@@ -164,6 +162,7 @@ def _new_since(state: str, root: bytes, paths: List[str], start: Start, skipped:
         if new and put.get(path) != stats_of(info):
             found.append(path)
     ours: Set[str] = {entry.path for entry in SyncRecord(state, root).unchanged_entries()}
+    ours.update(DataRecord(state, root).unchanged())
     return [path for path in found if path not in ours]
 
 
@@ -178,31 +177,3 @@ def _read(root: bytes, path: str, offset: int, size: int) -> bytes:
         return b""
     finally:
         os.close(handle)
-
-
-class _Memory:
-    """The hashes of what was listed below a folder, kept so that only what changed is read again."""
-
-    def __init__(self, state: str, root: bytes) -> None:
-        self._root = root
-        self._path = os.path.join(state, "pulled", hashlib.sha256(root).hexdigest()[:24] + ".json")
-        self._looked = time.time_ns()
-
-    def disk(self) -> Disk:
-        """The folder as it is."""
-        try:
-            data: Any = read_json(self._path) or {}
-            known: Hashes = {str(path): (list(one), list(chunks)) for path, (one, chunks) in data["files"]}
-            at, boot = int(data["at"]), data["boot"]
-        except (ValueError, TypeError, LookupError, RecursionError):
-            return Disk(self._root)
-        return Disk(self._root, known if boot == boot_id() else {}, at)
-
-    def keep(self, disk: Disk) -> None:
-        """Write them down, where that can be done."""
-        value = {"root": as_text(self._root), "at": self._looked, "boot": boot_id(), "files": list(disk.seen.items())}
-        try:
-            private_folder(os.path.dirname(self._path))
-            write_private(self._path, json.dumps(value, separators=(",", ":")).encode(), durable=False)  # for one boot
-        except (Refused, OSError):  # a disk that is full or read-only: all is read again the next time
-            pass

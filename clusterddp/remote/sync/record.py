@@ -25,6 +25,7 @@ from .memory import Known, Memory, former_path, read_memory, write_memory
 from .proof import Proof, prove
 
 RECORD, FORMER, MANIFEST = b"synced.json", b"record.json", b"manifest."
+DATA_RECORD = b"data.json"  # of data.py, which not every sync imports
 _FORMAT = 2
 _MOST = 1 << 22  # entries; a sync has 20,000 files at most unless more are asked for
 

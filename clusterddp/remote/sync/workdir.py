@@ -5,14 +5,13 @@ Not here: what is done in it (sync/apply.py), who is live (sync/live.py).
 
 import errno
 import os
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
-from ..shared.manifest import Entry, as_text, on_disk
+from ..shared.manifest import as_text, on_disk
 from ..shared.workdirs import is_beside, is_name, named
 from ..system.bootstrap import NETWORK_FILESYSTEMS, Refused, filesystem_type, home_folder
 from .live import LiveRun, live_runs
 from .lock import FolderLock, folder_id
-from .place import WorkdirUpdate
 from .record import SyncRecord
 
 
@@ -32,6 +31,17 @@ class Folder(NamedTuple):
         """The ids of the live runs, each once."""
         return ", ".join(sorted({one.run for one in self.live}))
 
+    def refuse_live(self) -> None:
+        """Refuse a change of the project's files there.
+
+        Raises:
+            Refused: a run is live in the workdir; its files must not change under it.
+        """
+        if self.live:
+            message = "run %s is live in %s with other code or data" % (self.runs, as_text(self.path))
+            remedy = "give this run a folder of its own with --workdir NAME, wait for that run, or: clusterddp stop %s"
+            raise Refused(message, remedy % self.live[0].run)
+
     @property
     def notice(self) -> str:
         """One line for the user; empty where no run is live."""
@@ -43,28 +53,9 @@ class Folder(NamedTuple):
         )
 
 
-Plan = Optional[Callable[[], List[Entry]]]
-
-
-def choose_folder(args: Dict[str, Any], root: bytes, plan: Plan = None) -> Folder:
-    """The workdir for the code of ``digest``, whose entries ``plan`` gives where they are known.
-
-    Raises:
-        Refused: a run is live there with other code, which must not change under it.
-    """
-    folder = Folder(SyncRecord(args["state"], root), live_runs(args["state"], root))
-    if folder.live and args["digest"] and not _in_place(args, folder.record, plan):
-        remedy = "give this run a folder of its own with --workdir NAME, wait for that run, or: clusterddp stop %s"
-        message = "run %s is live in %s with other code" % (folder.runs, as_text(root))
-        raise Refused(message, remedy % folder.live[0].run)
-    return folder
-
-
-def _in_place(args: Dict[str, Any], record: SyncRecord, plan: Plan) -> bool:
-    if plan is not None:
-        return not WorkdirUpdate(record, plan()).changes
-    proof = record.look() if record.whole and record.digest == args["digest"] else None
-    return proof is not None and not proof.differs
+def folder_of(args: Dict[str, Any], root: bytes) -> Folder:
+    """The workdir at ``root``."""
+    return Folder(SyncRecord(args["state"], root), live_runs(args["state"], root))
 
 
 class LockedWorkdir:

@@ -28,7 +28,7 @@ mkdir -p "$folder/start.$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}" && chmod 700 "$
 rm -f "$folder/end.json"
 cat >"$folder/job.json" <<'END OF JOB'
 {
- "apart": {"broadcast": false, "digest": "ab12", "folders": [], "links": {}, "lists": 2, "manifest": 10, "name": "", "workdir": "~/work"},
+ "apart": {"broadcast": false, "data": null, "data_size": 0, "digest": "ab12", "folders": [], "links": {}, "lists": 2, "manifest": 10, "name": "", "take": "", "workdir": "~/work"},
  "plan": {
   "argv": ["-m", "torch.distributed.run", "train.py"],
   "attempt": 1,

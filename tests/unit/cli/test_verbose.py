@@ -42,7 +42,7 @@ def test_it_tells_the_way_the_operations_and_their_bytes_host_by_host(
             r"a child process on this machine",
             r"connection: \d+ ms",
             # They share a home: what one is sent may come there between the other's two looks.
-            r"the helper's code is (there already(, without byte code .*)?|sent, [\d.]+ [kM]B) \([0-9a-f]{12}\)",
+            r"the helper's code (is there already(, without byte code .*)?|was sent, [\d.]+ [kM]B) \([0-9a-f]{12}\)",
             r"the helper runs: Python 3\.\S+ \(\S+\), pid \d+, state in \S+",
             r"helper: start: \d+ ms",
             r"runs begins",

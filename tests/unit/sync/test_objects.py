@@ -61,7 +61,7 @@ def test_a_code_is_laid_out_as_it_was(project: Project, tmp_path: Path) -> None:
 
 
 def test_a_large_file_comes_back_with_its_chunks(project: Project, tmp_path: Path) -> None:
-    write(project.root, **{"table.csv": "x" * (9 << 20)})
+    write(project.root, **{"table.yaml": "x" * (9 << 20)})
     tree = scan(project)
     objects.keep(project, tree)
     entries = objects.load(project, tree.digest)
@@ -154,16 +154,16 @@ def test_a_project_that_cannot_be_written_keeps_nothing(project: Project) -> Non
 
 
 def test_two_codes_differ_by_lines(project: Project) -> None:
-    write(project.root, **{"train.py": "a = 1\nb = 2\n", "gone.py": "x\n", "data.bin": "1"})
+    write(project.root, **{"train.py": "a = 1\nb = 2\n", "gone.py": "x\n", "data.cfg": "1"})
     old = kept(project)
     write(project.root, **{"train.py": "a = 1\nb = 3\n", "new.py": "y\n"})
     (project.root / "gone.py").unlink()
-    (project.root / "data.bin").write_bytes(b"\xff\xfe")
+    (project.root / "data.cfg").write_bytes(b"\xff\xfe")
     (project.root / "new.py").chmod(0o755)
     found = code_diff(project, old, kept(project))
     assert found is not None
     assert [(one.path, one.change, one.note) for one in found] == [
-        ("data.bin", "changed", "no text: 1 byte → 2 bytes"),
+        ("data.cfg", "changed", "no text: 1 byte → 2 bytes"),
         ("gone.py", "removed", ""),
         ("new.py", "added", ""),
         ("train.py", "changed", ""),
