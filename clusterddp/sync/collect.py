@@ -51,6 +51,7 @@ class Pulled:
         folder: Where the files are now.
         hosts: Who had any.
         files: How many came.
+        paths: Theirs, below ``folder``.
         bytes: Of files, that came.
         same: How many were here already.
         kept: Paths here that hold something else, and stay.
@@ -64,6 +65,7 @@ class Pulled:
     folder: Path
     hosts: tuple[str, ...] = ()
     files: int = 0
+    paths: tuple[str, ...] = ()
     bytes: int = 0
     same: int = 0
     kept: tuple[str, ...] = ()
@@ -142,6 +144,7 @@ def collect(
         folder=folder,
         hosts=tuple(there),
         files=len(tally.done),
+        paths=tuple(sorted(tally.done)),
         bytes=tally.bytes,
         same=len(tally.same),
         kept=tuple(sorted(tally.kept)),

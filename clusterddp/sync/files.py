@@ -119,6 +119,18 @@ def is_code(path: str) -> bool:
     return bool(_CODE_NAME.fullmatch(path))
 
 
+def new_data(project: Project, folder: Path, paths: Iterable[str]) -> list[str]:
+    """Which of the files ``paths`` below ``folder`` are data that a sync of the project takes, by their paths in it."""
+    inside = os.path.realpath(os.fsencode(folder))
+    root = os.path.realpath(os.fsencode(project.root))
+    if inside != root and not inside.startswith(root + b"/"):
+        return []
+    here = [os.path.join(inside, on_disk(path))[len(root) + 1 :] for path in paths]
+    within_git = os.path.lexists(os.path.join(root, b".git"))
+    synced = set(git.list_untracked(root) if within_git else walk(root, _NEVER))
+    return [as_text(path) for path in here if path in synced and not is_code(as_text(path))]
+
+
 def scan(project: Project, limit: int | None = None) -> Tree:
     """Look at the project's files and hash those that changed since the last scan.
 

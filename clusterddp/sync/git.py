@@ -51,6 +51,12 @@ def list_ignored(root: bytes) -> list[bytes]:
     return [name for name in names if name not in above]
 
 
+def list_untracked(root: bytes) -> list[bytes]:
+    """The files below ``root`` that git neither tracks nor ignores; none if git cannot tell."""
+    result = _git(root, "ls-files", "-z", "--others", "--exclude-standard")
+    return result.stdout.split(b"\0")[:-1] if result.returncode == 0 else []
+
+
 def commit_and_dirty(root: bytes) -> dict[str, str | bool | None]:
     """``commit`` (None before the first) and ``dirty``: something is changed, or git cannot tell."""
     head = _git(root, "rev-parse", "--verify", "--quiet", "HEAD")

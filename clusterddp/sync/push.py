@@ -231,7 +231,8 @@ class _Job:
         told = self._data_told
         args = {**self.args, "manifest": len(told), "lists": len(_NO_LISTS)}
         compress = self.host.entry.connection != "local"
-        answer = self.host.upload("data_state", args, bundles_of(told + _NO_LISTS, compress=compress), timeout=_ASKING)
+        pieces = bundles_of(told + _NO_LISTS, compress=compress)
+        answer = self.host.upload("data_state", args, pieces, timeout=_ASKING, limit=self._limit)
         with reading_answer(self.name):
             if "missing" in answer:  # another sync came in between: it is asked once more
                 return

@@ -29,6 +29,14 @@ print("snapshot", snapshot.read_text() if snapshot.exists() else "none", flush=T
 snapshot.write_text("by " + model.VERSION)
 print("cwd", os.getcwd(), flush=True)
 """
+RESUMES = """
+from pathlib import Path
+
+saved = Path("ckpt/last.pt")
+step = int(saved.read_text())
+print("resume from", step, flush=True)
+saved.write_text(str(step + 1))
+"""
 MODULE = """
 import os, sys
 from pkg.part import NAME
@@ -72,6 +80,43 @@ def test_data_results_and_checkpoints_are_found_again_after_an_edit(user: User, 
     assert host.read(f"{workdir}/out/0/log.txt") == "one\ntwo\n"
     assert host.read(f"{workdir}/snapshot.pt") == "by two"
     assert not (user.folder / "snapshot.pt").exists()
+
+
+def test_a_checkpoint_of_the_project_is_the_hosts_once_a_run_has_rewritten_it(user: User, lab: Lab) -> None:
+    host = lab.host("gpu01")
+    user.write("resume.py", RESUMES)
+    user.write("ckpt/last.pt", "2")
+    assert texts(user, "resume.py") == ["resume from 2"]
+    again = user.run("run", "resume.py")
+    assert [said.text for said in again.workers] == ["resume from 3"]
+    assert [note for note in again.notes if "ckpt/last.pt" in note] == [
+        "gpu01: ckpt/last.pt was changed on the host since the last sync: the host's stays"
+    ]
+    assert user.status(again.run)["own_data"] == {"gpu01": ["ckpt/last.pt"]}
+    user.write("resume.py", RESUMES + "# edited\n")
+    third = user.run("run", "resume.py")
+    assert [said.text for said in third.workers] == ["resume from 4"]
+    assert not [note for note in third.notes if "ckpt/last.pt" in note]
+    user.write("ckpt/last.pt", "100")
+    refused = user.run("run", "resume.py")
+    assert refused.code == 125
+    assert "ckpt/last.pt: changed in the project and on gpu01 since the last sync" in refused.notes[-1]
+    pulled = user.run("pull", "--overwrite", "ckpt/last.pt", "ckpt/last.pt")
+    assert pulled.code == 0, pulled.err
+    assert any(note.endswith("add to its .gitignore: /ckpt/last.pt") for note in pulled.notes)
+    assert texts(user, "resume.py") == ["resume from 5"]
+    user.write("ckpt/last.pt", "200")
+    pushed = user.run("push", "--overwrite", "ckpt/last.pt")
+    assert pushed.code == 0, pushed.err
+    assert texts(user, "resume.py") == ["resume from 200"]
+    user.write("ckpt/last.pt", "300")
+    assert texts(user, "--take", "host", "resume.py") == ["resume from 201"]
+    user.write(".gitignore", "ckpt/\n")
+    assert texts(user, "resume.py") == ["resume from 202"]
+    workdir = user.status(third.run)["workdirs"]["gpu01"]
+    assert host.read(f"{workdir}/ckpt/last.pt") == "203"
+    user.write(".gitignore", "")
+    (user.folder / "ckpt/last.pt").unlink()
 
 
 def test_a_module_runs_in_the_subfolder_the_command_was_given_in(user: User) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +18,7 @@ from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from clusterddp.sync.collect import Pulled
@@ -49,6 +51,7 @@ def command(
 ) -> int:
     """Bring here what lies at PATH on the hosts, or what RUN has written; by default the live run, else the last."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
+    from clusterddp.sync.files import new_data  # noqa: PLC0415
 
     most = 1 if run else 2
     if len(words) > most:
@@ -57,12 +60,26 @@ def command(
     with open_cluster(inventory, limit) as cluster, Progress() as progress:
         cluster.progress = progress.show
         done = cluster.pull(what, dest, run=run, rank=rank, host=host, overwrite=overwrite)
-    for line in _notices(done):
+        advice = _advice(new_data(cluster.project, done.folder, done.paths))
+    for line in (*advice, *_notices(done)):
         say(line)
     count = f"{done.files} file{'' if done.files == 1 else 's'}, {human_size(done.bytes)}"
     same = f"; {done.same} here already" if done.same else ""
     put(f"{done.folder}: {count} from {folded_names(done.hosts)}{same}")
     return 0 if done.whole else 1
+
+
+def _advice(paths: Sequence[str]) -> Iterator[str]:
+    """How data that is part of the project now is kept out of the next sync."""
+    if not paths:
+        return
+    common = paths[0] if len(paths) == 1 else posixpath.commonpath(paths)
+    rules = [common] if common else dict.fromkeys(path.partition("/")[0] for path in paths)
+    words = " ".join(shlex.quote("/" + shown(rule)) for rule in rules)
+    yield (
+        f"{_paths(paths)}: part of the project from now on; to keep that out of the next sync, add to its .gitignore:"
+        f" {words}"
+    )
 
 
 def _notices(done: Pulled) -> Iterator[str]:
