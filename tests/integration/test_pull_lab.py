@@ -57,8 +57,12 @@ def test_what_a_run_writes_comes_here_while_it_goes_on_and_after_it(user: User) 
         }
         one = user.run("pull", "--rank", "1", "ckpt", "one")
         assert (one.code, content(user.folder / "one")) == (0, {"rank1.pt": "epoch 1", "all.txt": "the same"})
-        refused = user.run("sync")  # what was pulled lies in the project, and is new code
-        assert (refused.code, "with other code; stop it first" in refused.notes[-1]) == (1, True)
+        refused = user.run("sync")  # what was pulled lies in the project, and is new data
+        assert (refused.code, "is live in" in refused.notes[-1], "with other code or data" in refused.notes[-1]) == (
+            1,
+            True,
+            True,
+        )
         user.run("exec", "--", "touch", "go-on")
         assert live.end().code == 0
     last = user.run("pull", "--run", "exp1", "--host", "gpu01", "later")
