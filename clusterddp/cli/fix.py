@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli.output import say
-from clusterddp.errors import EXIT_FAILED
-from clusterddp.provision.ansible import playbook_argv, run_at_terminal
+from clusterddp.errors import EXIT_FAILED, UsageError
+from clusterddp.provision.ansible import config_notice, playbook_argv, run_at_terminal, source_of
 from clusterddp.provision.playbooks import mending, own_playbook
 from clusterddp.text.folding import folded_names
 
@@ -41,6 +41,11 @@ def fix_by_playbooks(
     if not wanted:
         say("nothing was found that a playbook of ours mends")
         return 0
+    if inventory.path is None:
+        raise UsageError("a playbook needs an inventory file", remedy="`clusterddp up INVENTORY` remembers one")
+    source = source_of(inventory.path)
+    if notice := config_notice(source):
+        say(notice)
     commands = []
     for name, checks in wanted.items():
         hosts = list(dict.fromkeys(host for found in checks.values() for host in found))
@@ -49,7 +54,7 @@ def fix_by_playbooks(
         say(f"{name} on {folded_names(hosts)}, for {', '.join(checks)}; it would change:")
         argv = playbook_argv(own_playbook(name), inventory, arguments, hosts=hosts)
         commands.append((name, argv))
-        if code := run_at_terminal([*argv, "--check", "--diff"], brief=True):
+        if code := run_at_terminal([*argv, "--check", "--diff"], source, brief=True):
             return _failed(name, code)
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         say("nothing is changed: nobody is here to say yes; --yes does")
@@ -57,7 +62,7 @@ def fix_by_playbooks(
     if not yes:
         click.confirm("clusterddp: run them?", err=True, abort=True)
     for name, argv in commands:
-        if code := run_at_terminal(argv, brief=True):
+        if code := run_at_terminal(argv, source, brief=True):
             return _failed(name, code)
     say("done; new limits hold from the next login on; `clusterddp doctor` tells what is left")
     return 0

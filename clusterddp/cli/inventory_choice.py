@@ -121,9 +121,7 @@ def _not_agreed(where: str, path: Path | None, limit: str | None) -> InventoryEr
     words = ["clusterddp", *(["-C", folder] if folder else []), "up", f"./{file}" if file.startswith("-") else file]
     line = shlex.join([*words, *(["--limit", limit] if limit else [])])
     remedy = f"if you trust it: `{line}`"
-    return InventoryError(
-        f"the inventory {file} is not read, for `up` was not given it here", where=where, remedy=remedy
-    )
+    return InventoryError(f"the inventory {file} is not read without your consent", where=where, remedy=remedy)
 
 
 def _variable(name: str) -> str:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("clusterddp")
 _BRIEF = {"ANSIBLE_DISPLAY_OK_HOSTS": "false", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false"}
+_CONFIG = "ansible.cfg"
+_OURS = ".clusterddp"
 _USER = ("-u", "--user")
 # What no host's name may hold where Ansible takes patterns: `@x` is a file, `~x` an expression, `!x` all others.
 _OF_PATTERNS = re.compile(r"[@~!&,;:*?\[\]{}]")
@@ -90,14 +92,38 @@ def _users(arguments: Sequence[str]) -> Iterator[str]:
             yield word.removeprefix("-u")
 
 
-def run_at_terminal(argv: Sequence[str], *, brief: bool = False) -> int:
+def run_at_terminal(argv: Sequence[str], inventory: Path, *, brief: bool = False) -> int:
     """Run one of Ansible's programs with this terminal, where it may ask for passwords; its exit code.
 
-    ``brief``: of a playbook's tasks only those are shown that change something or fail, if the user's settings in the
-    environment do not say otherwise.
+    Args:
+        argv: The program and its arguments.
+        inventory: What the user has named; see ``environment``.
+        brief: Of a playbook's tasks only those are shown that change something or fail, if the user's settings in the
+            environment do not say otherwise.
     """
     _log.debug("%s", shlex.join(argv))
-    return subprocess.run(argv, check=False, env={**_BRIEF, **os.environ} if brief else None).returncode
+    return subprocess.run(argv, check=False, env={**(_BRIEF if brief else {}), **environment(inventory)}).returncode
+
+
+def environment(inventory: Path) -> dict[str, str]:
+    """The variables for Ansible: it takes an ``ansible.cfg`` of this folder, whose plugins run here, only by consent.
+
+    That is given by naming an inventory in the same folder or below it, or by ANSIBLE_CONFIG.
+    """
+    if not config_notice(inventory):
+        return {**os.environ}
+    others = (Path(os.path.expanduser(f"~/.{_CONFIG}")), Path("/etc/ansible", _CONFIG))  # noqa: PTH111 - Path's raises
+    return {**os.environ, "ANSIBLE_CONFIG": str(next((path for path in others if path.is_file()), os.devnull))}
+
+
+def config_notice(inventory: Path) -> str:
+    """What to say of an ``ansible.cfg`` of this folder that Ansible is not given; empty where it has none."""
+    here, path = Path.cwd(), inventory.absolute()
+    named_here = here in path.parents and _OURS not in path.relative_to(here).parts
+    if "ANSIBLE_CONFIG" in os.environ or named_here or not (here / _CONFIG).exists():
+        return ""
+    why = f"Ansible is not given {_CONFIG} of this folder, as the inventory lies elsewhere"
+    return f"{why}; ANSIBLE_CONFIG={_CONFIG} gives it"
 
 
 def source_of(path: Path) -> Path:

@@ -19,7 +19,7 @@ from clusterddp.errors import ClusterddpError, InventoryError
 from clusterddp.inventory.trusted import refuse_beside
 from clusterddp.inventory.variable_names import USED
 from clusterddp.inventory.vaulted import replaced, vaulted
-from clusterddp.provision.ansible import FROM, program
+from clusterddp.provision.ansible import FROM, environment, program
 
 if TYPE_CHECKING:
     from clusterddp.project import Project
@@ -46,7 +46,7 @@ def converted(source: Path, project: Project) -> Path:
             f"can only be read by Ansible; {error.message}", where=str(source), remedy=_REMEDY
         ) from None
     done = subprocess.run(
-        argv, stdout=subprocess.PIPE, check=False, env={**os.environ, "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1"}
+        argv, stdout=subprocess.PIPE, check=False, env={**environment(source), "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1"}
     )
     if done.returncode:
         message = f"Ansible cannot read it: ansible-inventory ended with {done.returncode}"
@@ -72,7 +72,7 @@ def _decrypted(text: bytes, source: Path) -> bytes:
             file.write_text(value.text, encoding="utf-8")
         # One call: its password is asked for once.
         argv = [program("ansible-vault"), "decrypt", *map(str, files)]
-        done = subprocess.run(argv, stdout=subprocess.DEVNULL, check=False)
+        done = subprocess.run(argv, stdout=subprocess.DEVNULL, check=False, env=environment(source))
         if done.returncode:
             message = f"holds !vault values that cannot be decrypted: ansible-vault ended with {done.returncode}"
             raise InventoryError(message, where=str(source), remedy="what it says stands above")

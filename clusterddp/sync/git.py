@@ -16,6 +16,10 @@ from clusterddp.errors import SyncError
 from clusterddp.sync.gitignore import unreadable
 
 _UNTRACKED = b"?"  # before a file's name, as `git ls-files -t` has it
+# A repository's own configuration names programs too: an archive may bring one along.
+_RUNS_NOTHING = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
+_OF_ITS_OWN = {b"local", b"worktree"}
+_MOST_CONFIG = 1 << 20  # bytes that are looked at
 
 
 class Listed(NamedTuple):
@@ -60,9 +64,37 @@ def list_untracked(root: bytes) -> list[bytes]:
 def commit_and_dirty(root: bytes) -> dict[str, str | bool | None]:
     """``commit`` (None before the first) and ``dirty``: something is changed, or git cannot tell."""
     head = _git(root, "rev-parse", "--verify", "--quiet", "HEAD")
-    changes = _git(root, "status", "--porcelain", "-z", "--untracked-files=normal", "--", ".")
+    changes = _git(
+        root, *_without_own_filters(root), "status", "--porcelain", "-z", "--untracked-files=normal", "--", "."
+    )
     commit = head.stdout.decode().strip() if head.returncode == 0 else None
     return {"commit": commit, "dirty": bool(changes.stdout or changes.returncode)}
+
+
+def _without_own_filters(root: bytes) -> list[str]:
+    """Options that leave out the filters of the repository's own configuration: it may have come in an archive.
+
+    A file that one of them changes counts as changed then. The user's own filters (git-lfs) hold.
+    """
+    if not _may_have_filters(root):
+        return []
+    found = _git(root, "config", "--null", "--show-scope", "--get-regexp", r"^filter\.")
+    parts = found.stdout.split(b"\0")
+    keys = [key.split(b"\n")[0] for scope, key in zip(parts[::2], parts[1::2], strict=False) if scope in _OF_ITS_OWN]
+    drivers = dict.fromkeys(os.fsdecode(key).removeprefix("filter.").rpartition(".")[0] for key in keys)
+    nothing = ("clean=", "process=", "required=false")
+    return [word for name in drivers for key in nothing for word in ("-c", f"filter.{name}.{key}")]
+
+
+def _may_have_filters(root: bytes) -> bool:
+    """Whether a look at its configuration is worth a start of git."""
+    path = os.path.join(root, b".git", b"config")
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            text = file.read(_MOST_CONFIG).lower()
+    except OSError:  # a worktree's or a submodule's lies elsewhere
+        return True
+    return len(text) == _MOST_CONFIG or any(word in text for word in (b"filter", b"include", b"worktreeconfig"))
 
 
 def _within_another(root: bytes) -> bool:
@@ -104,7 +136,12 @@ def _git(place: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     try:
         return subprocess.run(
-            ["git", *words], cwd=place, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
+            ["git", *_RUNS_NOTHING, *words],
+            cwd=place,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
         )
     except FileNotFoundError as error:
         raise SyncError("this is a git project, but git is not on this machine", remedy="install git") from error

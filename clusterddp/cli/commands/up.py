@@ -195,8 +195,11 @@ def _readable(path: Path, project: Project) -> Path:
         if (path.is_dir() and path.resolve() in {project.root, *project.root.parents}) or _cannot_run(path):
             raise
         from clusterddp.project import typed  # noqa: PLC0415 - start-up
+        from clusterddp.provision.ansible import config_notice  # noqa: PLC0415
         from clusterddp.provision.inventory import converted  # noqa: PLC0415
 
+        if notice := config_notice(path):
+            say(notice)
         made = converted(path, project)
         say(f"{path} is read by ansible-inventory; what it says stands in {typed(made)}, and is remembered")
         return made
@@ -249,13 +252,21 @@ def _run_playbooks(names: tuple[str, ...], cluster: Cluster, arguments: tuple[st
         UsageError: a name is no playbook.
         ClusterddpError: Ansible is not installed, or a playbook fails.
     """
-    from clusterddp.provision.ansible import playbook_argv, run_at_terminal  # noqa: PLC0415 - start-up
+    from clusterddp.provision.ansible import (  # noqa: PLC0415 - start-up
+        config_notice,
+        playbook_argv,
+        run_at_terminal,
+        source_of,
+    )
     from clusterddp.provision.playbooks import find_playbook  # noqa: PLC0415
 
     inventory = cluster.inventory
     hosts = [host.name for host in inventory.hosts] if inventory.pattern else []
+    source = source_of(inventory.path) if inventory.path else Path()
+    if notice := config_notice(source):
+        say(notice)
     for path in [find_playbook(name) for name in names]:
-        code = run_at_terminal(playbook_argv(path, inventory, arguments, hosts=hosts))
+        code = run_at_terminal(playbook_argv(path, inventory, arguments, hosts=hosts), source)
         if code:
             remedy = "what it says stands above; `clusterddp up` runs it again"
             raise ClusterddpError(f"{path.name} failed: ansible-playbook ended with {code}", remedy=remedy)

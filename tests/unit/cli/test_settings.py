@@ -112,7 +112,7 @@ def test_the_projects_inventory_is_only_named_and_its_limit_holds_with_minus_i(
     project(folder, 'inventory = "lab/all.yaml"\nlimit = "a2"')
     code, lines = said(capsys, "hosts")
     place = f"{folder}/pyproject.toml:tool.clusterddp.inventory"
-    why = "the inventory lab/all.yaml is not read, for `up` was not given it here"
+    why = "the inventory lab/all.yaml is not read without your consent"
     assert (code, lines) == (2, [f"{place}: {why}; if you trust it: `clusterddp up lab/all.yaml`"])
     assert hosts_shown(capsys, "-i", "lab/all.yaml") == ["a2"]
     assert hosts_shown(capsys, "-i", "lab/all.yaml", "--limit", "all:!a2") == ["a1", "a3"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -86,3 +87,28 @@ def test_what_a_playbook_mends_is_gathered_by_playbook_and_check() -> None:
     ]  # fmt: skip
     assert mending(results) == {"hosts.yml": {"shm": ["a", "b"]}, "python.yml": {"helper": ["c"]}}
     assert list(mending(results)) == ["hosts.yml", "python.yml"]
+
+
+def test_an_ansible_cfg_of_a_folder_is_taken_only_beside_a_named_inventory(
+    inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone, home = tmp_path / "clone", tmp_path / "home"
+    for folder in (clone, home, clone / ".clusterddp"):
+        folder.mkdir()
+    (clone / "ansible.cfg").write_text("[defaults]\ncallback_plugins = ./evil\n")
+    (clone / "own.yaml").write_text(INVENTORY)
+    monkeypatch.chdir(clone)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("ANSIBLE_CONFIG", raising=False)
+    for path in (inventory, clone / ".clusterddp" / "inventory.yaml"):
+        assert ansible.environment(path)["ANSIBLE_CONFIG"] in {os.devnull, "/etc/ansible/ansible.cfg"}
+        assert "ANSIBLE_CONFIG=ansible.cfg gives it" in ansible.config_notice(path)
+    (home / ".ansible.cfg").touch()
+    assert ansible.environment(inventory)["ANSIBLE_CONFIG"] == str(home / ".ansible.cfg")
+    assert "ANSIBLE_CONFIG" not in ansible.environment(clone / "own.yaml")
+    assert not ansible.config_notice(Path("own.yaml"))
+    monkeypatch.setenv("ANSIBLE_CONFIG", "ansible.cfg")
+    assert ansible.environment(inventory)["ANSIBLE_CONFIG"] == "ansible.cfg"
+    monkeypatch.delenv("ANSIBLE_CONFIG")
+    (clone / "ansible.cfg").unlink()
+    assert "ANSIBLE_CONFIG" not in ansible.environment(inventory)

@@ -220,3 +220,42 @@ def test_names_that_are_no_text_and_odd_ones_come_through(tmp_path: Path) -> Non
         Path(os.fsdecode(os.fsencode(root) + b"/" + name)).write_text("x")
     git(root, "init")
     assert {os.fsencode(name) for name in names(root)} == set(odd)
+
+
+@pytest.mark.parametrize("lies_in", ["config", "an include", "a worktree"])
+def test_a_repository_from_an_archive_starts_none_of_its_programs(tmp_path: Path, lies_in: str) -> None:
+    root, mark = tmp_path / "repository", tmp_path / "ran"
+    write(root, **{"a.py": "1", ".gitattributes": "*.py filter=evil\n"})
+    git(root, "init")
+    git(root, "add", ".")
+    git(root, "commit", "-m", "x")
+    program = f"touch {mark}; cat"
+    if lies_in == "a worktree":
+        git(root, "worktree", "add", str(tmp_path / "tree"))
+    keys = ("core.fsmonitor", "filter.evil.clean")
+    if lies_in == "an include":
+        included = root / ".git" / "more"
+        for key in keys:
+            git(root, "config", "--file", str(included), key, program)
+        git(root, "config", "include.path", str(included))
+    else:
+        for key in keys:
+            git(root, "config", key, program)
+    scanned = tmp_path / "tree" if lies_in == "a worktree" else root
+    write(scanned, **{"a.py": "2"})
+    assert tree_of(scanned).git["dirty"] is True  # type: ignore[index]
+    assert not mark.exists()
+    git(scanned, "status")
+    assert mark.exists()
+
+
+def test_filters_of_the_user_still_tell_what_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    root = tmp_path / "repository"
+    write(root, **{"a.txt": "one", ".gitattributes": "*.txt filter=upper\n"})
+    git(root, "init")
+    git(root, "config", "--global", "filter.upper.clean", "tr a-z A-Z")
+    git(root, "add", ".")
+    git(root, "commit", "-m", "x")
+    write(root, **{"a.txt": "ONE"})
+    assert tree_of(root).git["dirty"] is False  # type: ignore[index]
