@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import UsageError
+from clusterddp.folders import make_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -228,7 +229,7 @@ def made_key() -> bytes:
         return key
     folder = state_folder()
     with _told(folder, "written"):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         temporary = folder / f".{KEY}.{secrets.token_hex(8)}"
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:

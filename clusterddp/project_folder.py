@@ -117,7 +117,7 @@ def made(folder: Path) -> Path:
     """``.clusterddp/`` itself, which git ignores."""
     own(folder).mkdir(mode=0o700, exist_ok=True)
     with contextlib.suppress(FileExistsError):
-        handle = os.open(folder / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        handle = os.open(folder / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.write(handle, b"*\n")
         finally:

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from clusterddp.environments import lock as locks
 from clusterddp.errors import ClusterddpError, LockError
+from clusterddp.folders import make_private
 from clusterddp.remote.shared.fields import Fields
 from clusterddp.remote.shared.frames import parse_json
 from clusterddp.text.printable import one_line
@@ -198,13 +199,14 @@ def _wheel(fields: Fields) -> Wheel:
 
 def _write(path: Path, data: bytes) -> None:
     temporary = _made(path.parent) / f".{path.name}.{os.getpid()}.tmp"
+    temporary.touch(mode=0o600)
     temporary.write_bytes(data)
     temporary.replace(path)
 
 
 def _made(folder: Path) -> Path:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
     except OSError as error:
         remedy = "make it writable, or set XDG_CACHE_HOME"
         raise ClusterddpError(f"{folder} cannot be made ({error.strerror})", remedy=remedy) from error

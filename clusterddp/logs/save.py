@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from clusterddp.errors import RunError
+from clusterddp.folders import make_private
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.remote.shared.fields import Fields
 from clusterddp.remote.shared.frames import parse_json
@@ -75,7 +76,7 @@ class Saver:
             raise RunError(f"{self.folder} holds the output of run {owner}", remedy="name another folder")
         if self._files:
             raise RunError(f"{self.folder} holds output of a run that it does not name", remedy="name another folder")
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.folder)
         self._write(mark, json.dumps({"run": run}).encode() + b"\n", 0)
 
     def offsets(self) -> Offsets:

@@ -54,6 +54,7 @@ class Earlier:
             target = self.folder / digest
             if not target.exists():
                 temporary = self.folder / f".{digest}.{os.getpid()}.tmp"
+                temporary.touch(mode=0o600)
                 temporary.write_bytes(data)
                 temporary.replace(target)
             os.utime(target)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp import project_folder
 from clusterddp.errors import UsageError
+from clusterddp.folders import make_private
 from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.chunks import content_of, digest_of, hash_file, spans
 from clusterddp.remote.shared.manifest import Entry, on_disk
@@ -180,7 +181,7 @@ def _as_hashed(root: Path, entry: Entry) -> Iterator[bytes]:
 
 def _write(target: Path, pieces: Iterable[bytes]) -> None:
     """Write a file whole, 0600, under a temporary name first."""
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(target.parent)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as out:

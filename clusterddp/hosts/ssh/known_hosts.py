@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import HostKeyError, UsageError
+from clusterddp.folders import make_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -186,7 +187,7 @@ class KnownHosts:
             UsageError: The file cannot be written.
         """
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(path.parent)
             with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b", 0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 if not self.check(key, (path, *files)):

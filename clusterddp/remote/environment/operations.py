@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterable, List
 
 from ..helper.request import Request
 from ..probes.torch import find_interpreter
-from ..system.bootstrap import Refused
+from ..system.bootstrap import Refused, private
 from ..system.bounded_child import Child
 from ..system.setup_env import setup_environment
 from .store import Store, checked, installed_digest
@@ -129,7 +129,7 @@ def _build(store: Store, ident: str, args: Dict[str, Any]) -> str:
         _refuse_damaged(store, [args["uv"]])  # it is run before anything else looks at it
         uv = _uv(store.wheel(args["uv"]), work)
         requirements = os.path.join(work, "requirements.txt")
-        with open(requirements, "w", encoding="utf-8") as out:
+        with open(requirements, "w", encoding="utf-8", opener=private) as out:
             out.write(args["requirements"])
         env = _clean(setup_environment(args.get("setup") or [], dict(os.environ)), work)
         _run([uv, "venv", "--quiet", "--offline", "--no-project", "--python", args["python"], place], env)
@@ -175,9 +175,9 @@ def _uv(wheel: str, work: str) -> str:
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".data/scripts/uv"))
         program = os.path.join(work, "uv")
-        with archive.open(name) as source, open(program, "wb") as out:
+        with archive.open(name) as source, open(program, "wb", opener=private) as out:
+            os.fchmod(out.fileno(), stat.S_IRWXU)
             shutil.copyfileobj(source, out)
-    os.chmod(program, stat.S_IRWXU)
     return program
 
 

@@ -10,6 +10,7 @@ import time
 from typing import Any, Callable, Dict, List
 
 from ..helper.request import Request
+from ..system.bootstrap import private
 from .filesystems import standing
 from .health import PATIENCE, ask_all
 
@@ -51,9 +52,9 @@ def _leave(folder: str, nonce: str) -> bool:
     try:
         for name in os.listdir(folder):
             path = os.path.join(folder, name)
-            if name.startswith(_NAME) and now - os.stat(path).st_mtime > _STALE:
+            if name.startswith(_NAME) and now - os.lstat(path).st_mtime > _STALE:
                 os.unlink(path)
-        os.close(os.open(os.path.join(folder, _NAME + nonce), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(private(os.path.join(folder, _NAME + nonce), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))
     except OSError:
         return False  # whether it can be written is another check's
     return True

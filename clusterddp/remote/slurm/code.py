@@ -15,7 +15,7 @@ from ..helper.request import Request
 from ..shared.records import written
 from ..shared.slurm_job import JOB_ID, PROJECT_CODE, START, SentCode, SlurmJob
 from ..sync.apply import sync_apply, workdir_state
-from ..system.bootstrap import Refused, private_folder
+from ..system.bootstrap import Refused, private, private_folder
 from ..system.bounded_child import Child
 from .folder import JobFolder, known_run
 
@@ -33,7 +33,7 @@ def keep_code(folder: JobFolder, pieces: Iterable[bytes]) -> None:
     private_folder(os.path.dirname(folder.path))
     private_folder(folder.path)
     try:
-        with open(folder.file(PROJECT_CODE), "xb") as out:
+        with open(folder.file(PROJECT_CODE), "xb", opener=private) as out:
             out.write(first)
             out.writelines(waiting)
     except BaseException:
@@ -51,7 +51,7 @@ def slurm_broadcast(request: Request) -> None:
     if not JOB_ID.fullmatch(job) or not START.fullmatch(start):
         raise Refused("this is no start of a job")
     path, done = folder.file(PROJECT_CODE), folder.file("sent.%s" % start)
-    with open(folder.file("sending"), "ab") as lock:
+    with open(folder.file("sending"), "ab", opener=private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.path.exists(done):
             return

@@ -17,7 +17,7 @@ from typing import IO, Any, Dict, List
 
 from ..helper.request import Request
 from ..shared.slurm_job import JOB_ID, OUR_CODE, PROJECT_CODE
-from ..system.bootstrap import Refused, private_folder, write_private
+from ..system.bootstrap import Refused, private, private_folder, write_private
 from .folder import NAME, JobFolder, known_run
 
 LIMIT = 45.0  # seconds for a node's; the script waits for a minute
@@ -48,7 +48,7 @@ def slurm_collect(request: Request) -> Dict[str, str]:
     job, nodes = str(args["job"]), [str(node) for node in args["nodes"]]
     if not JOB_ID.fullmatch(job) or not all(map(NODE.fullmatch, nodes)):
         raise Refused("these are no nodes of a job")
-    with open(folder.file("collecting"), "ab") as lock:
+    with open(folder.file("collecting"), "ab", opener=private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         failed: Dict[str, str] = {}
         threads = [

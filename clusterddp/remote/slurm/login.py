@@ -18,7 +18,7 @@ from ..shared.records import written
 from ..shared.slurm_job import COMMENT, JOB_ID, SUBMITTED, SubmittedRun, in_array
 from ..shared.verdict import NOT_THE_SCRIPT
 from ..shared.verdict_record import read_verdict
-from ..system.bootstrap import Refused, private_folder, write_private
+from ..system.bootstrap import Refused, private, private_folder, write_private
 from ..system.bounded_child import Child
 from .code import keep_code
 from .end import made
@@ -107,7 +107,7 @@ def _begin_inside(folder: JobFolder, script: str, job: str) -> Dict[str, Any]:
     folder.write_submitted(job)
     own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     kept = {"SLURM_CONF": os.environ["SLURM_CONF"]} if "SLURM_CONF" in os.environ else {}
-    with open(folder.path + ".out", "ab") as out:
+    with open(folder.path + ".out", "ab", opener=private) as out:
         subprocess.run(
             ["setsid", "--fork", "bash", script],
             check=True,

@@ -36,7 +36,7 @@ from .quoted import drop_secrets, redaction_of
 if TYPE_CHECKING:
     from ..shared.verdict_record import VerdictRecord
 
-FOLDERS = ("logs", "errors", "stacks", "hook", "torch")
+FOLDERS = ("logs", "errors", "stacks", "hook", "hook/__pycache__", "torch")  # Python would ask the umask
 PROGRAM = "program"  # a program of ours that the run starts in place of a script, and its working folder
 RECORDS = ("stop.json", "exit.json")  # they are written on a full disk too
 RECORD_ROOM = 16 << 10  # bytes of each

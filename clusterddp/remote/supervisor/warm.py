@@ -20,7 +20,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from ..shared.plan import NodePlan
 from ..spool.layout import Spool, all_spools, zip_member
 from ..system import procfs
-from ..system.bootstrap import private_folder, write_json, write_private
+from ..system.bootstrap import private, private_folder, write_json, write_private
 from ..system.descriptors import own_code
 from ..worker import learned
 from ..worker.environment import fork_server_environment, script_environment
@@ -30,7 +30,6 @@ from ..worker.warm_folder import RECORD, SCRIPT, WarmServer, end, find, folder_o
 from .fork_server import LOG, secrets_of
 
 WARM_LOG = "warm.log"
-LOCK = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
 PATIENCE = 10.0  # seconds for its answer
 OWN_TO_A_START = ("working folder", "cgroup", "oom_score_adj", "sessionid")  # set anew, or compared otherwise
 CGROUP_LIMITS = ("memory.max", "memory.high", "cpu.max", "pids.max", "cpuset.cpus.effective")
@@ -168,7 +167,7 @@ class Start(NamedTuple):
             stale: Whether one that is there has refused.
         """
         private_folder(os.path.dirname(self.folder))
-        with os.fdopen(os.open(self.folder + ".lock", LOCK, 0o600), "w") as lock:
+        with open(self.folder + ".lock", "w", opener=private) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             server = find(self.state)
             if server and not stale:
@@ -184,7 +183,8 @@ class Start(NamedTuple):
     def _start(self, supervisor: int) -> None:
         code = own_code()
         here = os.path.join(self.folder, "cwd-" + os.urandom(8).hex())
-        for folder in (here, os.path.join(self.folder, "hook")):
+        hooks = os.path.join(self.folder, "hook")
+        for folder in (here, hooks, os.path.join(hooks, "__pycache__")):  # Python would ask the umask
             os.mkdir(folder, 0o700)
         write_private(os.path.join(self.folder, "remote.pyz"), code, durable=False)
         hook = zip_member(code, "clusterddp_remote/worker/hook/sitecustomize.py")

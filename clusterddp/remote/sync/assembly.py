@@ -32,7 +32,7 @@ class Assembly:
         self._path, self._lists = folder, lists
         self._uses: Dict[str, int] = {}
         try:
-            os.mkdir(folder)
+            os.mkdir(folder, 0o700)
         except FileExistsError:  # of a transfer that broke off
             pass
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

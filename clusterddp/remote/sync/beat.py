@@ -47,9 +47,12 @@ def _wait(end: Optional[int], pid: int, ticks: int) -> None:
 
 
 def touch(path: bytes) -> None:
-    """Make a marker, or its beat."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
-    os.utime(path)
+    """Make a marker, or its beat. It is empty, and whoever sees the folder may know of the run."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    try:
+        os.utime(handle)
+    finally:
+        os.close(handle)
 
 
 def remove(path: bytes) -> None:

@@ -106,7 +106,7 @@ class FolderLock:
 
     def _claim(self, path: bytes) -> bool:
         try:
-            os.utime(path)  # before it is ours: nobody may see it held and old
+            os.utime(path, follow_symlinks=False)  # before it is ours: nobody may see it held and old
             os.rename(path, self._held)
         except FileNotFoundError:
             return False
@@ -124,9 +124,9 @@ def make_place(root: bytes) -> None:
     if os.path.isdir(place):
         return
     new = os.path.join(root, _NEW + os.urandom(8).hex().encode())
-    os.mkdir(new)
+    os.mkdir(new, 0o755)
     for name, text in ((_FREE, ""), (b"id", os.urandom(16).hex()), (b".gitignore", "*\n")):
-        with open(os.path.join(new, name), "x", encoding="ascii") as stream:
+        with open(os.path.join(new, name), "x", encoding="ascii", opener=_for_readers) as stream:
             stream.write(text)
     try:
         os.rename(new, place)
@@ -136,6 +136,11 @@ def make_place(root: bytes) -> None:
         shutil.rmtree(new, ignore_errors=True)
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
+
+
+def _for_readers(path: str, flags: int) -> int:
+    """The ``opener`` of what others may read who can read the workdir: none of it says more than the files there do."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o644)
 
 
 def folder_id(root: bytes) -> Optional[str]:

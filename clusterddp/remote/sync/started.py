@@ -26,7 +26,7 @@ def mark_start(root: bytes, run: str, live: Iterable[str]) -> None:
     """Mark the start of a run in the workdir ``root``, once; its lock is held by the caller."""
     path = os.path.join(root, PLACE, _START + os.fsencode(run))
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:  # a later attempt
         return
     with os.fdopen(handle, "wb") as stream:

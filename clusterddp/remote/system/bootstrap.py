@@ -212,6 +212,11 @@ def write_private(path: str, data: bytes, mode: int = 0o600, *, durable: bool = 
         raise
 
 
+def private(path: str, flags: int) -> int:
+    """The ``opener`` of files that are this user's alone from the moment they are made."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
 def remove_abandoned_temporaries(folder: str) -> None:
     """Remove the temporary files of ``write_private`` whose writing process is dead."""
     for name in os.listdir(folder):
