@@ -86,8 +86,10 @@ class Assembly:
         """Whether a wanted content is complete."""
         return self._parts.whole(content)
 
-    def move(self, entry: Entry, target: bytes) -> Optional[Stats]:
+    def move(self, entry: Entry, target: bytes, folder: Optional[int] = None) -> Optional[Stats]:
         """Give a file its place, over whatever has that name; the stats that it has if nobody writes to it.
+
+        Where ``folder`` is given, the target's name is looked for there.
 
         Their ctime is 0: it is the rename's, and whoever looks at the file next finds it.
         """
@@ -99,15 +101,15 @@ class Assembly:
         if entry.executable:
             mode = stat.S_IMODE(os.stat(name, dir_fd=self._folder).st_mode)
             os.chmod(name, mode | (mode & 0o444) >> 2, dir_fd=self._folder)
-        os.rename(name, target, src_dir_fd=self._folder)
+        os.rename(name, target, src_dir_fd=self._folder, dst_dir_fd=folder)
         size, modified, inode = self._parts.written.get(name, (-1, 0, 0))
         return [size, modified, 0, inode] if size == entry.size else None
 
-    def move_link(self, leads: bytes, target: bytes) -> None:
+    def move_link(self, leads: bytes, target: bytes, folder: Optional[int] = None) -> None:
         """Make a link and give it its place, over whatever has that name."""
         self._remove_spare()
         os.symlink(leads, _SPARE, dir_fd=self._folder)
-        os.rename(_SPARE, target, src_dir_fd=self._folder)
+        os.rename(_SPARE, target, src_dir_fd=self._folder, dst_dir_fd=folder)
 
     def _chunks(self, entry: Entry) -> List[Chunk]:
         if not is_content(entry.content):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Opti
 
 from ..shared.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, folders_above, on_disk, parents
 from ..system.bootstrap import Refused
+from .inside import Inside
 
 KEPT = b".clusterddp-kept-"  # and a number: the end of the name of a file that was kept aside
 MOST_KEPT = 3  # versions of a file
@@ -73,6 +74,7 @@ class WorkdirUpdate:
         self._made: Set[str] = set()  # folders that are new: nothing of anybody's is in them
         self._stands = ""  # a folder that is there, with all above it
         self._parts: "Assembly"
+        self._inside = Inside(record.root)
 
     @property
     def planned(self) -> Set[str]:
@@ -136,7 +138,8 @@ class WorkdirUpdate:
             if entry.kind == LINK or entry.path in self._staged:
                 self._put_in_place(entry)
             else:
-                self._set_executable(entry)
+                self._inside.set_executable(entry.path, executable=entry.executable)
+        self._inside.forget()
 
     def _look_at(self, paths: Iterable[str]) -> Iterator[Tuple[str, Optional[Entry]]]:
         """What stands at each path."""
@@ -167,7 +170,7 @@ class WorkdirUpdate:
         """Delete one file an earlier sync put; a version changed on the host stays, and is no longer ours."""
         now = self._look_again(path)
         if now and self._is_ours(path):
-            os.unlink(self.disk.full(path))
+            self._inside.unlink(path)
             self._remove_bytecode(path)
             self.removed += 1
             self._prune(path)
@@ -178,7 +181,7 @@ class WorkdirUpdate:
         """Remove the folders above ``path`` that are empty now."""
         for folder in reversed(parents(path)):
             try:
-                os.rmdir(self.disk.full(folder))
+                self._inside.rmdir(folder)
             except OSError:  # not empty: something of the host's own is left in it
                 return
 
@@ -186,18 +189,16 @@ class WorkdirUpdate:
         if path.rpartition("/")[0] == self._stands:
             return
         for folder in parents(path):
-            full = self.disk.full(folder)
             info = self.disk.info(folder)
             if info and not stat.S_ISDIR(info.st_mode):
                 self._keep_aside(folder)
                 info = None
             if info is None:
-                os.mkdir(full)
+                self._inside.mkdir(folder)
                 self._made.add(folder)
             self._stands = folder
 
     def _put_in_place(self, entry: Entry) -> None:
-        full = self.disk.full(entry.path)
         info = None if entry.path.rpartition("/")[0] in self._made else self.disk.info(entry.path)
         if info:
             self._look_again(entry.path)
@@ -205,10 +206,11 @@ class WorkdirUpdate:
             self._clear_folder(entry.path)
         elif info and not self._is_ours(entry.path):
             self._keep_aside(entry.path)
+        folder, name = self._inside.at(entry.path)
         if entry.kind == LINK:
-            self._parts.move_link(on_disk(entry.content), full)
+            self._parts.move_link(on_disk(entry.content), name, folder)
         else:
-            stats = self._parts.move(entry, full)
+            stats = self._parts.move(entry, name, folder)
             if stats:
                 self.placed[entry.path] = (stats, [entry.content])
             self.sent += 1
@@ -216,42 +218,32 @@ class WorkdirUpdate:
 
     def _clear_folder(self, path: str) -> None:
         try:
-            os.rmdir(self.disk.full(path))
+            self._inside.rmdir(path)
         except OSError:  # not empty
             self._keep_aside(path)
 
-    def _set_executable(self, entry: Entry) -> None:
-        full = self.disk.full(entry.path)
-        mode = stat.S_IMODE(os.lstat(full).st_mode)
-        os.chmod(full, mode | (mode & 0o444) >> 2 | 0o100 if entry.executable else mode & ~0o111)
-
     def _keep_aside(self, path: str) -> None:
         """Give the host's own version another name; the old name stays too where it can, until it is renamed over."""
-        full = self.disk.full(path)
-        number = self._kept_number(path, full)
-        kept = full + KEPT + b"%d" % number
-        if not os.path.lexists(kept):
-            try:
-                os.link(full, kept, follow_symlinks=False)
-            except OSError:  # a folder, or a filesystem without hard links
-                os.rename(full, kept)
-        if path not in self._plan and os.path.lexists(full):
-            os.unlink(full)  # it is in the way of a folder
-        self.kept.append([path, path + as_text(KEPT) + str(number)])
+        kept = _kept(path, self._kept_number(path))
+        if not self._inside.exists(kept):
+            self._inside.keep_as(path, kept)
+        if path not in self._plan and self._inside.exists(path):
+            self._inside.unlink(path)  # it is in the way of a folder
+        self.kept.append([path, kept])
 
-    def _kept_number(self, path: str, full: bytes) -> int:
+    def _kept_number(self, path: str) -> int:
         """The number of a free name for a kept version, or of the one that holds this version already.
 
         Only the latest are kept, or a job that rewrites a file of the project would fill the disk.
         """
         for number in range(1, MOST_KEPT + 1):
-            name = full + KEPT + b"%d" % number
-            if not os.path.lexists(name) or self._same(path, name):
+            name = _kept(path, number)
+            if not self._inside.exists(name) or self._same(path, self.disk.full(name)):
                 return number
-        if any(os.path.isdir(full + KEPT + b"%d" % number) for number in range(1, MOST_KEPT + 1)):
-            return next(n for n in itertools.count(MOST_KEPT + 1) if not os.path.lexists(full + KEPT + b"%d" % n))
+        if any(os.path.isdir(self.disk.full(_kept(path, number))) for number in range(1, MOST_KEPT + 1)):
+            return next(n for n in itertools.count(MOST_KEPT + 1) if not self._inside.exists(_kept(path, n)))
         for number in range(1, MOST_KEPT):  # the oldest goes
-            os.rename(full + KEPT + b"%d" % (number + 1), full + KEPT + b"%d" % number)
+            self._inside.rename(_kept(path, number + 1), _kept(path, number))
         return MOST_KEPT
 
     def _same(self, path: str, kept: bytes) -> bool:
@@ -264,14 +256,8 @@ class WorkdirUpdate:
         """Remove the bytecode of a module: Python trusts its whole-second mtime, and a lone cache keeps a folder."""
         if not path.endswith(".py") or path.rpartition("/")[0] in self._made:
             return
-        folder, name = os.path.split(self.disk.full(path))
-        cache, stem = os.path.join(folder, b"__pycache__"), name[:-2]
-        try:
-            names = [] if os.path.islink(cache) else os.listdir(cache)
-            for other in names:
-                if other.startswith(stem) and other.endswith(b".pyc"):
-                    os.unlink(os.path.join(cache, other))
-            if names:
-                os.rmdir(cache)
-        except OSError:  # none, or other modules' bytecode is left in it
-            pass
+        self._inside.remove_bytecode(path)
+
+
+def _kept(path: str, number: int) -> str:
+    return path + as_text(KEPT) + str(number)

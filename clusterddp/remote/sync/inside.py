@@ -1,0 +1,136 @@
+"""Folders below a workdir, each opened in the one above: a change is made where it was looked at, and nowhere else.
+
+Others may write in a workdir, or in some folders of it. Whoever puts a link in the place of a folder there gets a
+refusal, and no file of this user's that the link leads to is touched.
+"""
+
+import os
+from typing import Optional, Tuple
+
+from ..shared.manifest import as_text, on_disk
+from ..system.bootstrap import Refused
+
+_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Inside:
+    """The folders below ``root``; the last one used stays open."""
+
+    def __init__(self, root: bytes) -> None:
+        self._root = root
+        self._open: Optional[Tuple[str, int]] = None
+
+    def at(self, path: str) -> Tuple[int, bytes]:
+        """A descriptor of the folder above a path of the manifest, and the path's last name.
+
+        Raises:
+            Refused: no folder is there any more, but a link or something else.
+        """
+        folder, _, name = path.rpartition("/")
+        if self._open is None or self._open[0] != folder:
+            self.forget()
+            self._open = folder, self._opened(folder)
+        return self._open[1], on_disk(name)
+
+    def forget(self) -> None:
+        """Look again the next time: folders have come or gone."""
+        if self._open is not None:
+            os.close(self._open[1])
+            self._open = None
+
+    def _opened(self, folder: str) -> int:
+        handle = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        for name in folder.split("/") if folder else ():
+            above = handle
+            try:
+                handle = os.open(on_disk(name), os.O_PATH | _FLAGS, dir_fd=above)
+            except NotADirectoryError:
+                raise changed(self._root, folder) from None
+            finally:
+                os.close(above)
+        return handle
+
+    def unlink(self, path: str) -> None:
+        """Remove a file or link."""
+        folder, name = self.at(path)
+        os.unlink(name, dir_fd=folder)
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty folder."""
+        folder, name = self.at(path)
+        os.rmdir(name, dir_fd=folder)
+        self.forget()
+
+    def mkdir(self, path: str) -> None:
+        """Make a folder."""
+        folder, name = self.at(path)
+        os.mkdir(name, dir_fd=folder)
+
+    def exists(self, path: str) -> bool:
+        """Whether anything has that name, a link that leads nowhere too."""
+        try:
+            folder, name = self.at(path)
+            os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def keep_as(self, path: str, kept: str) -> None:
+        """Give a file a second name in its folder; what can have none, as a folder, is renamed."""
+        folder, name = self.at(path)
+        other = on_disk(kept.rpartition("/")[2])
+        try:
+            os.link(name, other, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        except OSError:  # a folder, or a filesystem without hard links
+            os.rename(name, other, src_dir_fd=folder, dst_dir_fd=folder)
+            self.forget()
+
+    def rename(self, path: str, to: str) -> None:
+        """Give a file another name in its folder, over whatever has that."""
+        folder, name = self.at(path)
+        os.rename(name, on_disk(to.rpartition("/")[2]), src_dir_fd=folder, dst_dir_fd=folder)
+
+    def set_executable(self, path: str, *, executable: bool) -> None:
+        """Let those execute a file who can read it, or nobody.
+
+        Raises:
+            Refused: it is no file any more.
+        """
+        folder, name = self.at(path)
+        try:
+            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        except OSError as error:
+            raise changed(self._root, path) from error
+        try:
+            mode = os.fstat(handle).st_mode
+            if mode & 0o170000 != 0o100000:
+                raise changed(self._root, path)
+            mode &= 0o7777
+            os.fchmod(handle, mode | (mode & 0o444) >> 2 | 0o100 if executable else mode & ~0o111)
+        finally:
+            os.close(handle)
+
+    def remove_bytecode(self, path: str) -> None:
+        """Remove the bytecode of a module, and the folder of it where that is empty then."""
+        folder, name = self.at(path)
+        stem = os.fsdecode(name)[:-2]
+        try:
+            cache = os.open("__pycache__", os.O_RDONLY | _FLAGS, dir_fd=folder)
+        except OSError:  # none, or not ours to read
+            return
+        try:
+            names = os.listdir(cache)
+            for other in names:
+                if other.startswith(stem) and other.endswith(".pyc"):
+                    os.unlink(other, dir_fd=cache)
+            if names:
+                os.rmdir("__pycache__", dir_fd=folder)
+        except OSError:  # other modules' bytecode is left in it
+            pass
+        finally:
+            os.close(cache)
+
+
+def changed(root: bytes, path: str) -> Refused:
+    """Somebody has put something else at a path while it was synced."""
+    return Refused("%s was replaced during the sync" % os.path.join(as_text(root), path), "sync again")
