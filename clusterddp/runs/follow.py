@@ -86,9 +86,9 @@ class Follower:
         while not merge.done:
             wait = self.wait()
             events = merge.batch(wait)
-            self._note_broken(merge, streams)
             if events or wait is not None:
                 self.on_events(events)
+            self._note_broken(merge, streams)
         while (wait := self.wait()) is not None:
             time.sleep(wait)
             self.on_events([])
