@@ -77,6 +77,71 @@ def test_a_changed_key_is_refused_whatever_is_said(
     connector.close()
 
 
+@pytest.mark.parametrize("transport", SSH)
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("accept", [True, False])
+def test_a_revoked_key_is_said_to_be_revoked(
+    sshd: Sshd, home: Path, transport: str, *, known: bool, accept: bool
+) -> None:
+    known_hosts = home / ".ssh" / "known_hosts"
+    line = known_hosts.read_text()
+    text = line * known + "@revoked * " + line.partition(" ")[2]
+    known_hosts.write_text(text)
+    connector = Connector(accept_new_host_keys=accept)
+    with pytest.raises(HostKeyError, match="is revoked") as caught:
+        connector.open(way(sshd, transport), "true")
+    assert not isinstance(caught.value, UnknownHostKeyError)  # nobody is asked whether to trust it
+    assert caught.value.remedy == "do not connect until the host has a new key"
+    assert (known_hosts.read_text(), sshd.logins()) == (text, 0)
+    connector.close()
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_a_revoked_key_of_a_jump_host_is_said_to_be_the_jump_host_s(
+    make_sshd: Callable[..., Sshd], home: Path, transport: str
+) -> None:
+    host, bastion = make_sshd(), make_sshd()
+    key = bastion.known_hosts_line.partition(" ")[2]
+    (home / ".ssh" / "known_hosts").write_text(
+        f"{host.known_hosts_line}{bastion.known_hosts_line}@revoked [127.0.0.1]:{bastion.port} {key}"
+    )
+    (home / ".ssh" / "config").write_text(
+        f"Host bastion\n HostName 127.0.0.1\n Port {bastion.port}\nHost gpu01 127.0.0.1\n ProxyJump bastion\n"
+    )
+    with pytest.raises(HostKeyError, match="is revoked") as caught:
+        Connector().open(way(host, transport), "true")
+    assert ("jump host bastion" if transport == "fabric" else f"[127.0.0.1]:{bastion.port}") in str(caught.value)
+
+
+@pytest.mark.parametrize("transport", ["auto", "openssh"])
+@pytest.mark.parametrize("kind", ["list", "KRL"])
+@pytest.mark.parametrize("accept", [True, False])
+def test_a_key_revoked_by_a_file_is_said_to_be_revoked_by_it(
+    sshd: Sshd, home: Path, transport: str, kind: str, *, accept: bool
+) -> None:
+    revoked = home / "revoked keys"
+    if kind == "list":
+        revoked.write_text(sshd.host_key.with_suffix(".pub").read_text())
+    else:
+        subprocess.run(
+            ["ssh-keygen", "-q", "-k", "-f", str(revoked), f"{sshd.host_key}.pub"], check=True, capture_output=True
+        )
+    (home / ".ssh" / "config").write_text(f'RevokedHostKeys "{revoked}"\n')
+    connector = Connector(accept_new_host_keys=accept)
+    with pytest.raises(HostKeyError, match=f"host key ED25519 SHA256:\\S+ is revoked by {revoked}") as caught:
+        connector.open(way(sshd, transport), "true")
+    assert not isinstance(caught.value, UnknownHostKeyError)
+    assert sshd.logins() == 0
+    connector.close()
+
+
+def test_a_list_of_revoked_keys_that_is_not_there_is_said(sshd: Sshd, home: Path, connector: Connector) -> None:
+    (home / ".ssh" / "config").write_text(f"RevokedHostKeys {home}/nowhere\n")
+    with pytest.raises(HostKeyError, match=r"cannot be found out: .*/nowhere: No such file") as caught:
+        connector.open(way(sshd, "openssh"), "true")
+    assert caught.value.remedy == "correct RevokedHostKeys in the ssh configuration"
+
+
 def test_new_keys_are_appended_once_by_many_at_once(sshd: Sshd, home: Path) -> None:
     known_hosts = home / ".ssh" / "known_hosts"
     line = known_hosts.read_text()

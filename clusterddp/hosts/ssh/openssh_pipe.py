@@ -43,6 +43,12 @@ _FIXED = {
 _DROPPED = re.compile(
     r"kex_exchange_identification:|ssh_exchange_identification:|Connection (closed|reset) by", re.IGNORECASE
 )
+_REVOKED = re.compile(  # by a line of known_hosts, by RevokedHostKeys, or nobody knows
+    r"host key for (?P<host>\S+) is marked as revoked"
+    r"|^Host key (?P<key>\S+ \S+) revoked by file (?P<file>[^\r\n]+)"
+    r"|^Error checking host key \S+ \S+ in revoked keys file (?P<list>[^\r\n]+): (?P<why>[^\r\n]+)",
+    re.MULTILINE,
+)
 _UNREACHABLE = re.compile(
     r"Could not resolve hostname [^\n]*|connect to host [^\n]*|Connection timed out[^\n]*"
     r"|Connection to [^\n]* timed out|no matching [^\n]* found[^\n]*"
@@ -116,8 +122,10 @@ def _listed(paths: tuple[Path, ...]) -> str:
 def _classified(said: str, target: Target, program: str, *, late: bool) -> HostError | UsageError:
     """What ssh's last words mean to the user."""
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["ssh said nothing"]
-    if "HOST IDENTIFICATION HAS CHANGED" in said or "REVOKED HOST KEY" in said:
-        return _bad_key(said, target)
+    if revoked := _REVOKED.search(said):
+        return _revoked_key(revoked, target)
+    if "HOST IDENTIFICATION HAS CHANGED" in said:
+        return _changed_key(said, target)
     if "ost key verification failed" in said or "host key is known for" in said:
         return _unknown_key(said, target, program)
     if "Permission denied" in said or "Too many authentication failures" in said:
@@ -139,19 +147,30 @@ def _classified(said: str, target: Target, program: str, *, late: bool) -> HostE
     return UnreachableError(target.name, f"ssh to {target.place}: {why}")
 
 
-def _bad_key(said: str, target: Target) -> HostKeyError:
+def _revoked_key(found: re.Match[str], target: Target) -> HostKeyError:
+    """Of the host, or of a jump host before it: ssh names it where known_hosts says so, else its key alone."""
+    if found["why"]:
+        return HostKeyError(
+            target.name,
+            f"whether its host key is revoked cannot be found out: {found['list']}: {found['why']}",
+            remedy="correct RevokedHostKeys in the ssh configuration",
+        )
+    marked = f"the host key of {found['host']} is revoked in known_hosts"
+    listed = f"host key {found['key']} is revoked by {found['file']}"
+    said = marked if found["host"] else listed
+    return HostKeyError(target.name, said, remedy="do not connect until the host has a new key")
+
+
+def _changed_key(said: str, target: Target) -> HostKeyError:
     place = re.search(r"Offending .* key in (\S+:\d+)", said)
     where = f"; the known one is in {place[1]}" if place else ""
     path = place[1].rpartition(":")[0] if place else str(target.known_hosts[0])
     name = re.search(r"ssh-keygen -f \S+ -R [\"']?([^\"'\s]+)", said)
-    changed = "HAS CHANGED" in said
     return HostKeyError(
         target.name,
-        f"the host key of {target.place} {'has changed' if changed else 'is revoked'}{where}",
+        f"the host key of {target.place} has changed{where}",
         remedy=f"if the host was set up anew: ssh-keygen -f {shlex.quote(path)}"
-        f" -R {shlex.quote(name[1] if name else target.key_names[0])}"
-        if changed
-        else "do not connect until the host has a new key",
+        f" -R {shlex.quote(name[1] if name else target.key_names[0])}",
     )
 
 
