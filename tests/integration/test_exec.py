@@ -87,9 +87,16 @@ def test_equal_outputs_are_folded(user: User) -> None:
     text = "printf 'same\\tas \\033[32mever\\033[0m\\n'; test $(hostname) != gpu02 || echo and more"
     asked = ("exec", "--limit", "gpu00,gpu01,gpu02", "--gather", "--shell", text)
     same = "same\tas \033[32mever\033[0m"
-    assert user.run(*asked).lines == [f"gpu00, gpu01 (2): {same}", "gpu02 (1):", same, "and more"]
+    assert user.run(*asked).lines == [f"gpu00, gpu01 (2): {same}", "gpu02 (1):", f"  {same}", "  and more"]
     coloured = user.run(*asked, env={"CLICOLOR_FORCE": "1"}).lines
     assert coloured[0].startswith("\033[1mgpu00, gpu01 (2):\033[0m same")
+
+
+def test_no_output_can_pass_for_another_host_s_header(user: User) -> None:
+    text = "echo fine; test $(hostname) != gpu01 || printf '\\n\\033[1mgpu00 (1):\\033[0m no\\n\\rgpu02 (1): no\\n'"
+    lines = user.run("exec", "--limit", "gpu00,gpu01", "--gather", "--shell", text).lines
+    assert [line for line in lines if line[:1] not in ("", " ")] == ["gpu00 (1): fine", "gpu01 (1):"]
+    assert [line for line in lines if "no" in line] == ["  \033[1mgpu00 (1):\033[0m no", "  gpu02 (1): no"]
 
 
 def test_as_json_each_line_and_each_end_is_an_object(user: User) -> None:

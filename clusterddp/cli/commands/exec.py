@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from clusterddp.logs import Event, Renderer
     from clusterddp.shell import Executed, Execution
 
+_INDENT = b"  "  # of the lines of an output below its header
+
 
 @click.command("exec", context_settings={"allow_interspersed_args": False})
 @cluster_options
@@ -85,8 +87,15 @@ def gathered(execution: Execution) -> int:
         text = clean(raw.removesuffix(b"\n"))
         head = bold + f"{folded_names(hosts)} ({len(hosts)}):".encode() + reset
         if raw:
-            stream.write(head + (b"\n" if b"\n" in text else b" ") + text + (reset if b"\x1b" in text else b"") + b"\n")
+            stream.write(head + _below_head(text) + (reset if b"\x1b" in text else b"") + b"\n")
     return _told(execution, code)
+
+
+def _below_head(text: bytes) -> bytes:
+    """An output behind its header: one line beside it, several below and indented, so that none of them can be one."""
+    if b"\n" not in text:
+        return b" " + text
+    return b"\n" + b"\n".join([_INDENT + line if line else line for line in text.split(b"\n")])
 
 
 def _drawn(execution: Execution, renderer: Renderer) -> int | None:

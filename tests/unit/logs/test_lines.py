@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from clusterddp.logs.clean import clean
 from clusterddp.logs.lines import LineSplitter, Span, TextLine
 from clusterddp.remote.shared.frames import LONGEST_LINE as LONGEST
+from clusterddp.text.printable import BIDI, C1
 
 SECOND = 10**9
 
@@ -111,6 +114,7 @@ def test_a_gap_ends_what_was_begun() -> None:
         (b"\x1b\x1b]x\x07[2J", b"[2J"),
         (b"\x1b\x07[2J", b"[2J"),
         (b"\xff\xfe invalid \x9b2J", b"\xff\xfe invalid \x9b2J"),
+        (b"\xc2\x1b[2J\x9b2J", b"2J"),
     ],
 )
 def test_what_a_terminal_would_obey_is_stripped_but_colour_stays(text: bytes, expected: bytes) -> None:
@@ -124,3 +128,120 @@ def test_no_mixture_leaves_an_escape_that_is_no_colour(parts: list[bytes]) -> No
     assert found.replace(b"\x1b[m", b"").replace(b"\x1b[2m", b"").count(b"\x1b") == 0
     assert b"\xc2\x9b" not in found
     assert found.count(b"\n") == parts.count(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("style", "kept"),
+    [
+        ("8", None),
+        ("5", None),
+        ("6", None),
+        ("08", None),
+        ("0008", None),
+        ("8:1", None),
+        ("1;8", "1"),
+        ("8;1", "1"),
+        ("31;5;1;8;4", "31;1;4"),
+        ("0;8", "0"),
+        (";8", "0"),
+        ("38;5;8", "38;5;8"),
+        ("38;5;5;8;48;5;6", "38;5;5;48;5;6"),
+        ("38;2;5;6;8", "38;2;5;6;8"),
+        ("38;2;5;6;8;8", "38;2;5;6;8"),
+        ("58;5;8;1;8", "58;5;8;1"),
+        ("038;05;8", "038;05;8"),
+        ("38:5:8", "38:5:8"),
+        ("48:2::5:6:8;8", "48:2::5:6:8"),
+        ("1;38;8;31", "1"),
+        ("1;38;2;8", "1"),
+        ("58", "58"),
+        ("85;68;15", "85;68;15"),
+        ("25;28", "25;28"),
+        (";".join(["1"] * 100), ";".join(["1"] * 100)),
+        (";".join(["1"] * 100) + ";8", None),
+    ],
+)
+def test_nothing_is_hidden_or_blinks_and_other_styles_stay(style: str, kept: str | None) -> None:
+    left = b"" if kept is None else b"\x1b[%sm" % kept.encode()
+    assert clean(b"a\x1b[%smb" % style.encode()) == b"a" + left + b"b"
+
+
+STYLES = st.lists(
+    st.sampled_from(["", "0", "1", "2", "5", "05", "6", "8", "38", "48", "58", "31", "8:5", "38:5:8", "128"])
+)
+
+
+@given(STYLES)
+def test_no_mixture_of_numbers_hides_anything(numbers: list[str]) -> None:
+    found = clean(b"\x1b[%sm" % ";".join(numbers).encode()).decode()
+    assert found == "" or (found[:2], found[-1]) == ("\x1b[", "m")
+    words = found[2:-1].split(";") if found else []
+    while words:
+        first = words.pop(0)
+        if first in {"38", "48", "58"}:
+            kind = words.pop(0) if words else "end"
+            assert kind in {"2", "5", "05", "end"}
+            del words[: {"2": 3, "5": 1, "05": 1}.get(kind, 0)]
+        assert first.partition(":")[0] not in {"5", "05", "6", "8"}
+
+
+@pytest.mark.parametrize("mark", BIDI)
+def test_marks_that_turn_a_line_round_are_struck(mark: str) -> None:
+    assert clean(f"saved to {mark}gpj.exe{mark}\n".encode()) == b"saved to gpj.exe\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["خطوة ١٢", "שלום עולם", "می‌خواهم", "👩‍👩‍👧 ✓ …", "naïve “quoted” ‰ €"],
+)
+def test_letters_of_any_script_stay(text: str) -> None:
+    assert clean(f"{text}\t{text}\n".encode()) == f"{text}\t{text}\n".encode()
+
+
+PIECES = [
+    b"\xe2",
+    b"\x80",
+    b"\x81",
+    b"\xae",
+    b"\xa6",
+    b"\xd8",
+    b"\x9c",
+    b"\xc2",
+    b"\x9b",
+    b"\x85",
+    b"\x07",
+    b"\x1b",
+    b"[8m",
+    b"x",
+]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(PIECES)))
+def test_no_mixture_of_bytes_leaves_what_a_terminal_obeys(parts: list[bytes]) -> None:
+    found = clean(b"".join(parts))
+    assert not set(found.decode(errors="replace")) & {*BIDI, *C1, "\x07", "\x1b"}
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        b"\x1b",
+        b"\x1b[",
+        b"\x1b[8",
+        b"\x1b[8m",
+        b"\x1b[38;5;8;8m",
+        b"8;",
+        b"\xe2\x80\xae",
+        b"\xd8\x9c",
+        b"\xc2",
+        b"\xe2\x80",
+        b"0",
+    ],
+)
+@pytest.mark.parametrize("begin", [b"", b"\x1b[", b"\x1b]"])
+def test_a_line_of_megabytes_costs_little_time(begin: bytes, unit: bytes) -> None:
+    line = begin + unit * (LONGEST // 8 // len(unit)) + b"m"
+    began = time.process_time()
+    clean(line)
+    assert time.process_time() - began < 3
