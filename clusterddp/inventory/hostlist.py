@@ -17,6 +17,7 @@ from clusterddp.inventory import validate
 from clusterddp.inventory.ranges import expand, split_port
 from clusterddp.inventory.redact import is_secret
 from clusterddp.inventory.variable_names import USED, check_name
+from clusterddp.inventory.yamlfile import composed
 from clusterddp.remote.shared.redaction import HIDDEN
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def variables_of(words: Iterable[str]) -> dict[str, Any]:
         if name not in USED:
             raise UsageError(f"-e {word}: {name} is no variable that clusterddp reads", remedy="leave it out")
         try:
+            composed(text, f"-e {name}")
             found[name] = yaml.safe_load(text)
         except yaml.YAMLError:
             raise UsageError(f"-e {word}: the value is no YAML", remedy="quote it") from None

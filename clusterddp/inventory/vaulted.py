@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from clusterddp.inventory.yamlfile import VAULT_TAGS
+from clusterddp.inventory.yamlfile import VAULT_TAGS, composed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -30,7 +30,7 @@ class Vaulted:
 
 def vaulted(text: bytes, names: Collection[str]) -> Iterator[Vaulted]:
     """The encrypted values in a YAML text under keys of these names, at any depth below them, in order."""
-    node = yaml.compose(text.decode(), yaml.SafeLoader)
+    node = composed(text.decode(), "the file", yaml.SafeLoader)  # it was read before, and named then
     found = {value.start: value for value in _below(node, names, inside=False)} if node else {}
     for start in sorted(found):
         yield found[start]

@@ -15,6 +15,7 @@ from typing import Any, cast
 import yaml
 
 from clusterddp.errors import InventoryError
+from clusterddp.inventory.yaml_size import refuse_expanded
 
 # libyaml's parser is ten times as fast and gives the same nodes with the same marks.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -116,7 +117,7 @@ def parse(text: str, shown: str) -> Document:
     builder = _Builder(shown, as_json=as_json)
     try:
         # Valid JSON has tabs only between its tokens, where YAML refuses them; libyaml refuses its \\ud83d\\ude00.
-        node = yaml.compose(text.replace("\t", " "), yaml.SafeLoader) if as_json else yaml.compose(text, _Loader)
+        node = _nodes(text.replace("\t", " "), shown, yaml.SafeLoader) if as_json else _nodes(text, shown, _Loader)
         data = None if node is None else builder.value(node)
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error, shown) from None
@@ -125,6 +126,24 @@ def parse(text: str, shown: str) -> Document:
         where = f"{shown}:{text.count(chr(10), 0, at) + 1}"
         raise InventoryError(f"is not YAML: {error}".replace("\n", " "), where=where) from None
     return Document(data=data, duplicates=tuple(builder.duplicates))
+
+
+def composed(text: str, shown: str, loader: Any = _Loader) -> Any:
+    """The nodes of a YAML text of which a value of bearable size can be made; None for an empty one.
+
+    Raises:
+        InventoryError: It is nested too deep, or its aliases and merge keys would make a huge value of a short text.
+        yaml.YAMLError: It is no YAML.
+    """
+    _refuse_deep(text, shown)
+    return _nodes(text, shown, loader)
+
+
+def _nodes(text: str, shown: str, loader: Any) -> Any:
+    root = yaml.compose(text, loader)
+    if root is not None and "*" in text:  # the sign of an alias; without one no value stands twice
+        refuse_expanded(root, shown, len(text))
+    return root
 
 
 def _refuse_deep(text: str, shown: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from clusterddp.errors import EXIT_USAGE, InventoryError
 from clusterddp.inventory import load
+from clusterddp.inventory.hostlist import variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +71,32 @@ WHOLE: dict[str, str | bytes] = {
 }
 
 
+def with_vars(*lines: str) -> str:
+    return "all:\n  hosts: {x: }\n  vars:\n" + "".join(f"    {line}\n" for line in lines)
+
+
+WIDE = ", ".join(f"k{number}: 1" for number in range(3000))
+BOMBS = {  # each loaded before, or took all memory; each of a few lines
+    "a thousand million laughs": with_vars(
+        "a0: &a0 [x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10))
+    ),
+    "merges of merges": with_vars(
+        "a0: &a0 {k: 1}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], k{n}: 1}}" for n in range(1, 40))
+    ),
+    "one merge many times": with_vars(f"a: &a {{{WIDE}}}", f"b: {{<<: [{', '.join(['*a'] * 3000)}]}}"),
+    "many merges": with_vars(f"a: &a {{{WIDE}}}", *(f"b{n}: {{<<: *a}}" for n in range(3000))),
+    "a long text many times": with_vars(f"a: &a '{'y' * 30_000}'", f"b: [{', '.join(['*a'] * 3000)}]"),
+    "variables of many hosts": f"all:\n  vars:\n    a: &a {{{WIDE}}}\n  hosts:\n"
+    + "".join(f"    h{n}: *a\n" for n in range(3000)),
+    "laughs in pairs": with_vars(
+        "a0: &a0 [x, x]",
+        *(f"a{n}: &a{n} !!omap [{', '.join(f'k{m}: *a{n - 1}' for m in range(9))}]" for n in range(1, 9)),
+    ),
+    "a chain of aliases": with_vars("a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 5000))),
+}
+WHOLE.update(BOMBS)
+
+
 def damaged() -> Iterator[str]:
     """The good one, with something gone, doubled or out of place: as an editor or a bad merge leaves it."""
     dice = random.Random(SEED)
@@ -115,6 +142,36 @@ def test_a_file_that_is_no_inventory_is_one_line_in_bounded_time(name: str, tmp_
     path = tmp_path / "inventory.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     assert refusal(path)
+
+
+@pytest.mark.parametrize("folder", ["group_vars", "host_vars"])
+@pytest.mark.parametrize("name", BOMBS)
+def test_aliases_in_a_file_of_variables_are_counted_too(name: str, folder: str, tmp_path: Path) -> None:
+    (tmp_path / "inventory.yaml").write_text("all: {hosts: {x: }}\n")
+    variables = tmp_path / folder / ("all.yaml" if folder == "group_vars" else "x.yaml")
+    variables.parent.mkdir()
+    variables.write_text(BOMBS[name])
+    began = time.process_time()
+    with pytest.raises(InventoryError, match=rf"^{variables}:\d+: .*aliases"):
+        load(tmp_path / "inventory.yaml")
+    assert time.process_time() - began < SECONDS
+
+
+def test_aliases_in_a_value_of_the_command_line_are_counted_too() -> None:
+    began = time.process_time()
+    with pytest.raises(InventoryError, match=r"^-e clusterddp_env:\d+: its aliases make"):
+        variables_of([f"clusterddp_env={BOMBS['merges of merges']}"])
+    assert time.process_time() - began < SECONDS
+
+
+def test_anchors_and_merges_of_a_large_cluster_are_read(tmp_path: Path) -> None:
+    variables = ", ".join(f"k{number}: {number}" for number in range(20))
+    hosts = "".join(f"    gpu{number:04d}: {{<<: *node, ansible_port: {number + 1}}}\n" for number in range(5000))
+    path = tmp_path / "inventory.yaml"
+    path.write_text(f"all:\n  vars:\n    of_nodes: &node {{{variables}}}\n  hosts:\n{hosts}")
+    found = load(path).hosts
+    assert len(found) == 5000
+    assert (found[7].port, found[7].vars["k19"]) == (8, 19)
 
 
 def test_damaged_inventories_are_one_line_each(tmp_path: Path) -> None:
