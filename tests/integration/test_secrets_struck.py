@@ -135,6 +135,36 @@ def test_a_secret_that_is_the_cause_of_a_relaunch_is_struck_in_both_attempts(mak
     assert [path for host in lab.hosts for path in files_holding(host, "hunter2")] == []
 
 
+JOINS = """
+import os, sys, time
+print("world", os.environ["WORLD_SIZE"], flush=True)
+while os.environ["WORLD_SIZE"] != "2":
+    time.sleep(0.1)
+if os.environ["CLUSTERDDP_HOST"] == "gpu01":
+    raise ValueError("refused as " + os.environ["TOKEN"])
+while True:
+    time.sleep(0.1)
+"""
+
+
+def test_a_host_that_joins_strikes_the_secret_it_was_given(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab = make_lab(2)
+    user = user_of(lab, tmp_path, {"train.py": JOINS})
+    user.env.update(TOKEN=VALUE)
+    more = ("--nnodes", "1:2", "--max-restarts", "1", "--secret", "TOKEN", "train.py")
+    run = user.run("run", "--detach", "--limit", "gpu00", *more).out.strip()
+    user.hear(run, "world 1")
+    joined = user.run("run", "--join", run)
+    assert joined.code == 0, joined.err
+    user.hear(run, "ValueError: refused as")
+    user.run("stop", run)  # the first host would go on alone
+    kept = lab.hosts[1].run(["cat", *spool_files(lab.hosts[1], run)]).stdout
+    assert "refused as ********" in kept
+    wait_until_nothing_is_left(lab.hosts, run)
+    assert holding(asked_of(user, run)) == []
+    assert [path for host in lab.hosts for path in files_holding(host, "hunter2")] == []
+
+
 def spool_files(host: LabHost, run: str) -> list[str]:
     """Our own files of a run on a host: all but secrets and what workers print."""
     found = host.run(["find", "/home/trainer", "-path", f"*/runs/{run}/*", "-name", "*.json*"]).stdout.split()

@@ -115,6 +115,24 @@ def test_secrets_reach_nodes_without_a_shared_folder_by_who_follows_the_run(
 
 
 @thorough
+def test_a_secret_that_a_job_raises_is_struck_on_nodes_and_on_the_login_host(
+    apart_user: User, apart_slurm: Slurm
+) -> None:
+    user = apart_user
+    user.env.update(TOKEN="hunter2-token")
+    user.write("shout.py", "import os\nraise ValueError('401 for ' + os.environ['TOKEN'])\n")
+    done = user.run("run", "--nnodes", "2", "--secret", "TOKEN", "--show", "5", "shout.py")
+    assert "failed first" in done.notes[-1]
+    assert "ValueError: 401 for ********" in done.notes[-1]
+    asked = [user.run(*words) for words in (("status", done.run), ("status", "--json", done.run), ("runs", "--json"))]
+    assert "hunter2" not in "".join(one.out + one.err for one in (done, *asked))
+    for host in apart_slurm.lab.hosts:
+        found = host.run(["grep", "-rlF", "hunter2", ".clusterddp"], check=False).stdout.splitlines()
+        assert [path for path in found if not path.endswith(".err")] == []
+    nothing_is_left(apart_slurm)
+
+
+@thorough
 def test_code_that_is_more_than_a_script_holds_is_sent_by_who_follows_the_run_and_again_after_a_requeue(
     apart_user: User, apart_slurm: Slurm
 ) -> None:

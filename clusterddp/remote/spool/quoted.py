@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..shared.redaction import Redaction
 
 SECRETS, QUOTING, QUOTED = "secrets.json", "quoting", "quoted"
+SERVER_LOG = "fork-server.log"  # what packages print that are imported for all workers
 MOST = 32 << 10  # bytes of an output file's end that are ever quoted
 CUT = 60_000  # letters of a text that may have been cut (LONGEST of worker/hook/sitecustomize.py)
 
@@ -98,8 +99,9 @@ def drop_secrets(spool: str) -> None:
 
 
 def _strike(spool: str, redaction: "Redaction") -> None:
-    for path in (*_files(os.path.join(spool, "errors")), *_files(os.path.join(spool, "torch"))):
-        if path.endswith(".json"):
+    records = (path for folder in ("errors", "torch") for path in _files(os.path.join(spool, folder)))
+    for path in (*records, os.path.join(spool, SERVER_LOG)):
+        if path.endswith((".json", SERVER_LOG)):
             strike_record(path, redaction)
     for path in _files(os.path.join(spool, "logs")):
         name = os.path.basename(path)

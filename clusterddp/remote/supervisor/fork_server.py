@@ -17,10 +17,11 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from ..shared.plan import NodePlan
 from ..spool.layout import Spool
+from ..spool.quoted import SERVER_LOG
 from ..system.bootstrap import read_json
 from ..system.clock import boot_clock
 
-LOG = "fork-server.log"
+LOG = SERVER_LOG
 PATIENCE = 60.0  # seconds for importing; on a cold network file system it takes tens of them
 LATER_PATIENCE = 5.0  # seconds for a fork in a later attempt: the other hosts wait, and torch is there
 ORDER_LIMIT = 1.0  # seconds for a fork to take its order

@@ -89,6 +89,13 @@ def test_half_a_record_is_struck_too(writer: Writer, text: str) -> None:
     assert VALUE not in path.read_text()
 
 
+def test_what_packages_have_printed_into_the_fork_servers_log_is_struck(writer: Writer) -> None:
+    log = writer.folder / "fork-server.log"
+    log.write_text(f"a package says {VALUE}\nand more\n")
+    drop_secrets(str(writer.folder))
+    assert log.read_text() == "a package says ********\nand more\n"
+
+
 def test_a_second_time_nothing_changes(writer: Writer) -> None:
     writer.write(f"{KEY}.err", VALUE.encode())
     for _ in range(2):
