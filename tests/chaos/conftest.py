@@ -6,7 +6,7 @@ Not covered: how often and with which dice (rounds.py), what a scenario is (scen
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
@@ -67,10 +67,10 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
 
 
 @contextlib.contextmanager
-def open_lab(hosts: int) -> Iterator[Lab]:
-    """A lab, or the reason why not as a skip."""
+def open_lab(hosts: int, **variants: Any) -> Iterator[Lab]:
+    """A lab, or the reason why not as a skip; the variants are ``Lab``'s."""
     need_torch()
-    with own_lab(hosts) as lab:
+    with own_lab(hosts, **variants) as lab:
         yield lab
 
 

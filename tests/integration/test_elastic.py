@@ -50,3 +50,35 @@ def test_a_run_goes_on_without_hosts_that_are_dead_or_die(make_lab: MakeLab, tmp
     assert "round 1: 3 ranks on gpu00, gpu02 (gpu01 left)" in done.notes
     assert done.notes[-1].startswith(f"run {done.run} succeeded after 1 restart, in ")
     wait_until_nothing_is_left([lab.host("gpu00"), lab.host("gpu02")], done.run)
+
+
+UNTIL_TOLD = """
+import os, sys, time
+print("world", os.environ["WORLD_SIZE"], flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.1)
+"""
+
+
+def test_a_host_that_was_cut_off_for_a_while_joins_again(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab = make_lab(hosts=3)
+    user = User(tmp_path)
+    user.write("train.py", UNTIL_TOLD)
+    user.up(lab.inventory)
+    away = lab.host("gpu02")
+    with user.start("run", "--nnodes", "2:3", "train.py", "/tmp/go on") as live:
+        for rank in range(3):
+            live.wait_for(f"[{rank} gpu0{rank}:0] world 3")
+        away.cut()
+        for rank in range(2):
+            live.wait_for(f"[{rank} gpu0{rank}:0] world 2")
+        away.heal()
+        for rank in range(3):
+            live.wait_for(f"[{rank} gpu0{rank}:0] world 3", times=2)
+        for host in lab.hosts:
+            host.write("/tmp/go on", "")
+        done = live.end()
+    assert done.code == 0, done.err
+    assert done.notes[-1].startswith(f"run {done.run} succeeded"), done.err
+    assert len([note for note in done.notes if note.startswith("round ")]) <= 4, done.err
+    wait_until_nothing_is_left(lab.hosts, done.run)

@@ -58,7 +58,9 @@ class Membership:
         self._told_at = 0.0
         self._begun = boot_clock()
 
-    def begin(self, attempt: int, places: Sequence[int], *, limit: float, by_majority: bool = False) -> None:
+    def begin(
+        self, attempt: int, places: Sequence[int], *, limit: float, by_majority: bool = False, store: int = 0
+    ) -> None:
         """Turn to an attempt.
 
         Args:
@@ -66,9 +68,10 @@ class Membership:
             places: Who takes part.
             limit: Seconds out of reach after which a node takes no part any more.
             by_majority: Whether only a leader with a majority says so.
+            store: The place that has the rendezvous store.
         """
         self.attempt, self.places, self.order, self.part = attempt, places, None, None
-        self.limit, self.by_majority = limit, by_majority
+        self.limit, self.by_majority, self.store = limit, by_majority, store
         self._begun = boot_clock()
 
     def begin_part(self) -> None:
@@ -273,12 +276,15 @@ class Membership:
     def _decide_part(self, now: float) -> bool:
         """The leader's: who takes part in the attempt; whether that has changed.
 
-        A leader without a majority leaves it as it is, where others may begin another attempt.
+        A leader without a majority leaves it as it is where others may begin another attempt, and where it misses the
+        store's host: those that reach the store go on.
         """
         if self.by_majority and not (self.control.majority and self.control.in_contact):
             return False
         over = self.over(self.attempt)
         excluded = {place for place, word in over.items() if word.code}.union(self.lost(now, self.limit))
+        if self.store in excluded and not self.control.majority:
+            return False
         there = [place for place in self.places if place not in excluded]
         ended = tuple(place for place in there if place in over)
         places = tuple(place for place in there if place not in over)

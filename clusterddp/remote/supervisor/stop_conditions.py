@@ -78,8 +78,8 @@ class StopConditions:
 
     def begin_attempt(self, plan: NodePlan, children: Children) -> None:
         """Turn to an attempt."""
-        limit, by_majority = self.limits.excluded, bool(plan.relaunch)
-        self.membership.begin(plan.attempt, plan.places, limit=limit, by_majority=by_majority)
+        limit, by_majority, store = self.limits.excluded, bool(plan.relaunch), plan.store_place
+        self.membership.begin(plan.attempt, plan.places, limit=limit, by_majority=by_majority, store=store)
         self.begin(plan, children)
 
     def begin(self, plan: NodePlan, children: Children) -> None:
