@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.integration.cli import STATE
-from tests.lab.system import ProcessId, kill_and_wait, wait_until
+from tests.lab.system import LabError, ProcessId, kill_and_wait, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +57,11 @@ def hold(hosts: Sequence[LabHost], user: User, runs: Sequence[str], *, torn: boo
     """Everything that must be so when a scenario is over, on the hosts that are on."""
     on = [host for host in hosts if host.running]
     for host in on:
-        wait_until(f"nothing of ours is on {host.name}", lambda host=host: not host.leftovers(STATE), PATIENCE)  # type: ignore[misc]
+        try:
+            wait_until(f"nothing of ours is on {host.name}", lambda host=host: not host.leftovers(STATE), PATIENCE)  # type: ignore[misc]
+        except LabError as error:
+            left = [" ".join(seen.cmdline) for seen in host.leftovers(STATE)]
+            raise AssertionError(f"{error}: {left}") from None
     for run in runs:
         assert [host.name for host in on if host.leftovers(run)] == []
     if torn:

@@ -107,7 +107,13 @@ def play(scene: Scene, pair: Pair) -> None:
     if pair.phase in {"running", "starting"} and pair.roles == ("supervisor", "fence"):
         others_go_on(scene, live, victim, before)
     scene.release()
+    # What the script left behind has nobody any more who would end it; and a file may be half written.
+    unguarded = pair.how == "killed" and pair.roles == ("supervisor", "fence")
+    scene.torn = pair.how == "killed" and "supervisor" in pair.roles
     done = ended(scene, live, victim)
+    if unguarded and pair.phase in {"clearing", "concluding"}:
+        stop = scene.user.run("stop", scene.runs[-1], "--grace", "0")
+        assert stop.code == 0, stop.err
     judged(scene, pair, victim, done)
     shown_once(done)
     one_at_a_time(scene, done)
