@@ -28,7 +28,7 @@ from clusterddp.launch.options import CLUSTER_READERS, DOCTOR_READERS, RunOption
 from clusterddp.launch.record import operator
 from clusterddp.project import Project, find
 from clusterddp.runs import cleanup, local_record
-from clusterddp.runs.choose import Requester, choose_run, meant_run
+from clusterddp.runs.choose import Requester, choose_run
 from clusterddp.runs.nodes import ALL, BRIEF, Wanted
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, current_spools
@@ -285,7 +285,7 @@ class Cluster(LeftOnHosts):
         from clusterddp.sync.code_diff import code_diff  # noqa: PLC0415
 
         found = self.list_runs()
-        one, other = (choose_run(found, reference).record for reference in (a, b))
+        one, other = (choose_run(found, reference, self.owner).record for reference in (a, b))
         return differences(one, other), code_diff(self.project, one.code, other.code)
 
     def find(self, reference: str | None = None, *, reading: bool = True) -> Run:
@@ -303,7 +303,7 @@ class Cluster(LeftOnHosts):
 
     def _meant(self, reference: str | None, *, reading: bool) -> RunView:
         found = self.list_runs(Wanted(reference=reference, brief=True))
-        return meant_run(found, reference, self.owner, reading=reading, notify=self.notify)
+        return choose_run(found, reference, self.owner, ending=not reading, notify=self.notify)
 
     @property
     def _keeping(self) -> list[HostEntry]:

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import RunError
+from clusterddp.text.folding import few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clusterddp.remote.shared.run_record import RunRecord
     from clusterddp.runs.view import RunView
+
+
+_NAMED = 5  # runs in a message
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,15 +41,26 @@ class Requester:
         return self.project is not None and view.record.project == self.project
 
 
-def choose_run(found: Sequence[RunView], reference: str | None, *, to_end_by: Requester | None = None) -> RunView:
-    """The run that ``reference`` means: an id, a unique prefix of one, or a name (its newest).
+def choose_run(
+    found: Sequence[RunView],
+    reference: str | None,
+    requester: Requester,
+    *,
+    ending: bool = False,
+    notify: Callable[[str], None] = lambda _: None,
+) -> RunView:
+    """The run that a command means; the one way to choose it, for every command.
 
-    Without a reference: the only live run, to be ended only if it is the project's; else, for reading, the last one.
+    An id means its run, whoever started it. A prefix of an id, or a name (its newest), means a run of the requester;
+    where none of theirs matches, and only to read it, any other. Without a reference only runs of this project are
+    meant: the only live one; of several live ones the newest, to read it; else the last, to read it.
 
     Args:
         found: All runs, oldest first.
         reference: What the user wrote.
-        to_end_by: Who wants to end it: their own runs are meant then, unless the full id names another. None: reading.
+        requester: The user.
+        ending: The run is to be ended or changed, not only read.
+        notify: Is told which of several live runs was taken.
 
     Raises:
         RunError: none is meant, or several.
@@ -53,14 +68,15 @@ def choose_run(found: Sequence[RunView], reference: str | None, *, to_end_by: Re
     exact = [view for view in found if view.run == reference]
     if exact:
         return exact[-1]
-    if to_end_by is None:
-        return _last(found) if reference is None else _named(found, reference)
     if reference is None:
-        listed = [view for view in found if to_end_by.shares_project(view)]
-        return _only_live(listed, [view for view in found if view not in listed])
-    mine = [view for view in found if to_end_by.owns(view)]
+        own = [view for view in found if requester.shares_project(view)]
+        others = [view for view in found if view not in own]
+        return _only_live(own, others) if ending else _latest(own, others, notify)
+    mine = [view for view in found if requester.owns(view)]
     theirs = [view for view in found if view not in mine]
     if not any(_matches(view, reference) for view in mine):
+        if not ending:
+            return _named(theirs if any(_matches(view, reference) for view in theirs) else found, reference)
         for view in reversed(theirs):  # a name means its newest
             if _matches(view, reference):
                 message = f"{view.run} is a run of {view.record.operator}"
@@ -80,38 +96,6 @@ def array_runs(found: Sequence[RunView], reference: str) -> list[RunView]:
     return sorted(newest, key=lambda view: (len(view.name), view.name))
 
 
-def meant_run(
-    found: Sequence[RunView],
-    reference: str | None,
-    requester: Requester,
-    *,
-    reading: bool,
-    notify: Callable[[str], None],
-) -> RunView:
-    """``choose_run`` for a command given in a project.
-
-    Args:
-        found: All runs, oldest first.
-        reference: What the user wrote. Without it the project's own are meant; those of others where it has none, and
-            only for reading.
-        requester: The user.
-        reading: Else it is to be ended.
-        notify: Is told which of several live runs was taken.
-
-    Raises:
-        RunError: none is meant, or several.
-    """
-    if not reading:
-        return choose_run(found, reference, to_end_by=requester)
-    own = [view for view in found if requester.shares_project(view)] if reference is None else []
-    chosen = choose_run(own or found, reference)
-    others = [view for view in own or found if view.live and view.run != chosen.run]
-    if reference is None and chosen.live and others:
-        newest = f"run {_listed([chosen])}, the newest of {len(others) + 1} that are live"
-        notify(f"{newest}; name another: {_listed(others)}")
-    return chosen
-
-
 def _matches(view: RunView, reference: str) -> bool:
     return reference in (view.record.name, _job(view)) or view.run.startswith(reference)
 
@@ -120,11 +104,18 @@ def _job(view: RunView) -> str | None:
     return view.job.number if view.job else None
 
 
-def _last(found: Sequence[RunView]) -> RunView:
-    live = [view for view in found if view.live]
-    if not found:
+def _latest(own: Sequence[RunView], others: Sequence[RunView], notify: Callable[[str], None]) -> RunView:
+    """The newest live run of a project, else its last."""
+    live = [view for view in own if view.live]
+    if len(live) > 1:
+        newest = f"run {_listed(live[-1:])}, the newest of {len(live)} that are live"
+        notify(f"{newest}; name another: {_listed(live[:-1])}")
+    if own:
+        return (live or own)[-1]
+    if not others:
         raise RunError("no run on these hosts")
-    return (live or found)[-1]
+    shown = few([f"{view.run} of {_whose(view)}" for view in reversed(others)], _NAMED)
+    raise RunError(f"no run of this project; others on these hosts: {shown}", remedy="name the one that is meant")
 
 
 def _only_live(mine: Sequence[RunView], theirs: Sequence[RunView]) -> RunView:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusterddp.errors import RunError
-from clusterddp.runs.choose import Requester, choose_run, meant_run
+from clusterddp.runs.choose import Requester, choose_run
 from tests.unit.runs.test_view import made, one, seen
 
 ME = Requester(operator="alice@desk", project="p1")
@@ -22,36 +22,36 @@ class TestChoose:
         ("reference", "run"), [("abc1", "abc1"), ("abd", "abd2"), ("base", "abd2"), ("x", "xyz3"), (None, "xyz3")]
     )
     def test_an_id_a_prefix_a_name_or_the_live_one(self, reference: str | None, run: str) -> None:
-        assert choose_run(self.found, reference, to_end_by=ME).run == run
+        assert choose_run(self.found, reference, ME, ending=True).run == run
 
     def test_for_reading_the_last_one_serves(self) -> None:
         ended = self.found[:2]
-        assert choose_run(ended, None).run == "abd2"
+        assert choose_run(ended, None, ME).run == "abd2"
         with pytest.raises(RunError, match="no run is live"):
-            choose_run(ended, None, to_end_by=ME)
+            choose_run(ended, None, ME, ending=True)
 
     def test_several_live_ones_are_listed(self) -> None:
         live = seen(*made("r1", name="one", started=1, project="p1"), *made("r2", started=2, project="p1"))
         with pytest.raises(RunError, match=r"several runs are live: r1 \(one\), r2; name one, or `stop --all`"):
-            choose_run(live, None, to_end_by=ME)
-        assert choose_run(live, None).run == "r2"
+            choose_run(live, None, ME, ending=True)
+        assert choose_run(live, None, ME).run == "r2"
 
     def test_which_of_several_live_ones_was_taken_for_reading_is_said_with_the_names_of_the_others(self) -> None:
         live = seen(*made("r1", name="one", started=1, project="p1"), *made("r2", started=2, project="p1"))
         said: list[str] = []
-        assert meant_run(live, None, ME, reading=True, notify=said.append).run == "r2"
-        assert meant_run(live, "one", ME, reading=True, notify=said.append).run == "r1"
-        assert meant_run(live[:1], None, ME, reading=True, notify=said.append).run == "r1"
-        assert meant_run(self.found, None, ME, reading=True, notify=said.append).run == "xyz3"
+        assert choose_run(live, None, ME, notify=said.append).run == "r2"
+        assert choose_run(live, "one", ME, notify=said.append).run == "r1"
+        assert choose_run(live[:1], None, ME, notify=said.append).run == "r1"
+        assert choose_run(self.found, None, ME, notify=said.append).run == "xyz3"
         assert said == ["run r2, the newest of 2 that are live; name another: r1 (one)"]
 
     def test_a_prefix_of_several_and_an_unknown_one(self) -> None:
         with pytest.raises(RunError, match=r"'ab' is the beginning of several runs: abc1 \(base\), abd2 \(base\)"):
-            choose_run(self.found, "ab")
+            choose_run(self.found, "ab", ME)
         with pytest.raises(RunError, match="no run 'nope' on these hosts"):
-            choose_run(self.found, "nope")
+            choose_run(self.found, "nope", ME)
         with pytest.raises(RunError, match="no run on these hosts"):
-            choose_run([], None)
+            choose_run([], None, ME)
 
 
 class TestOwner:
@@ -69,38 +69,54 @@ class TestOwner:
 
     def test_theirs_is_no_candidate(self) -> None:
         found = seen(*self.mine, *self.theirs)
-        assert choose_run(found, None, to_end_by=ME).run == "mine1"
-        assert choose_run(found, None).run == "bob1"
-        assert choose_run(found, "night").run == "bob1"
+        assert choose_run(found, None, ME, ending=True).run == "mine1"
+        assert choose_run(found, None, ME).run == "mine1"
+
+    @pytest.mark.parametrize("word", ["night", "bob", "bob1"])
+    def test_a_name_a_prefix_or_an_id_finds_theirs_for_reading(self, word: str) -> None:
+        assert choose_run(seen(*self.mine, *self.theirs), word, ME).run == "bob1"
+
+    def test_for_reading_mine_comes_before_theirs_of_the_same_name(self) -> None:
+        found = seen(*made("mine2", name="night", started=0, project="p1"), *self.theirs)
+        assert choose_run(found, "night", ME).run == "mine2"
+
+    @pytest.mark.parametrize("project", ["p1", None])
+    def test_without_a_word_a_run_of_another_project_is_never_read(self, project: str | None) -> None:
+        told = (
+            "no run of this project; others on these hosts: clone1 of alice@desk in toy, bob1 of bob@desk; name the one"
+        )
+        with pytest.raises(RunError, match=told):
+            choose_run(seen(*self.theirs, *self.clone), None, Requester(operator="alice@desk", project=project))
 
     @pytest.mark.parametrize("word", ["night", "bob"])
     def test_a_name_or_a_prefix_does_not_reach_theirs_but_the_full_id_does(self, word: str) -> None:
         found = seen(*self.mine, *self.from_my_laptop, *self.theirs)
         with pytest.raises(RunError, match="bob1 is a run of bob@desk; its full id stops it all the same"):
-            choose_run(found, word, to_end_by=ME)
-        assert choose_run(found, "bob1", to_end_by=ME).run == "bob1"
-        assert choose_run(found, "base", to_end_by=ME).run == "lap1"
+            choose_run(found, word, ME, ending=True)
+        assert choose_run(found, "bob1", ME, ending=True).run == "bob1"
+        assert choose_run(found, "base", ME, ending=True).run == "lap1"
 
     def test_of_theirs_the_newest_of_that_name_is_the_one_told_of(self) -> None:
         with pytest.raises(RunError, match="bob1 is a run of bob@desk"):
             choose_run(
                 seen(*made("bob0", name="night", started=1, operator="bob@desk", project="p2"), *self.theirs),
                 "night",
-                to_end_by=ME,
+                ME,
+                ending=True,
             )
 
     def test_a_name_that_both_have_is_mine(self) -> None:
         found = seen(*self.theirs, *made("mine2", name="night", started=0, project="p9"))
-        assert choose_run(found, "night", to_end_by=ME).run == "mine2"
+        assert choose_run(found, "night", ME, ending=True).run == "mine2"
 
     def test_without_a_live_one_of_mine_theirs_are_named(self) -> None:
         told = "no run of this project is live here, but bob1 of bob@desk; a full id stops it"
         with pytest.raises(RunError, match=told):
-            choose_run(seen(*self.theirs), None, to_end_by=ME)
+            choose_run(seen(*self.theirs), None, ME, ending=True)
 
     def test_without_a_word_only_what_runs_lists_is_ended_though_another_clones_run_is_mine_too(self) -> None:
         told = "no run of this project is live here, but clone1 of alice@desk in toy; a full id"
         with pytest.raises(RunError, match=told):
-            choose_run(seen(*self.clone), None, to_end_by=ME)
-        assert choose_run(seen(*self.mine, *self.clone), None, to_end_by=ME).run == "mine1"
-        assert choose_run(seen(*self.mine, *self.clone), "clone1", to_end_by=ME).run == "clone1"
+            choose_run(seen(*self.clone), None, ME, ending=True)
+        assert choose_run(seen(*self.mine, *self.clone), None, ME, ending=True).run == "mine1"
+        assert choose_run(seen(*self.mine, *self.clone), "clone1", ME, ending=True).run == "clone1"
