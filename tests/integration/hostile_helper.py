@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HELLO = {
     "id": 0, "kind": "hello", "protocol": 1, "python": "3.11.2", "executable": "/usr/bin/python3", "state": "/s",
-    "home": "/h", "uid": 0, "pid": 1, "boot": "b", "time_ns": 1,
+    "home": "/h", "uid": 0, "pid": 1, "boot": "b", "time_ns": 1, "unwritable": "", "remedy": "",
 }  # fmt: skip
 READY = f"{MAGIC_WORD} have\n".encode()
 # Says the first bytes at once, and when a request has come those it begins with, the others, so many times, and the

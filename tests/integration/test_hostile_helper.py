@@ -186,3 +186,22 @@ def test_a_host_tells_of_its_own_nodes_alone(host: str) -> None:
             return
         with pytest.raises(HelperError, match=r"bad: what it tells of runs .* on gpu01"):
             nodes_of(opened, "abc", lambda _: None)
+
+
+@pytest.mark.parametrize("kind", ["result", "error", "end of a stream"])
+def test_half_of_a_character_from_a_host_can_be_written_wherever_it_goes(kind: str) -> None:
+    """A page, a crash file and a terminal are UTF-8: it ended the page of the doctor."""
+    if kind == "error":
+        answer = encode(
+            {"id": 1, "kind": "error", "message": "a\ud800b", "remedy": "\udc01", "trace": "\udcff", "bug": True}
+        )
+        with hostile(answer) as host, pytest.raises(HelperError) as caught:
+            host.call("facts", timeout=20)
+        told = [str(caught.value), caught.value.trace]
+    else:
+        answer = encode({"id": 1, "kind": "end"}, rb'{"\ud800": ["a\udc01", "\ud83d\ude00", "\udcff"]}')
+        with hostile(answer) as host:
+            found = host.call("facts", timeout=20) if kind == "result" else json.loads([*host.stream("tail")][-1].body)
+        assert found == {"\ufffd": ["a\ufffd", "\U0001f600", "\ufffd"]}
+        told = [json.dumps(found, ensure_ascii=False)]
+    assert all(text.encode() for text in told)
