@@ -9,6 +9,7 @@ Not here: what the files hold (project.py and those who write them).
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 FOLDER = ".clusterddp"
 MOST_BYTES = 1 << 30  # of a file that is read
 _READ_ONLY = "make the folder writable, or set CLUSTERDDP_PROJECT to an id of your choice"
+_FULL = "make room there, or set CLUSTERDDP_PROJECT to an id of your choice"
 
 
 def own(folder: Path, *names: str) -> Path:
@@ -128,10 +130,14 @@ def made(folder: Path) -> Path:
 def temporary(folder: Path, data: bytes) -> str:
     """A new 0600 file in ``folder`` that holds ``data`` on disk."""
     handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
-    with os.fdopen(handle, "wb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+    except OSError:
+        Path(name).unlink()
+        raise
     return name
 
 
@@ -141,4 +147,5 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(f"{folder}: cannot be written ({error.strerror})", remedy=_READ_ONLY) from error
+        remedy = _FULL if error.errno in {errno.ENOSPC, errno.EDQUOT} else _READ_ONLY
+        raise UsageError(f"{folder}: cannot be written ({error.strerror})", remedy=remedy) from error

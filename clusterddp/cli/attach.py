@@ -103,8 +103,17 @@ def attach(
             say(f"run {run.id} goes on; `clusterddp logs --follow {run.id}` shows it")
         raise
     if result:
-        result.write_text(json.dumps(run.status(SILENT), indent=1) + "\n", encoding="utf-8")
+        _write_result(result, run)
     return code
+
+
+def _write_result(result: Path, run: Run) -> None:
+    """Write the final status; where that fails the run's own exit code counts all the same."""
+    text = json.dumps(run.status(SILENT), indent=1) + "\n"
+    try:
+        result.write_text(text, encoding="utf-8")
+    except OSError as error:
+        say(f"--result {result}: cannot be written ({error.strerror}); `clusterddp status {run.id} --json` tells it")
 
 
 def _announce(cluster: Cluster, run: Run, shown: tuple[int, ...] | None) -> None:

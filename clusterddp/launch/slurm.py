@@ -18,6 +18,7 @@ from clusterddp.remote.shared.failures import ended_by_manager
 from clusterddp.remote.shared.slurm_job import in_array
 from clusterddp.remote.shared.verdict import CTRL_C
 from clusterddp.remote.shared.verdict_record import VerdictRecord
+from clusterddp.runs import local_record
 from clusterddp.runs.choose import array_names
 from clusterddp.runs.job import JobStatus
 from clusterddp.runs.nodes import ALL, Wanted, nodes_of
@@ -85,7 +86,7 @@ class Slurm:
         number = login.submit(*words, inside=inside or None, runs=ready.runs, code=ready.code)
         site.launched = run
         for one in records:
-            site.project.record_run(one)
+            local_record.note_run(site.project, one, site.notify)
         self._refuse_hopeless(login, ready, number)
         return run
 

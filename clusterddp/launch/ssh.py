@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import ClusterddpError, HelperError, UsageError
 from clusterddp.hosts.fanout import Outcome, each, reading_answer, values
 from clusterddp.remote.shared.records import written
-from clusterddp.runs import proof
+from clusterddp.runs import local_record, proof
 from clusterddp.runs.nodes import ALL, Wanted, nodes_of
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, RunHosts, interrupted_by
@@ -61,7 +61,7 @@ class Ssh:
         run = Run(site, plan.run, plan.attempt, {host.name: "" for host in hosts}, plan.record)
         site.launched = run
         begun = launch(hosts, plan, secrets, site.webhook)
-        site.project.record_run(plan.record)
+        local_record.note_run(site.project, plan.record, site.notify)
         for notice in begun.notices:
             site.notify(notice)
         spools = {node.host: begun.spools[node.host] for node in plan.nodes}

@@ -115,14 +115,18 @@ class Saver:
 
     @staticmethod
     def _write(path: Path, data: bytes, offset: int) -> None:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            view = memoryview(data)
-            while view:
-                done = os.pwrite(handle, view, offset)
-                view, offset = view[done:], offset + done
-        finally:
-            os.close(handle)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                view = memoryview(data)
+                while view:
+                    done = os.pwrite(handle, view, offset)
+                    view, offset = view[done:], offset + done
+            finally:
+                os.close(handle)
+        except OSError as error:
+            remedy = "make room there, or name another folder"
+            raise RunError(f"{path}: cannot be written ({error.strerror})", remedy=remedy) from error
 
     def summary(self) -> str:
         """What was written, for the user."""

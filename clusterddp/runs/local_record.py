@@ -19,6 +19,7 @@ from clusterddp.remote.shared.run_record import READER, RunRecord
 from clusterddp.remote.shared.verdict_record import VerdictRecord, read_verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from clusterddp.project import Project
@@ -35,6 +36,14 @@ class Kept(NamedTuple):
 
     record: RunRecord
     verdict: VerdictRecord
+
+
+def note_run(project: Project, record: RunRecord, notify: Callable[[str], None]) -> None:
+    """Note a run that has just started; where the project cannot be written, say so: the run goes on all the same."""
+    try:
+        project.record_run(record)
+    except UsageError as error:
+        notify(f"run {record.run} has started, and the project keeps no record of it: {error}")
 
 
 def keep(project: Project, view: RunView) -> None:

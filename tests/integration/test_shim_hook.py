@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -262,6 +263,38 @@ def test_a_worker_starts_and_fails_as_ever_where_the_disk_is_already_full(spool:
     assert ended.returncode == 1
     assert not error_file.exists()  # half a record would end the agent
     assert list((small_disk / "errors").iterdir()) == []
+
+
+@pytest.fixture
+def failing_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system that turns read-only once it is told that its disk fails; skipped where none can be mounted."""
+    folder, image = tmp_path / "disk", tmp_path / "image"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(8 << 20)
+    if not shutil.which("mkfs.ext4", path="/usr/sbin:/sbin"):
+        pytest.skip("no mkfs.ext4")
+    subprocess.run(["/usr/sbin/mkfs.ext4", "-q", str(image)], check=True)
+    argv = ["mount", "-o", "loop,errors=remount-ro", str(image), str(folder)]
+    made = subprocess.run(argv, capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip(f"no right to mount a disk: {made.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("unbuffered", [True, False])
+def test_a_disk_that_turns_read_only_changes_no_exit_code(
+    spool: ShimSpool,
+    failing_disk: Path,
+    unbuffered: bool,  # noqa: FBT001
+) -> None:
+    on_small_disk(spool, failing_disk)
+    fails = "import subprocess, sys\nprint('before', flush=True)\n"
+    fails += "subprocess.run(['mount', '-o', 'remount,abort', sys.argv[1]], check=True)\n"
+    write(spool, "train.py", fails + "print('x' * 9000)\nprint('y' * 9000, file=sys.stderr)\nraise SystemExit(6)")
+    assert spool.run(*["-u"] * unbuffered, "train.py", str(failing_disk)).returncode == 6
+    assert (failing_disk / "logs" / "0.0.out").read_text() == "before\n"
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

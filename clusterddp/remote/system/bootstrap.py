@@ -31,6 +31,7 @@ class Refused(Exception):
         self.remedy = remedy
 
 
+MOST_PATH = 1024  # bytes of the state folder's path: what lies below it has to be within the system's 4096
 # What an error of a file system says that no second try will change, and what helps.
 REMEDIES = {
     errno.EROFS: "have it mounted for writing",
@@ -121,6 +122,10 @@ def state_folder(configured: Optional[str]) -> str:
             folder = "/var/tmp/clusterddp-%d" % os.getuid()  # noqa: S108 - private_folder proves it
         elif not os.path.isdir(home) and not os.access(os.path.dirname(home), os.W_OK):
             raise Refused("the home folder %s is missing" % home, "have it made, or set clusterddp_state")
+    size = len(os.fsencode(folder))
+    if size > MOST_PATH:
+        message = "the state folder's path has %d bytes, and %d are the most: %s…" % (size, MOST_PATH, folder[:80])
+        raise Refused(message, "set clusterddp_state to a shorter path")
     return private_folder(folder, alone=True)  # programs are started from it, by their paths
 
 

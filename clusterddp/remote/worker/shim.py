@@ -126,7 +126,7 @@ def open_output(spool: str, local_rank: int) -> Tuple[int, int, int]:
         except FileExistsError:
             start += 1
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
                 raise
             return start, os.open(os.devnull, os.O_WRONLY), os.open(os.devnull, os.O_WRONLY)
 

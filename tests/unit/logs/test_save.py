@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from typing import TYPE_CHECKING
 
 import pytest
@@ -84,6 +85,15 @@ class TestSave:
             (tmp_path / "run.json").write_text(text)
             with pytest.raises(RunError, match="a run that it does not name"):
                 Saver(tmp_path, "r1")
+
+    def test_a_file_that_takes_no_more_is_named(self, tmp_path: Path) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+        try:
+            with pytest.raises(RunError, match=r"rank3-h-1.out: cannot be written \(File too large\); make room there"):
+                save(tmp_path, hello("h"), said("h", b"x" * 200))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     def test_a_spool_is_saved_byte_for_byte(self, tmp_path: Path) -> None:
         writer = Writer(tmp_path / "host")

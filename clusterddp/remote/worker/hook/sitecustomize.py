@@ -301,10 +301,11 @@ def _surviving(write: "Callable[[Any], Any]", worker: str, name: str) -> "Callab
 
 
 def _size_if_full(error: OSError, data: "Any") -> "Optional[int]":
-    """How many bytes are lost with this error; None when it says anything but a full disk or quota."""
+    """How many bytes are lost with this error; None when it says anything but that a disk takes nothing more."""
     import errno
 
-    return memoryview(data).nbytes if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # a file system turns read-only when its disk fails
+    return memoryview(data).nbytes if error.errno in full else None
 
 
 def _seconds() -> float:

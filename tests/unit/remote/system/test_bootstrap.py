@@ -64,6 +64,12 @@ class TestStateFolder:
         monkeypatch.setenv("HOME", str(tmp_path))
         assert state_folder("~/deep/state") == str(tmp_path / "deep/state")
 
+    def test_one_whose_path_is_too_long_is_refused_in_a_short_line(self, tmp_path: Path) -> None:
+        with pytest.raises(Refused, match=r"path has \d+ bytes, and 1024 are the most: ") as caught:
+            state_folder(str(tmp_path / "/".join(["x" * 240] * 17)))
+        assert len(caught.value.message) < 200
+        assert caught.value.remedy == "set clusterddp_state to a shorter path"
+
     def test_a_folder_open_to_others_is_closed(self, tmp_path: Path) -> None:
         tmp_path.chmod(0o755)
         private_folder(str(tmp_path))
