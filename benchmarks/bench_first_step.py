@@ -154,7 +154,7 @@ def round_of(lab: Lab, project: Path, number: int, case: Case) -> dict[str, floa
             continue
         if name in {"warm", "edited"} and number:
             for host in lab.hosts:
-                wait_until("a warm server", partial(has_warm_server, host, case.module.partition(".")[0]), 300)
+                wait_until("a warm server", partial(has_warm_server, host, case.module), 300)
         if name == "edited":
             edit(project, number)
         seconds[name] = first_step(commands, project, env)
@@ -215,7 +215,8 @@ def pss(pid: int) -> int:
 
 def measure(case: Case, rounds: int) -> None:
     """One lab: its rounds, the medians, the memory."""
-    variables = {"clusterddp_python": PYTHON, "clusterddp_fork_server": True, "clusterddp_nproc": case.workers}
+    variables: dict[str, object] = {"clusterddp_python": PYTHON, "clusterddp_fork_server": True}
+    variables |= {"clusterddp_nproc": case.workers, "clusterddp_preload": [case.module] if case.module else []}
     # The folder has one name here and on the hosts: torchrunx changes to the launcher's.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         project = Path(folder)

@@ -21,6 +21,7 @@ from clusterddp.runs.folders import described
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.late_hosts import joining_late_hosts
 from clusterddp.runs.lease import lease_renewal
+from clusterddp.runs.preload_hint import is_new
 from clusterddp.runs.run import interrupted_by
 from clusterddp.runs.watch import RunWatch
 
@@ -174,6 +175,8 @@ def _told(run: Run, verdict: Verdict, took: str = "") -> int:
     if failed and folder:
         say(f"the files of run {run.id} are in {folder}")
     say_reasons(run, verdict)
+    if verdict.slow_imports and is_new(run.cluster.project, verdict.slow_imports):
+        say(verdict.slow_imports.line)
     if failed:
         say(verdict.line)
         return verdict.exit_code

@@ -61,6 +61,7 @@ class HostEntry:
         launcher: What starts torchrun.
         fork_server: Whether workers are forked from one process that has imported torch.
         warm: Seconds that a process which has imported torch stays for the next run; 0: none does.
+        preload: Packages that such a process imports besides torch.
         slurm: ``partition``, ``account``, ``time``: text; ``lines``: a tuple of sbatch lines; ``shared``: whether the
             nodes and the login host share a folder. Only what is set.
         where: ``file:line`` of the host's first mention.
@@ -95,6 +96,7 @@ class HostEntry:
     launcher: str = "ssh"
     fork_server: bool = True
     warm: float = WARM
+    preload: tuple[str, ...] = ()
     slurm: Mapping[str, Any] = field(default_factory=dict)
     where: str = ""
 

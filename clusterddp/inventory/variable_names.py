@@ -24,6 +24,7 @@ OURS = frozenset(
     for name in (
         *("role", "setup", "python", "nproc", "gpus", "env", "secrets", "address", "interface", "ports"),
         *("workdir", "links", "carry", "state", "transport", "launcher", "environment", "fork_server", "warm"),
+        "preload",
         *(f"slurm_{name}" for name in (*SLURM_OPTIONS, "lines", "shared")),
     )
 )

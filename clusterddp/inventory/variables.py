@@ -26,6 +26,8 @@ ROLES = ("node", "spare", "login", "none")
 _SSH = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh"})
 _MOST_WORKERS = 1024  # on one host; more is a slip
 _LOCK = re.compile(r"(?!-)[^\[\]\0]*\.(lock|toml|txt)(\[[\w.-]+(\s*,\s*[\w.-]+)*\])?")
+_PACKAGE = re.compile(r"(?=.{1,100}\Z)[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*")  # a module, or a distribution
+_MOST_PACKAGES = 100
 _GPU = re.compile(r"[0-9]{1,4}|(?:GPU|MIG)-[\w/-]+")
 
 
@@ -101,6 +103,7 @@ def _job(reader: VariableReader) -> dict[str, Any]:
         "workdir": _folder(reader, "clusterddp_workdir"),
         "fork_server": _flag(reader, "clusterddp_fork_server", default=True),
         "warm": _warm(reader),
+        "preload": _preload(reader),
         "links": _links(reader),
         "carry": _carry(reader),
         "launcher": reader.choice("clusterddp_launcher", variable_names.LAUNCHERS) or variable_names.LAUNCHERS[0],
@@ -234,6 +237,18 @@ def _warm(reader: VariableReader) -> float:
         return duration(setting.value)
     except UsageError:
         refuse_value(setting, "a duration", "write it as 90s, 15m or 2h; 0 for none")
+
+
+def _preload(reader: VariableReader) -> tuple[str, ...]:
+    setting = reader.get("clusterddp_preload")
+    if setting is None:
+        return ()
+    found = plain(setting.value)
+    if not isinstance(found, list) or not all(isinstance(name, str) and _PACKAGE.fullmatch(name) for name in found):
+        refuse_value(setting, "a list of modules or distributions", "write [transformers, scikit-learn]")
+    if len(found) > _MOST_PACKAGES:
+        refuse_value(setting, f"a list of at most {_MOST_PACKAGES} names", "name those that your scripts import")
+    return tuple(dict.fromkeys(found))
 
 
 def _flag(reader: VariableReader, name: str, *, default: bool) -> bool:

@@ -152,6 +152,7 @@ class LaunchPlan:
             lease=self.options.lease,
             worker_argv=self.options.worker_argv if node.fork_server else (),
             warm=node.warm,
+            preload=node.preload,
         )
 
     def environment(self, place: int) -> dict[str, str]:

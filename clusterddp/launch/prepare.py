@@ -232,4 +232,5 @@ def node_of(
         fork_server=host.entry.fork_server,
         carry=host.entry.carry,
         warm=host.entry.warm,
+        preload=host.entry.preload,
     )

@@ -28,7 +28,8 @@ REFUSED = {
 }
 # Variables that hold for all nodes of a job, by their fields: they are read of the first node that is named ...
 OF_THE_NODES = (
-    "setup", "python", "nproc", "gpus", "environment", "env", "secrets", "interface", "ports", "fork_server", "slurm",
+    "setup", "python", "nproc", "gpus", "environment", "env", "secrets", "interface", "ports", "fork_server", "preload",
+    "slurm",
 )  # fmt: skip
 # ... and of the login host, whose folders the nodes share.
 OF_THE_LOGIN = ("workdir", "links", "state")

@@ -182,6 +182,7 @@ def _stand_in(settings: HostEntry, workdir: str, subfolder: str) -> Node:
         workdir=workdir,
         cwd=f"{workdir}/{subfolder}" if subfolder else workdir,
         run_dir="",
+        preload=settings.preload,
     )
 
 

@@ -53,6 +53,15 @@ def output_notices(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         yield from _of_output(node)
 
 
+def preload_notices(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Which packages of clusterddp_preload are left out, and why; equal reasons of several hosts as one."""
+    hosts: dict[str, list[str]] = {}
+    for node in nodes:
+        for reason in dict.fromkeys(e["reason"] for e in node.get("events", ()) if e["event"] == "not_preloaded"):
+            hosts.setdefault(reason, []).append(node["host"])
+    return [f"{folded_names(names)}: clusterddp_preload leaves out {reason}" for reason, names in hosts.items()]
+
+
 def carried_notices(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """What became of the paths of clusterddp_carry on nodes that were new to an attempt."""
     for node in nodes:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.node_end import NodeEnd
     from clusterddp.remote.shared.verdict import Failure
     from clusterddp.remote.shared.verdict_record import VerdictRecord
+    from clusterddp.runs.preload_hint import SlowImports
 
 WATCHER = "who watched it"  # in place of a host's name
 NO_PLACE = 1 << 20  # of who writes a verdict without being one of its nodes
@@ -30,7 +31,10 @@ NO_PLACE = 1 << 20  # of who writes a verdict without being one of its nodes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """How a run ended: state, exit code (docs/run.md), one line; ``notices`` stand before it, then what helps."""
+    """How a run ended: state, exit code (docs/run.md), one line; ``notices`` stand before it, then what helps.
+
+    ``slow_imports``: what its script spent importing installed packages, where that was long.
+    """
 
     state: str
     exit_code: int
@@ -38,6 +42,7 @@ class Verdict:
     failures: tuple[Failure, ...] = ()
     notices: tuple[str, ...] = ()
     remedy: str = ""
+    slow_imports: SlowImports | None = None
 
     @property
     def culprits(self) -> tuple[str, ...]:

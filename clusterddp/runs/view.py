@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.remote.shared.verdict_record import UNKNOWN, VerdictRecord, best
-from clusterddp.runs.notices import carried_notices, copy_notices, following_notices, output_notices
+from clusterddp.runs.notices import carried_notices, copy_notices, following_notices, output_notices, preload_notices
+from clusterddp.runs.preload_hint import slow_imports
 from clusterddp.runs.verdict import NO_PLACE, Verdict, judge, of_record, recovered, to_record
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class RunView:
     def notices(self) -> list[str]:
         """What the user must know besides of the last attempt: of its output, and of what follows it."""
         told = [
+            *preload_notices(self.nodes),
             *carried_notices(self.nodes),
             *output_notices(self.nodes),
             *following_notices(self.nodes, live=self.live),
@@ -155,7 +157,8 @@ class RunView:
         if self.live:
             return None
         verdict = of_record(self.kept, self.nodes) if self.kept else self._judged()
-        return replace(verdict, notices=(*verdict.notices, *self.notices()))
+        notices = (*verdict.notices, *self.notices())
+        return replace(verdict, notices=notices, slow_imports=slow_imports(self.nodes))
 
     def _judged(self) -> Verdict:
         """By what the hosts tell now."""

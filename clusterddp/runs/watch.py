@@ -30,8 +30,7 @@ _log = logging.getLogger("clusterddp")
 _ON_RECORD = {  # events of a start that `-v` tells: the field that it shows, and what it says
     "not_forked": ("reason", "not from the fork server"),
     "not_warm": ("reason", "not from the warm server"),
-    "imported_ahead": ("packages", "imported before the run began"),
-    "not_imported_ahead": ("reason", "not imported before the run began"),
+    "preloaded": ("packages", "preloaded"),
 }
 GATHER_LIMIT = 15.0  # seconds for all workers of a round to start before it is told as far as it is known
 LOOK = 0.3  # seconds between two looks at a round that is not complete

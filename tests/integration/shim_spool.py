@@ -91,14 +91,22 @@ class ShimSpool:
 
 
 def make_spool(
-    folder: Path, *, python: str = sys.executable, helper: str = sys.executable, elastic: bool = False
+    folder: Path,
+    *,
+    python: str = sys.executable,
+    helper: str = sys.executable,
+    elastic: bool = False,
+    preload: tuple[str, ...] = (),
 ) -> ShimSpool:
-    """A spool under ``folder``: workers run on ``python``, the shim on ``helper``; four of them, or any if elastic."""
+    """A spool under ``folder``: workers run on ``python``, the shim on ``helper``; four of them, or any if elastic.
+
+    Its fork server preloads ``preload``.
+    """
     spool = Spool(str(folder / "runs" / "r1" / "0" / "0-here"))
     cwd = folder / "work"
     cwd.mkdir()
     plan = PLAN._replace(run="r1", python=python, cwd=str(cwd), workdir=str(cwd), world_size=4)
-    plan = plan._replace(elastic=elastic, min_nodes=1)
+    plan = plan._replace(elastic=elastic, min_nodes=1, preload=preload)
     assert create_spool(spool, plan, bundle().code)
     worker = Path(spool.path("worker"))
     worker.write_text(shim_script(helper, spool.path("remote.pyz"), spool.folder))

@@ -1,4 +1,4 @@
-"""A run begun from the host's warm server: it comes from the run before, the run ends as any other, `down` ends it."""
+"""A run begun from the host's warm server, with packages preloaded: it ends as any other, `down` ends the server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_t
     make_lab: Callable[..., Lab], tmp_path: Path
 ) -> None:
     unsaid = {"clusterddp_fork_server": None}  # as it is where an inventory says nothing
-    lab = make_lab(1, variables={"clusterddp_python": training_python(), "clusterddp_nproc": 2, **unsaid})
+    named = {"clusterddp_preload": ["ahead", "ranked", "no-such-one"]}
+    lab = make_lab(1, variables={"clusterddp_python": training_python(), "clusterddp_nproc": 2, **named, **unsaid})
     host = lab.hosts[0]
     user = User(tmp_path)
     user.write("train.py", SUMS)
@@ -72,14 +73,15 @@ def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_t
     first = user.run(*words, "train.py", "one")
     assert first.code == 0, first.err
     assert [one for one in events(host, first.run) if one["event"] == "from_warm_server"], first.err
-    learned = ["sh", "-c", "grep -q ahead ~/.clusterddp/warm/*/packages.json && test -S ~/.clusterddp/warm/*/fork.sock"]
-    wait_until("what it has learned", lambda: not host.run(learned, check=False).returncode, 90)
+    assert sorted(line.text for line in first.workers) == ["sum 2.0 ['one'] (True, False)"] * 2, first.err
+    left_out = "clusterddp: gpu00: clusterddp_preload leaves out "
+    assert f"{left_out}ranked: it reads RANK when it is imported\n" in first.err
+    assert f"{left_out}no-such-one: no module or distribution of that name is installed\n" in first.err
 
     second = user.run(*words, "train.py", "two", "dies")
     assert second.code == 0, second.err
     assert sorted(line.text for line in second.workers) == ["sum 2.0 ['two', 'dies'] (True, False)"] * 4
-    assert "gpu00: imported before the run began: ahead\n" in second.err
-    assert "gpu00: not imported before the run began: ranked: it reads RANK when it is imported" in second.err
+    assert "gpu00: preloaded: ahead\n" in second.err
     told = events(host, second.run)
     assert len([one for one in told if one["event"] == "from_warm_server"]) == 1, second.err
     assert servers(host) == [server]

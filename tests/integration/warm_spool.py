@@ -6,6 +6,7 @@ Not here: real ones (test_warm.py).
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -18,10 +19,10 @@ from clusterddp.remote.supervisor.fork_server import LOG
 from clusterddp.remote.worker.environment import fork_server_environment, script_environment
 from clusterddp.remote.worker.fork_checks import FORK_SOCKET
 from clusterddp.remote.worker.fork_client import Connection, connect, decoded, send
-from clusterddp.remote.worker.learned import key_of
-from clusterddp.remote.worker.warm_folder import SCRIPT
+from clusterddp.remote.worker.warm_folder import SCRIPT, WISHES
 from tests.integration.fork_spool import OF_ONE_WORKER, torch_environment
 from tests.integration.shim_spool import ShimSpool, shim_environment, wait_for
+from tests.lab.system import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,11 +38,17 @@ def common(spool: ShimSpool, told: str, env: Mapping[str, str] | None = None) ->
 
 @contextlib.contextmanager
 def warm_server(
-    spool: ShimSpool, *, env: Mapping[str, str] | None = None, python: str = sys.executable
+    spool: ShimSpool,
+    *,
+    env: Mapping[str, str] | None = None,
+    python: str = sys.executable,
+    preload: tuple[str, ...] = (),
+    secrets: tuple[str, ...] = (),
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A warm server that has the spool's code, ready in a folder of its own."""
+    """A warm server that has the spool's code and preloads ``preload``, ready in a folder of its own."""
     here = spool.folder / "cwd-0123456789"
     here.mkdir()
+    (spool.folder / WISHES).write_text(json.dumps({"preload": preload, "secrets": secrets}))
     with (spool.folder / "warm.log").open("wb") as log:
         server = subprocess.Popen(
             [python, "-c", "", "-u", SCRIPT],
@@ -52,7 +59,8 @@ def warm_server(
             stderr=log,
         )
     try:
-        wait_for(lambda: (spool.folder / FORK_SOCKET).exists() or server.poll() is not None, "the warm server")
+        there = spool.folder / FORK_SOCKET
+        wait_until("the warm server", lambda: there.exists() or server.poll() is not None, 180 if preload else 60)
         yield server
     finally:
         server.kill()
@@ -73,7 +81,6 @@ def ask(
         "argv": [python, *args],
         "worker_env": script_environment(common(spool, "0", env)),
         "log": str(spool.folder / LOG),
-        "project": key_of(str(spool.cwd)),
     }
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock, Path(os.devnull).open("r+b") as null:
         sock.settimeout(30)

@@ -123,7 +123,7 @@ def unclaimed_workdirs(state: str) -> List[List[Any]]:
 
 def remove_leftovers(state: str) -> bool:
     """Remove caches, sync records and empty folders once no run is left; whether the state folder is gone."""
-    for name in (*CACHES, "warm", "learned"):
+    for name in (*CACHES, "warm", "preload", "learned"):
         shutil.rmtree(os.path.join(state, name), ignore_errors=True)
     workdirs = os.path.join(state, "workdirs")
     for name in os.listdir(workdirs) if os.path.isdir(workdirs) else ():

@@ -72,6 +72,7 @@ class Node(NamedTuple):
     fork_server: bool = False
     carry: Tuple[str, ...] = ()
     warm: float = 0.0  # seconds
+    preload: Tuple[str, ...] = ()
 
 
 def node_environment(policy: Policy, node: Node) -> Dict[str, str]:

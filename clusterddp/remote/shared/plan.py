@@ -88,6 +88,7 @@ class NodePlan(NamedTuple):
     warm: float = 0.0  # seconds that a warm server stays for the next run
     bound: Tuple[int, int] = (0, 0)  # ports of the store and of run control, by the host
     carry: Tuple[str, ...] = ()  # paths below the workdir that a node which is new to an attempt gets from the others
+    preload: Tuple[str, ...] = ()  # packages that the fork server and the warm server import besides torch
     manager: str = ""  # a workload manager that may end the node's processes, all at once, by SIGTERM
     format: int = FORMAT
     more: Mapping[str, Any] = {}  # fields of a newer version
@@ -149,6 +150,7 @@ _PLAN: Readers = {
     "warm": Fields.real,
     "bound": Fields.pair,
     "carry": Fields.texts,
+    "preload": Fields.texts,
     "manager": Fields.text,
     "format": Fields.number,
 }
@@ -228,6 +230,7 @@ def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
         store=None,
         worker_argv=plan.worker_argv if node.fork_server else (),
         warm=node.warm,
+        preload=node.preload,
         record=plan.record._replace(
             hosts=(*plan.record.hosts, node.host),
             workdirs=dict(plan.record.workdirs, **{node.host: node.workdir}),

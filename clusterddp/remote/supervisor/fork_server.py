@@ -28,8 +28,8 @@ ORDER_LIMIT = 1.0  # seconds for a fork to take its order
 LONGEST = 4096  # bytes of what it says
 _TOLD = {  # its words, each with an event and the field that has what follows
     "refused": ("not_forked", "reason"),
-    "ahead": ("imported_ahead", "packages"),
-    "left": ("not_imported_ahead", "reason"),
+    "preloaded": ("preloaded", "packages"),
+    "left": ("not_preloaded", "reason"),
 }
 
 

@@ -22,11 +22,10 @@ from ..spool.layout import Spool, all_spools, zip_member
 from ..system import procfs
 from ..system.bootstrap import private, private_folder, write_json, write_private
 from ..system.descriptors import own_code
-from ..worker import learned
 from ..worker.environment import fork_server_environment, script_environment
-from ..worker.environment_reads import is_free
+from ..worker.environment_reads import is_free, own_to_one
 from ..worker.fork_client import Connection, NotForkedError, connect, decoded, differences, send
-from ..worker.warm_folder import RECORD, SCRIPT, WarmServer, end, find, folder_of
+from ..worker.warm_folder import RECORD, SCRIPT, WISHES, WarmServer, end, find, folder_of
 from .fork_server import LOG, secrets_of
 
 WARM_LOG = "warm.log"
@@ -70,11 +69,6 @@ class Start(NamedTuple):
         return folder_of(self.state)
 
     @property
-    def project(self) -> str:
-        """Its project's key."""
-        return learned.key_of(self.plan.workdir)
-
-    @property
     def worker_env(self) -> Dict[str, str]:
         """What all workers have in common, as they see it."""
         env = dict(self.environment, **secrets_of(self.spool))
@@ -104,7 +98,6 @@ class Start(NamedTuple):
             "argv": [self.plan.python, *self.plan.worker_argv],
             "worker_env": self.worker_env,
             "log": self.spool.path(LOG),
-            "project": self.project,
         }
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(PATIENCE)
@@ -114,24 +107,18 @@ class Start(NamedTuple):
                 send(sock, request, handles)
                 answer = decoded(Connection(sock).line())
                 if "refused" in answer:
-                    raise StaleError(str(answer["refused"]))
+                    raise (StaleError if answer.get("stale") else DiffersError)(str(answer["refused"]))
                 if "ready" not in answer:
                     raise DiffersError("it did not answer")
                 sock.sendall(b"g")
             except (OSError, NotForkedError) as error:
                 raise DiffersError("it does not answer: %s" % error) from None
         self.spool.event("from_warm_server", pid=server.pid)
-        self.tell_packages(server)
-        return True
-
-    def tell_packages(self, server: WarmServer) -> None:
-        """Put on record which packages were imported before, and which were not, and why."""
-        known = learned.find(self.state, self.project)
         if server.packages:
-            self.spool.event("imported_ahead", packages=", ".join(server.packages))
-        for package in known.packages if known else ():
-            if package.reason:
-                self.spool.event("not_imported_ahead", reason="%s: %s" % (package.name, package.reason))
+            self.spool.event("preloaded", packages=", ".join(server.packages))
+        for reason in server.left_out:
+            self.spool.event("not_preloaded", reason=reason)
+        return True
 
     def compare(self, server: WarmServer) -> None:
         """Whether a plain start would come out as one from the warm server.
@@ -145,8 +132,8 @@ class Start(NamedTuple):
             raise DiffersError("its interpreter is %s" % server.python)
         if list(self.plan.worker_argv[:1]) != ["-u"] or len(self.plan.worker_argv) < 2:
             raise DiffersError("the workers' command line is another kind")
-        if server.project not in ("", self.project):
-            raise DiffersError("it has imported packages for another project")
+        if server.preload != self.plan.preload:
+            raise DiffersError("clusterddp_preload was another when it began")
         given, wanted = _environment_of(server.pid), self.worker_env
         for name in sorted({*given, *wanted}):
             if given.get(name) != wanted.get(name) and not is_free(name, server.reads):
@@ -190,16 +177,18 @@ class Start(NamedTuple):
         hook = zip_member(code, "clusterddp_remote/worker/hook/sitecustomize.py")
         write_private(os.path.join(self.folder, "hook", "sitecustomize.py"), hook, durable=False)
         awaited = supervisor, procfs.start_ticks(supervisor) or 0
-        told = "warm %g %d %d %s %s" % (self.plan.warm, *awaited, self.project, self.spool.folder)
+        told = "warm %g %d %d" % (self.plan.warm, *awaited)
+        wishes = {"preload": self.plan.preload, "secrets": self.plan.secrets}
+        write_json(os.path.join(self.folder, WISHES), wishes, durable=False)
         env = fork_server_environment(dict(self.environment), self.folder, told)
         hooked = ("CLUSTERDDP_HOOK", "CLUSTERDDP_USER_PYTHONPATH")
         secret = secrets_of(self.spool)
-        known = learned.find(self.state, self.project)
-        reads = {name for package in known.wanted for name in package.reads} if known else set()
+        # A package may read more than torch does: which names, its trial there tells.
+        read = {name for name in env if not own_to_one([name])} if self.plan.preload else set()
         env = {
             name: value
             for name, value in env.items()
-            if name in hooked or (not is_free(name, reads) and name not in secret)
+            if name in hooked or (not is_free(name, read) and name not in secret)
         }
         pid = _detached([self.plan.python, "-c", "", "-u", SCRIPT], env, here, os.path.join(self.folder, WARM_LOG))
         record = {"pid": pid, "ticks": procfs.start_ticks(pid) or 0, "boot": procfs.boot_identity()}

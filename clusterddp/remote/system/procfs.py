@@ -266,6 +266,12 @@ def available_bytes(path: str = "/proc/meminfo") -> Optional[int]:
         return None
 
 
+def anonymous_memory() -> int:
+    """KiB of memory of this process that no file holds, shared with a parent or not."""
+    with open("/proc/self/status") as stream:
+        return next((int(line.split()[1]) for line in stream if line.startswith("RssAnon:")), 0)
+
+
 def own_memory(pid: int) -> int:
     """KiB of memory that no file holds, what is shared divided by who shares it; 0 where the kernel does not tell.
 

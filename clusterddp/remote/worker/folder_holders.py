@@ -1,6 +1,6 @@
 """Who keeps a text that was the working folder's name while something was imported, so that another can be put in.
 
-Not here: when it is (worker/warm_server.py, worker/import_trial.py).
+Not here: when it is (worker/warm_server.py, worker/preload_trial.py).
 """
 
 import gc

@@ -53,6 +53,16 @@ def mapped_files() -> Set[str]:
     return {os.fsdecode(place[5]) for place in places if len(place) > 5 and place[5].startswith(b"/")}
 
 
+def read_paths() -> Set[str]:
+    """What the imports of this process have read or searched."""
+    paths = {sys.executable, os.path.realpath(sys.executable), os.path.join(sys.prefix, "pyvenv.cfg"), *sys.path}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__dict__", {}).get("__file__")
+        paths.update([file] if isinstance(file, str) else [])
+    paths.update(mapped_files())
+    return paths
+
+
 def mapped_devices() -> List[str]:
     """The devices among them: a driver may keep one without a descriptor."""
     return sorted(path for path in mapped_files() if path.startswith("/dev/"))

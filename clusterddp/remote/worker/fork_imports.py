@@ -1,6 +1,6 @@
 """What is imported before the first fork, with the collector off, so that its pages stay shared.
 
-Not here: who forks (worker/fork_server.py, worker/warm_server.py), what a project wants besides (worker/learning.py).
+Not here: who forks (worker/fork_server.py, worker/warm_server.py), packages besides torch (worker/preload.py).
 """
 
 import gc
@@ -55,12 +55,11 @@ class Imports:
 
         self._load(load, ", ".join(modules))
 
-    def load_package(self, name: str, modules: Sequence[str], here: str = "") -> None:
-        """Import a package and of its modules those that are there, as ``load``.
+    def load_package(self, modules: Sequence[str], here: str = "") -> None:
+        """Import modules of a package, as ``load``.
 
         Args:
-            name: Its own.
-            modules: Its modules'.
+            modules: Their names.
             here: The working folder's, which is not to be remembered; empty: it may be.
 
         Raises:
@@ -69,8 +68,8 @@ class Imports:
 
         def load() -> None:
             with noting(self.reads, in_libraries=not self.hurried):
-                for module in (name, *modules):
-                    _load_module(module, needed=module == name)
+                for module in modules:
+                    _load_module(module)
 
         self._load(load, "it", here)
 
@@ -114,12 +113,9 @@ def worker_modules(version: str) -> Sequence[str]:
     return WORKER_MODULES if newer else OLDER_WORKER_MODULES
 
 
-def _load_module(name: str, *, needed: bool) -> None:
+def _load_module(name: str) -> None:
     try:
         importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if needed or error.name != name:  # one inside may have been made by its package, under a condition
-            raise RefusedError("it cannot be imported: %r" % error) from None
     except BaseException as error:  # noqa: BLE001 - whatever it raises, SystemExit too
         raise RefusedError("it cannot be imported: %r" % error) from None
 

@@ -1,6 +1,6 @@
 """A run's fork server: imports torch once, then forks the agents, the store and each worker from itself.
 
-Besides torch it imports what the script is known to need (worker/import_ahead.py).
+Besides torch it imports the packages of clusterddp_preload (worker/preload.py).
 
 The supervisor starts it with the very command line of a worker, `python -u SCRIPT ARGS`, and the start-up hook
 (worker/hook/sitecustomize.py) calls ``serve`` while the interpreter is still starting. A worker is a fork that returns
@@ -24,8 +24,9 @@ import select
 import socket
 import sys
 import time
-from typing import Iterable, List, NoReturn, Optional, Set, Tuple
+from typing import Iterable, List, NoReturn, Tuple
 
+from ..spool.layout import Spool
 from ..system.rename import rename
 from . import fork_adopted
 from .environment_writes import mattering_write
@@ -41,7 +42,8 @@ from .fork_checks import (
 from .fork_imports import AGENT_MODULES, Imports, worker_modules
 from .fork_keeper import Keeper
 from .fork_worker import Given
-from .import_ahead import Ahead, needs_packages, script_words
+from .preload import Preload, clash_with
+from .script_imports import needs_packages
 
 LONGEST = 65536  # bytes of a request
 MOST_HANDLES = 8  # with a request
@@ -68,10 +70,9 @@ def serve(spool: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
         listener = server.listen()
         imports.load(AGENT_MODULES)
         server.obey(listener)
-        words = script_words(server.given.argv, server.folders)
-        if needs_packages(server.given.argv, server.folders, words):  # else it waits for no more than its agent did
+        if needs_packages(server.given.argv, server.folders):  # else it waits for no more than its agent did
             imports.load(worker_modules(sys.modules["torch"].__version__))
-        server.load_ahead(imports, words, listener, began)
+            server.preload(imports, listener, began)
         return server.run(listener)
     except BaseException as error:  # noqa: BLE001 - whatever it is, workers are started plainly
         tell(int(told), "refused %s" % (error if isinstance(error, RefusedError) else repr(error)))
@@ -153,18 +154,32 @@ class Server:
         finally:
             os._exit(1)
 
-    def load_ahead(self, imports: Imports, words: Optional[Set[str]], listener: socket.socket, began: float) -> None:
-        """Import what else the script needs; agent and store do not wait for it, nor workers for a disk that is slow.
+    def preload(self, imports: Imports, listener: socket.socket, began: float) -> None:
+        """Import the plan's packages; agent and store do not wait for it, nor workers for a disk that is slow.
 
         Raises:
             RefusedError: a package is not as it was when it was tried.
         """
-        ahead = Ahead(self.spool, self.folders, words, lambda line: tell(self.orders.fileno(), line))
-        for package in ahead.packages():
+        run = Spool(self.spool)
+        plan = run.readable_plan()
+        preload = Preload(run.state, plan.preload if plan else (), lambda: self.obey(listener))
+        preload.decide()
+        asks = {name for one in preload.wanted for name in one.asks}
+        reads = {name for one in preload.wanted for name in one.reads}
+        clash = clash_with(self.folders, asks, reads) if preload.wanted else ""
+        preload.leave_out(lambda _: clash)
+        slow = "importing had taken %d s by then" % SLOW
+        for one in preload.wanted:
             if time.monotonic() - began > SLOW:
-                return
-            ahead.load(package, imports)
+                preload.leave_out(lambda verdict: "" if verdict in preload.imported else slow)
+                break
+            preload.load(one, imports)
             self.obey(listener)
+        self.given = self.given._replace(left_out=preload.not_to_be_had)
+        if preload.imported:
+            tell(self.orders.fileno(), "preloaded " + ", ".join(one.name for one in preload.imported))
+        for one in preload.left_out:
+            tell(self.orders.fileno(), "left %s: %s" % (one.name, one.left_out))
 
     def run(self, listener: socket.socket) -> Tuple[str, str]:
         """Say so, then fork a keeper for each connection, and what the supervisor asks for; returns in a worker."""

@@ -8,11 +8,12 @@ import os
 import signal
 import sys
 import time
-from typing import Any, Dict, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Sequence, Set, Tuple
 
 from ..system import prctl
 from ..system.rename import rename, set_environment
 from .fork_checks import NO_RENAME, RefusedError, first_folders, refuse_shadows, tell
+from .import_times import measure
 from .oom import OOM_SCORE
 
 # What torchrun sets for one worker; torch reads none of it while it is imported (docs/performance.md).
@@ -25,11 +26,19 @@ KIND = 0o170000  # of a file's mode
 
 
 class Given(NamedTuple):
-    """What the fork server was started with, and the top-level names of modules it has looked for."""
+    """What a worker has from the fork server.
+
+    Attributes:
+        argv: The server's command line, which is a worker's.
+        env: Its environment.
+        asked: The top-level names of modules that it has looked for.
+        left_out: Those of packages that it could not preload.
+    """
 
     argv: List[str]
     env: Dict[str, str]
     asked: Set[str]
+    left_out: FrozenSet[str] = frozenset()
 
     @classmethod
     def of_this_process(cls, asked: Set[str]) -> "Given":
@@ -63,7 +72,9 @@ def become(
         os._exit(1)
     os.close(held)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    return str(request["spool"]), str(request["key"])
+    spool, key = str(request["spool"]), str(request["key"])
+    measure(spool, key, given.left_out)
+    return spool, key
 
 
 def _check(given: Given, request: Dict[str, Any], handles: Sequence[int]) -> None:
@@ -110,19 +121,31 @@ def _change(given: Given, request: Dict[str, Any], handles: Sequence[int], paren
     set_environment(env)
     if not rename(given.argv, env):
         raise RefusedError(NO_RENAME)
-    _seed_anew()
+    draw_anew()
 
 
-def _seed_anew() -> None:
-    """Draw anew what a process draws once; Python's own ``random`` does so at each fork."""
+def seeded_generators() -> List[Any]:
+    """The libraries' own random generators, all of which a fork seeds anew; Python's ``random`` does so by itself."""
     loaded: Dict[str, Any] = dict(sys.modules)
-    loaded["torch"].default_generator.seed()
+    found = [loaded["torch"].default_generator]
     if "numpy.random" in loaded:
-        loaded["numpy.random"].seed()
-    if "sympy.core.random" in loaded:
-        loaded["sympy.core.random"].rng.seed()
-    if "multiprocessing.process" in loaded:
-        loaded["multiprocessing.process"].current_process().authkey = os.urandom(32)
+        found.append(loaded["numpy.random"].mtrand._rand)  # noqa: SLF001
+    sympy = loaded.get("sympy.core.random")
+    found += [getattr(sympy, name, None) for name in ("rng", "_assumptions_rng")]
+    found.append(getattr(getattr(loaded.get("sympy.core.symbol"), "Dummy", None), "_prng", None))
+    return [one for one in found if one is not None]
+
+
+def draw_anew() -> None:
+    """Draw anew what a process draws once: seeds, keys, ids."""
+    for generator in seeded_generators():
+        generator.seed()
+    loaded: Dict[str, Any] = dict(sys.modules)
+    for name in ("multiprocessing.process", "multiprocess.process"):
+        if name in loaded:
+            loaded[name].current_process().authkey = os.urandom(32)
+    if "transformers.utils.hub" in loaded:  # which it tells the hub
+        loaded["transformers.utils.hub"].SESSION_ID = os.urandom(16).hex()
     if "logging" in loaded:  # what %(relativeCreated)s counts from
         logging = loaded["logging"]
         whole = isinstance(logging._startTime, int)  # noqa: SLF001 - since Python 3.13

@@ -14,7 +14,8 @@ from .fork_checks import FORK_SOCKET
 
 RECORD = "server.json"
 SCRIPT = "clusterddp-warm"  # the word in place of a script that a warm server is begun with
-BEGUN_WITH = "packages.json"  # what it has imported for a project
+WISHES = "wishes.json"  # what it is to import, written before it is started
+BEGUN_WITH = "packages.json"  # what it has imported
 
 
 class WarmServer(NamedTuple):
@@ -25,9 +26,10 @@ class WarmServer(NamedTuple):
     python: str
     code: str
     ready: bool
-    project: str = ""  # the key of the one whose packages it has imported; empty: of none
-    packages: Tuple[str, ...] = ()
-    reads: Tuple[str, ...] = ()  # variables that these read
+    preload: Tuple[str, ...] = ()  # packages that it was asked for
+    packages: Tuple[str, ...] = ()  # those that it has imported
+    left_out: Tuple[str, ...] = ()  # the others, each with the reason
+    reads: Tuple[str, ...] = ()  # variables that they read
 
 
 def folder_of(state: str) -> str:
@@ -53,13 +55,30 @@ def find(state: str) -> Optional[WarmServer]:
             return None
         ready = os.path.exists(os.path.join(folder, FORK_SOCKET))
         found = WarmServer(int(record["pid"]), int(record["ticks"]), str(record["python"]), str(record["code"]), ready)
+        found = found._replace(preload=read_wishes(folder)[0])
         with_it = read_json(os.path.join(folder, BEGUN_WITH)) if ready else None
         if not with_it:
             return found
-        packages, reads = (tuple(map(str, with_it[name])) for name in ("packages", "reads"))
-        return found._replace(project=str(with_it["project"]), packages=packages, reads=reads)
+        packages, left_out, reads = (_texts(with_it[name]) for name in ("packages", "left_out", "reads"))
+        return found._replace(packages=packages, left_out=left_out, reads=reads)
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def read_wishes(folder: str) -> Tuple[Tuple[str, ...], Tuple[str, ...]]:
+    """The packages that a warm server is to import, and the names of its runs' secrets.
+
+    Raises:
+        KeyError, TypeError, ValueError: what stands there is damaged.
+    """
+    wishes = read_json(os.path.join(folder, WISHES)) or {"preload": [], "secrets": []}
+    return _texts(wishes["preload"]), _texts(wishes["secrets"])
+
+
+def _texts(value: Any) -> Tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(value)
+    return tuple(map(str, value))
 
 
 def warm_server(request: Any) -> Optional[int]:
@@ -82,4 +101,5 @@ def end(state: str) -> bool:
     import shutil  # dear: `status` asks every host for its warm server
 
     shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(os.path.join(state, "learned"), ignore_errors=True)  # earlier versions kept what runs had imported
     return server is not None

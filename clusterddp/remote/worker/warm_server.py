@@ -11,13 +11,11 @@ What was imported is what it would be now, or the request is refused: every file
 searched, is compared. It ends when nobody has asked for so long as it is to stay, when its folder is gone, and when it
 has become large.
 
-Besides torch it imports the installed packages that the project's last run had at its end, but for those that would not
-be the same then. Where they are to be others it begins anew, by executing itself; without them where they are large.
+Besides torch it imports the packages of clusterddp_preload that have passed their trial (worker/preload.py).
 
-Not here: which runs may be begun from it, and its start (supervisor/warm.py); which packages (worker/learning.py).
+Not here: which runs may be begun from it, and its start (supervisor/warm.py).
 """
 
-import contextlib
 import gc
 import json
 import os
@@ -25,14 +23,12 @@ import select
 import socket
 import sys
 import time
-from typing import Any, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, NoReturn, Tuple
 
 from ..system import cgroups, prctl, procfs
 from ..system.bootstrap import write_json
 from ..system.clock import boot_clock
 from ..system.rename import rename
-from . import learned
-from .environment import fork_server_environment
 from .folder_holders import Holders
 from .fork_checks import (
     FORK_SOCKET,
@@ -40,36 +36,29 @@ from .fork_checks import (
     RefusedError,
     first_folders,
     import_state,
-    mapped_files,
+    read_paths,
     refuse_start_up_code,
     refuse_unknown_python,
 )
 from .fork_imports import AGENT_MODULES, Imports, worker_modules
 from .fork_keeper import receive
 from .fork_server import listen_in
-from .import_trial import reason_against
-from .learned import Learned, Package
-from .learning import Runs, clash_with
-from .warm_folder import BEGUN_WITH, SCRIPT, state_of
+from .preload import Preload, clash_with
+from .preload_trial import LARGEST, Verdict
+from .warm_folder import BEGUN_WITH, read_wishes, state_of
 from .warm_start import Beginning, Request, be_fence
 
 TITLE = "clusterddp: warm server"  # its command line, for `ps`
 LOOK = 2.0  # seconds between looks at what ends it, and for runs that have ended
-SOON = 0.2  # seconds between looks at what learns from one
 HELD_UP = 127
 PATIENCE = 5.0  # seconds for a request to come whole
-LARGEST = 600 << 10  # KiB of memory that no file holds
 TO_SPARE = 2 * LARGEST  # KiB that the host has to have left before it begins
 FIRST_TO_GO = 1000  # its oom_score_adj; forks have the helper's
 DRIVER = "/proc/driver/nvidia/version"
 
 
-class Begun(NamedTuple):
-    """A run that was begun here: its fence, its project's key, its spool."""
-
-    fence: procfs.ProcStat
-    project: str
-    spool: str
+class ProjectError(RefusedError):
+    """Why this project's run is not begun here, though others may be."""
 
 
 def serve(folder: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
@@ -77,18 +66,17 @@ def serve(folder: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
 
     Args:
         folder: Its own.
-        told: ``warm``, the seconds that it stays, pid and start ticks of a process whose end it awaits (0: none), key
-            and spool of the project whose run that is; these may be missing.
+        told: ``warm``, the seconds that it stays, pid and start ticks of a process whose end it awaits (0: none).
         loaded: The modules that were loaded before any of ours.
     """
     try:
-        _, stays, pid, ticks, project, spool = [*told.split(" ", 5), "", ""][:6]
+        _, stays, pid, ticks = told.split(" ")
         imports = Imports(loaded)
         refuse_unknown_python()
         refuse_start_up_code()
-        server = WarmServer(folder, float(stays), imports, project)
+        server = WarmServer(folder, float(stays), imports)
         server.await_end(int(pid), int(ticks))
-        server.load(spool)
+        server.load()
         return server.run()
     except BaseException as error:  # noqa: BLE001 - whatever it is, runs are started without
         sys.stderr.write("%s\n" % (error if isinstance(error, RefusedError) else repr(error)))
@@ -102,21 +90,16 @@ class WarmServer:
         folder: Its own.
         stays: Seconds.
         imports: What it imports by.
-        project: The key of the one whose packages it imports.
 
     Raises:
         RefusedError: it cannot be one.
     """
 
-    def __init__(self, folder: str, stays: float, imports: Imports, project: str) -> None:
-        self.folder, self.stays, self.imports, self.project = folder, stays, imports, project
+    def __init__(self, folder: str, stays: float, imports: Imports) -> None:
+        self.folder, self.stays, self.imports = folder, stays, imports
         self.here = os.getcwd()  # a name that stands nowhere else: whoever keeps it is found by it
-        self.live: List[Begun] = []
-        self.ended: List[Begun] = []  # of which it has not learned yet
-        self.learning: Optional[Tuple[int, str]] = None  # a process that does, and the project's key
-        self.packages: List[Package] = []  # that it has imported for the project
-        self.env = dict(os.environ)
-        if not rename([TITLE], self.env.items()):
+        self.live: List[procfs.ProcStat] = []  # fences of runs that were begun here
+        if not rename([TITLE], dict(os.environ).items()):
             raise RefusedError(NO_RENAME)
         for path in sys.path:
             if not os.path.isabs(path):
@@ -133,11 +116,8 @@ class WarmServer:
         if not os.path.exists(path):
             os._exit(0)
 
-    def load(self, spool: str) -> None:
+    def load(self) -> None:
         """Import; note what that has read, and who remembers the folder.
-
-        Args:
-            spool: Of a run of the project's that has ended; empty: of none.
 
         Raises:
             RefusedError: something but modules was left of it, or the host has too little memory.
@@ -147,55 +127,39 @@ class WarmServer:
                 raise RefusedError("only %d MB of memory are left here" % (left >> 20))
         self.imports.load(AGENT_MODULES)
         self.imports.load(worker_modules(sys.modules["torch"].__version__))
-        self.runs = Runs(state_of(self.folder), self.project, frozenset(sys.modules), self.here)
-        if self.project:
-            os.waitpid(self.runs.revise(spool, trial=True), 0)
-            self.load_packages()
+        self.load_packages()
         self.holders = Holders()
         gc.unfreeze()  # what is frozen is not listed
         self.holders.find(self, self.here)
         gc.collect()
         gc.freeze()
         os.chdir("/")
-        self.seen = {path: import_state(path, self.imports.asked) for path in _read_paths()}
+        self.seen = {path: import_state(path, self.imports.asked) for path in read_paths()}
         self.driver = _driver()
         prctl.set_oom_score_adj(FIRST_TO_GO)
-        told = {"project": self.project if self.packages else "", "reads": sorted(self.imports.reads)}
-        told["packages"] = [one.name for one in self.packages]
+        told: Dict[str, Any] = {"reads": sorted(self.imports.reads)}
+        told["packages"] = [one.name for one in self.preload.imported]
+        told["left_out"] = ["%s: %s" % (one.name, one.left_out) for one in self.preload.left_out]
         write_json(os.path.join(self.folder, BEGUN_WITH), told, durable=False)
 
     def load_packages(self) -> None:
-        """Import what the project's next run is to have; begin anew without one that is not as it was tried."""
-        known = self.runs.wanted()
-        for package in known.wanted if known else ():
-            reason = reason_against(package, self.imports)
-            if procfs.own_memory(os.getpid()) > LARGEST:
-                reason = reason or "with it the warm server has more than %d MB" % (LARGEST >> 10)
-            if known and reason:
-                self.leave_out(known, {package.name: reason})
-            self.packages.append(package)
+        """Import what the inventory names, but for what has not passed its trial, and what reads a secret.
 
-    def leave_out(self, known: Learned, reasons: Dict[str, str]) -> NoReturn:
-        """Remember packages as not to be imported, and begin anew."""
-        packages = [one._replace(left_out=reasons.get(one.name, one.left_out)) for one in known.packages]
-        learned.keep(self.runs.state, known._replace(packages=tuple(packages)))
-        self.begin_anew()
+        Raises:
+            RefusedError: a package is not as it was when it was tried.
+        """
+        names, secrets = read_wishes(self.folder)
 
-    def begin_anew(self, project: str = "") -> NoReturn:
-        """Execute the server again, with the same pid; it awaits the end of a run that was begun here."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(self.folder, FORK_SOCKET))
-        told = "warm %g 0 0 %s" % (self.stays, project or self.project)
-        if self.live:
-            fence, theirs, spool = self.live[0]
-            told = "warm %g %d %d %s %s" % (self.stays, fence.pid, fence.ticks, theirs, spool)
-        env = dict(self.env)
-        if "PYTHONPATH" in env:
-            env["CLUSTERDDP_USER_PYTHONPATH"] = env["PYTHONPATH"]
-        os.chdir(self.here)
-        os.closerange(3, 1024)
-        argv: List[str] = [getattr(sys, "orig_argv", [sys.executable])[0], "-u", SCRIPT]
-        os.execve(argv[0], argv, fork_server_environment(env, self.folder, told))
+        def against(one: Verdict) -> str:
+            secret = next((name for name in one.reads if name in secrets), "")
+            return "it reads %s, a secret, when it is imported" % secret if secret else ""
+
+        self.preload = Preload(state_of(self.folder), names, lambda: self.end_if_gone(self.here))
+        self.preload.decide()
+        self.preload.leave_out(against)
+        for one in self.preload.wanted:
+            self.preload.load(one, self.imports)
+            self.imports.reads.update(one.reads)
 
     def run(self) -> Tuple[str, str]:
         """Serve; returns in a worker."""
@@ -203,16 +167,15 @@ class WarmServer:
         listener = listen_in(self.folder)
         last = boot_clock()
         while True:
-            ready = select.select([listener], [], [], SOON if self.learning else LOOK)[0]
+            ready = select.select([listener], [], [], LOOK)[0]
             self.end_if_gone(path)
-            self.look_at_runs()
+            self.live = [fence for fence in self.live if procfs.start_ticks(fence.pid) == fence.ticks]
             now = boot_clock()
             last = now if self.live else last
             if not ready and now - last > self.stays:
                 os._exit(0)
             if not ready:
-                self.learn()
-                self.keep_small()
+                self.end_if_large()
                 continue
             last = now
             connection = listener.accept()[0]
@@ -225,40 +188,15 @@ class WarmServer:
             os.close(tells)
             connection.close()
             with os.fdopen(told, "rb") as stream:
-                pid, project, spool = json.loads(stream.read() or b'[0, "", ""]')
+                pid = int(stream.read() or 0)
             os.waitpid(between, 0)
             fence = procfs.read_process(pid)
-            self.live += [Begun(fence, project, spool)] if fence else []
+            self.live += [fence] if fence else []
 
-    def look_at_runs(self) -> None:
-        """Which of them have ended."""
-        over = [one for one in self.live if procfs.start_ticks(one.fence.pid) != one.fence.ticks]
-        self.live = [one for one in self.live if one not in over]
-        self.ended += over
-
-    def learn(self) -> None:
-        """While no run is live: of those that have ended, one after the other; begin anew for what they have shown."""
-        if self.learning:
-            child, project = self.learning
-            if not os.waitpid(child, os.WNOHANG)[0]:
-                return
-            self.learning = None
-            if not self.live and Runs(self.runs.state, project, self.runs.base, self.here).begins_anew(self.packages):
-                self.begin_anew(project)
-        if self.ended and not self.live:
-            begun = self.ended.pop(0)
-            runs = Runs(self.runs.state, begun.project, self.runs.base, self.here)
-            self.learning = runs.revise(begun.spool, trial=False), begun.project
-
-    def keep_small(self) -> None:
-        """Where it has become large: begin anew without the project's packages; without any, end."""
-        if procfs.own_memory(os.getpid()) <= LARGEST:
-            return
-        known = learned.find(self.runs.state, self.project)
-        if not self.packages or not known:
+    def end_if_large(self) -> None:
+        """End where it has become large."""
+        if procfs.own_memory(os.getpid()) > LARGEST:
             os._exit(0)
-        reason = "with it the warm server had more than %d MB" % (LARGEST >> 10)
-        self.leave_out(known, {one.name: reason for one in self.packages})
 
     def begin(self, connection: socket.socket, tells: int) -> Tuple[str, str]:
         """In the process between: check, fork the fence, end; returns in a worker."""
@@ -275,14 +213,15 @@ class WarmServer:
             fence = os.fork()
         except BaseException as error:  # noqa: BLE001 - the helper starts it plainly
             reason = str(error) if isinstance(error, RefusedError) else repr(error)
-            _answer(connection, {"refused": reason})
+            _answer(connection, {"refused": reason, "stale": not isinstance(error, ProjectError)})
         if fence:
-            os.write(tells, json.dumps([fence, request.project, request.spool]).encode())
+            os.write(tells, b"%d" % fence)
             os._exit(0)
         os.close(tells)
         connection.close()
         try:
-            return be_fence(Beginning(self.here, self.holders, self.imports.asked), request, handles)
+            left_out = self.preload.not_to_be_had
+            return be_fence(Beginning(self.here, self.holders, self.imports.asked, left_out), request, handles)
         except BaseException:  # noqa: BLE001 - the helper hears that there is no supervisor
             os._exit(HELD_UP)
 
@@ -302,16 +241,17 @@ class WarmServer:
         """Refuse where the project's code would have made another thing of a package.
 
         Raises:
-            RefusedError: says what.
+            ProjectError: says what.
         """
-        if not self.packages:
+        if not self.preload.imported:
             return
         os.chdir(request.cwd)
         folders = list(dict.fromkeys([request.cwd, *first_folders(request.argv)]))
-        clash = clash_with(folders, {name for one in self.packages for name in one.asks}, self.imports.reads)
+        asks = {name for one in self.preload.imported for name in one.asks}
+        clash = clash_with(folders, asks, self.imports.reads)
         os.chdir("/")
         if clash:
-            raise RefusedError(clash)
+            raise ProjectError(clash)
 
 
 def _answer(connection: socket.socket, answer: Dict[str, Any]) -> NoReturn:
@@ -320,16 +260,6 @@ def _answer(connection: socket.socket, answer: Dict[str, Any]) -> NoReturn:
         connection.sendall(json.dumps(answer).encode() + b"\n")
     finally:
         os._exit(0)
-
-
-def _read_paths() -> Set[str]:
-    """What an import here has read or searched."""
-    paths = {sys.executable, os.path.realpath(sys.executable), os.path.join(sys.prefix, "pyvenv.cfg"), *sys.path}
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__dict__", {}).get("__file__")
-        paths.update([file] if isinstance(file, str) else [])
-    paths.update(mapped_files())
-    return paths
 
 
 def _driver() -> bytes:

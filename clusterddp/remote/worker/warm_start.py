@@ -6,7 +6,7 @@ Here it is done, in forks of the server. Not here: the server itself (worker/war
 import os
 import signal
 import socket
-from typing import Dict, List, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, List, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
 
 from ..system import prctl
 from ..system.interpreter_argv import NotFoundError, begin_otherwise
@@ -31,7 +31,6 @@ class Request(NamedTuple):
         argv: A worker's command line.
         worker_env: What all workers have in common.
         log: The fork server's output.
-        project: Its key (learned.key_of).
     """
 
     program: List[str]
@@ -43,7 +42,6 @@ class Request(NamedTuple):
     argv: List[str]
     worker_env: Dict[str, str]
     log: str
-    project: str = ""
 
 
 class Beginning(NamedTuple):
@@ -53,11 +51,13 @@ class Beginning(NamedTuple):
         here: The folder that was begun in.
         holders: Who remembers that.
         asked: The top-level names of modules that were looked for.
+        left_out: Those of packages that it could not preload.
     """
 
     here: str
     holders: Holders
     asked: Set[str]
+    left_out: FrozenSet[str]
 
 
 def be_fence(beginning: Beginning, request: Request, handles: List[int]) -> Tuple[str, str]:
@@ -101,7 +101,7 @@ def be_fork_server(beginning: Beginning, request: Request, orders: int) -> Tuple
         set_environment(request.worker_env.items())
         beginning.holders.replace(os.getcwd())
         begin_otherwise(SCRIPT, beginning.here, request.argv, os.getcwd())
-        given = Given(request.argv, request.worker_env, beginning.asked)
+        given = Given(request.argv, request.worker_env, beginning.asked, beginning.left_out)
         server = Server(request.spool, socket.socket(fileno=orders), given)
         return server.run(server.listen())
     except BaseException as error:  # noqa: BLE001 - workers are started plainly then

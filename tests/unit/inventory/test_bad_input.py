@@ -114,6 +114,10 @@ VARIABLES = [
             "{7: /x}",
         )
     ),
+    *(
+        (f"clusterddp_preload: {value}", "a list of modules or distributions")
+        for value in ("transformers", "{a: b}", "[a, 5]", "['a b']", "['-a']", "[a..b]", "['../x']", "[a/b]", "['']")
+    ),
     ("clusterddp_workdir: relative/path", "a folder below / or ~/"),
     ("clusterddp_workdir: /scratch/$USER", "without $"),
     ("clusterddp_workdir: ~/", "a folder below"),

@@ -95,6 +95,13 @@ def test_everything_we_read_arrives(inventory: Path) -> None:
         (["ansible_connection: local"], "warm", 0),
         (["ansible_connection: local", "clusterddp_warm: 5m"], "warm", 300),
         (["clusterddp_warm: 0"], "keeps_warm", False),
+        ([], "preload", ()),
+        (
+            ["clusterddp_preload: [transformers.trainer, scikit-learn, _x, transformers.trainer]"],
+            "preload",
+            ("transformers.trainer", "scikit-learn", "_x"),
+        ),
+        (["clusterddp_preload: []"], "preload", ()),
         (["clusterddp_fork_server: false"], "keeps_warm", False),
         (["clusterddp_launcher: slurm"], "keeps_warm", False),
         (["clusterddp_gpus: 8"], "gpus", 8),

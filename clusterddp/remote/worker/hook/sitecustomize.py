@@ -88,7 +88,6 @@ def serve_forks(told: str) -> str:
         for path in [path for path in places if path.startswith(code)]:
             del places[path]
     SPOOL, worker = serve(SPOOL, told, loaded)
-    note_imports(worker)
     return str(worker)
 
 
@@ -335,42 +334,6 @@ def _report_loss(worker: str, name: str, lost: int) -> bool:
         return False
     finally:
         os.close(fd)
-
-
-def note_imports(worker: str) -> None:
-    """Write the names of the first forked worker's modules down at its end, for the next run (worker/learning.py).
-
-    Python then flushes the streams, with all modules still there: no callback of ours stands among the script's.
-    """
-    if not worker.endswith(".0"):
-        return
-    pid = os.getpid()
-    noted: "List[int]" = []
-
-    def noting(flush: "Callable[[], Any]") -> "Callable[[], Any]":
-        def flush_and_note() -> "Any":
-            if not noted and sys.is_finalizing() and os.getpid() == pid:
-                noted.append(pid)
-                _replace(os.path.join(SPOOL, "imported"), "\n".join(_modules()))
-            return flush()
-
-        flush_and_note.__name__ = "flush"
-        flush_and_note.__qualname__ = "FileIO.flush"
-        return flush_and_note
-
-    for stream in (sys.stdout, sys.stderr):
-        buffer: "Any" = getattr(stream, "buffer", None)
-        raw = getattr(buffer, "raw", buffer)
-        if raw is not None:
-            raw.flush = noting(raw.flush)
-
-
-def _modules() -> "Iterator[str]":
-    """The modules that came from a file, in the order of their imports."""
-    for name, module in list(sys.modules.items()):
-        spec = getattr(module, "__dict__", {}).get("__spec__")
-        if getattr(spec, "has_location", False) and getattr(spec, "name", "") == name and "\n" not in name:
-            yield name
 
 
 def hand_over() -> None:

@@ -108,13 +108,13 @@ def test_what_it_imports_besides_torch_is_on_record(server: tuple[ForkServer, so
     view, its = server
     with selectors.DefaultSelector() as selector:
         view.wake(selector)
-        for line in (b"left ranked: it reads RANK\n", b"ahead good\n", b"ready\n"):
+        for line in (b"preloaded good\n", b"left ranked: it reads RANK\n", b"ready\n"):
             its.sendall(line)
         while not (told := spool.events()) or told[-1]["event"] != "fork_server_ready":
             for key, _ in selector.select(5):
                 key.data()
     assert [(one["event"], one.get("packages") or one.get("reason")) for one in told] == [
-        ("not_imported_ahead", "ranked: it reads RANK"), ("imported_ahead", "good"), ("fork_server_ready", None)
+        ("preloaded", "good"), ("not_preloaded", "ranked: it reads RANK"), ("fork_server_ready", None)
     ]  # fmt: skip
 
 

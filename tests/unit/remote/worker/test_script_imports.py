@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.worker.import_ahead import needs_packages, script_words
+from clusterddp.remote.worker.script_imports import needs_packages
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def needing(argv: list[str], folder: Path) -> bool:
-    return needs_packages(argv, [str(folder)], script_words(argv, [str(folder)]))
+    return needs_packages(argv, [str(folder)])
 
 
 @pytest.mark.parametrize(

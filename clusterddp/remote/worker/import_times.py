@@ -1,0 +1,126 @@
+"""How long a worker's own imports of installed packages take, so that a user learns which to preload.
+
+What Python calls for a module that is not loaded yet is replaced by one that looks at its clock, for the outermost
+import of each installed package alone: what that imports in turn runs as ever. The script sees no difference: no
+finder, no name, no line of a traceback.
+
+Not here: what is made of it (runs/preload_hint.py), when it is written (at the end, as Python flushes the streams).
+"""
+
+import os
+import sys
+import time
+from typing import Any, Callable, Container, Dict, List
+
+from ..spool.events import append_event
+
+WORTH_TELLING = 1.0  # seconds of all packages
+SHARE = 0.1  # seconds of one
+SITES = ("/site-packages/", "/dist-packages/")
+OF_TORCH = ("torch", "functorch", "torchgen")
+
+
+class ImportTimes:
+    """What the imports of this process take.
+
+    Args:
+        not_counted: Top-level names of packages that nobody could preload.
+    """
+
+    def __init__(self, not_counted: Container[str]) -> None:
+        self.not_counted = not_counted
+        self.seconds: Dict[str, float] = {}  # by module
+        self.own = frozenset(getattr(sys, "stdlib_module_names", ())) | frozenset(OF_TORCH)
+        self.finder: Any = sys.modules["_frozen_importlib_external"].PathFinder
+
+    def begin(self) -> None:
+        """Look at the clock from now on, in this thread."""
+        python: Any = sys.modules["_frozen_importlib"]
+        thread: Callable[[], int] = sys.modules["_thread"].get_ident
+        original, main, clock, is_counted = python._find_and_load, thread(), time.perf_counter, self.is_counted  # noqa: SLF001
+        seconds = self.seconds
+
+        def _find_and_load(name: str, import_: object) -> object:
+            if thread() != main or not is_counted(name):
+                return original(name, import_)
+            began = clock()
+            python._find_and_load = original  # noqa: SLF001
+            try:
+                return original(name, import_)
+            finally:
+                python._find_and_load = _find_and_load  # noqa: SLF001
+                seconds[name] = seconds.get(name, 0.0) + clock() - began
+
+        # Under this name Python leaves its frame out of tracebacks, as those of its own import system.
+        _find_and_load.__code__ = _find_and_load.__code__.replace(co_filename=original.__code__.co_filename)
+        python._find_and_load = _find_and_load  # noqa: SLF001
+
+    def is_counted(self, name: str) -> bool:
+        """Whether a module is of an installed package, and not torch's."""
+        top = name.partition(".")[0]
+        if top in self.own or top in self.not_counted:
+            return False
+        try:
+            module = sys.modules.get(top)
+            spec: Any = module.__dict__.get("__spec__") if module else self.finder.find_spec(top)
+            places = [spec.origin] if spec.origin else list(spec.submodule_search_locations)
+            return any(site in place + "/" for place in places for site in SITES)
+        except Exception:  # noqa: BLE001 - whatever it is, it is the import's own to raise
+            return False
+
+    def worth_telling(self) -> List[str]:
+        """The modules to name, longest first; none where it would save little."""
+        names = sorted((name for name, took in self.seconds.items() if took >= SHARE), key=self.seconds.__getitem__)
+        return names[::-1] if self.total(names) > WORTH_TELLING else []
+
+    def total(self, names: List[str]) -> float:
+        """The seconds of these."""
+        return sum(self.seconds[name] for name in names)
+
+
+def measure(spool: str, worker: str, left_out: Container[str]) -> None:
+    """In rank 0: measure from now on, and put it on record at the end.
+
+    Args:
+        spool: The node's.
+        worker: ``<start>.<local_rank>``.
+        left_out: Top-level names of packages that could not be preloaded.
+    """
+    if os.environ.get("RANK") != "0":
+        return
+    try:
+        times = ImportTimes(left_out)
+        times.begin()
+    except (AttributeError, KeyError):  # another Python's import system: nothing is measured
+        return
+
+    def told() -> None:
+        names = times.worth_telling()
+        if names:
+            start, _, local_rank = worker.partition(".")
+            fields = {"start": int(start), "local_rank": int(local_rank), "seconds": round(times.total(names), 2)}
+            append_event(os.path.join(spool, "events.jsonl"), "slow_imports", modules=names, **fields)
+
+    _at_last_flush(told)
+
+
+def _at_last_flush(call: Callable[[], None]) -> None:
+    """When Python flushes the streams at its end, all modules still there: no callback of ours among the script's."""
+    pid, called = os.getpid(), []  # type: ignore[var-annotated]
+
+    def noting(flush: Callable[[], Any]) -> Callable[[], Any]:
+        def flush_and_call() -> Any:
+            if not called and sys.is_finalizing() and os.getpid() == pid:
+                called.append(pid)
+                call()
+            return flush()
+
+        flush_and_call.__name__ = "flush"
+        flush_and_call.__qualname__ = "FileIO.flush"
+        return flush_and_call
+
+    for stream in (sys.stdout, sys.stderr):
+        buffer: Any = getattr(stream, "buffer", None)
+        raw = getattr(buffer, "raw", buffer)
+        if raw is not None:
+            raw.flush = noting(raw.flush)
