@@ -112,6 +112,7 @@ FINE = {
     "of_python": "import random\ndraw = random.random",
     "of_numpy": "import numpy\ndraw = numpy.random.random",
     "of_system": "import random\nR = random.SystemRandom()\ndraw = R.random",
+    "folder": "import os\nSRC = {'src': os.path.abspath('src')}\ndraw = lambda: os.urandom(8).hex()",
     "constant": "import uuid, os\nID = uuid.NAMESPACE_DNS\nPID = os.getpid()\ndraw = lambda: uuid.uuid4().hex",
     "by_id": (
         "import os\nclass A: pass\nBY_ID = {id(A): A}\nSET = {A, type('B', (), {}), type('C', (), {})}\n"

@@ -186,6 +186,8 @@ def _content(one: Any) -> Optional[bytes]:
 
 def _inside(one: Any) -> List[Any]:
     """What it refers to, in an order that is the same in every process."""
+    if type(one) is dict:  # of a class made in another language the order may be drawn
+        return [part for item in sorted(dict.items(one), key=lambda item: _order(item[0])) for part in item]
     found = gc.get_referents(one)
     if issubclass(type(one), dict):  # the collector passes over keys that are texts
         found += [key for key in dict.keys(one) if type(key) is str]

@@ -73,9 +73,12 @@ def tried(names: Sequence[str], folder: str, meanwhile: Callable[[], None]) -> T
     """
     left_out: Dict[str, Verdict] = {}
     paths = read_paths()
+    here = os.path.join(
+        folder, "cwd-" + os.urandom(8).hex()
+    )  # for both chains, since packages have it in what they keep
     while True:
         wanted = [name for name in names if name not in left_out]
-        first = _chain(wanted, folder, meanwhile)
+        first = _chain(wanted, here, meanwhile)
         for seen in first.values():
             paths.update(seen.paths)
         good = [name for name in wanted if not first[name].verdict.left_out]
@@ -86,7 +89,7 @@ def tried(names: Sequence[str], folder: str, meanwhile: Callable[[], None]) -> T
             while time.monotonic() < until:
                 meanwhile()
                 time.sleep(LOOK)
-            second = _chain(good, folder, meanwhile)
+            second = _chain(good, here, meanwhile)
             differing = {name: found for name in good for found in _compared(first[name], second[name])}
         left_out.update(differing)
         if not differing:  # else others may have one of them by their own imports
@@ -106,9 +109,8 @@ def _compared(first: Seen, second: Seen) -> Iterator[Verdict]:
             return
 
 
-def _chain(names: Sequence[str], folder: str, meanwhile: Callable[[], None]) -> Dict[str, Seen]:
+def _chain(names: Sequence[str], here: str, meanwhile: Callable[[], None]) -> Dict[str, Seen]:
     """What a chain of processes has seen of each package."""
-    here = os.path.join(folder, "cwd-" + os.urandom(8).hex())
     os.mkdir(here, 0o700)
     path = here + ".notes"
     notes = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
