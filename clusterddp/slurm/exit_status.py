@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from clusterddp.remote.shared.slurm_job import NOT_SHARED, NOT_UNPACKED
+from clusterddp.remote.shared.slurm_job import NOT_OURS, NOT_SHARED, NOT_UNPACKED
 
 if TYPE_CHECKING:
     from clusterddp.remote.shared.slurm_job import SubmittedRun
@@ -26,6 +26,9 @@ def by_exit_status(said: VerdictRecord, one: SubmittedRun, job: Job, login: str,
         status: ``CODE:SIGNAL``.
     """
     nodes = ", ".join(job.nodes) or "its nodes"
+    if status == f"{NOT_OURS}:0":
+        line = f"{nodes}: another user owns the state folder there, or could put their own in its place"
+        return said._replace(line=f"{line}: set clusterddp_state to a folder of your own")
     if not one.apart:
         if status == "0:0":  # the script's end says how the run ended, in a file
             line = (

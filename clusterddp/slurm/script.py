@@ -18,6 +18,7 @@ from clusterddp.remote.shared.records import written
 from clusterddp.remote.shared.run_record import RunRecord
 from clusterddp.remote.shared.slurm_job import (
     COMMENT,
+    NOT_OURS,
     NOT_SHARED,
     NOT_UNPACKED,
     OUR_CODE,
@@ -120,7 +121,8 @@ def script(job: SlurmJob, request: Request, *, python: str, code: str = "", pack
         shared="" if job.apart else _SHARED,
         unpack=_UNPACK.format(step=_step(plan, request)) if job.apart else "",
         by='"$python" -I -S "$code" slurm step "$folder" \\\n    ' if job.apart else "",
-        refused=f' && chmod 700 "$state" || exit {NOT_UNPACKED}' if job.apart else "",
+        judge=_JUDGE,
+        refused=f" || exit {NOT_UNPACKED}" if job.apart else "",
         role="task" if job.apart else "node",
         take=_take(plan.run, request),
         code=f'"$folder"/{OUR_CODE}' if job.apart else shlex.quote(code),
@@ -161,10 +163,9 @@ state={state}
 code={code}  # of clusterddp, the same on every node
 python={python}  # what runs it there, 3.8 or newer
 
-{shared}\
+{shared}{judge}
 # What the nodes start. They find each other in the folder, and choose addresses and ports for torchrun themselves.
 # A requeue is the run's next attempt, and a start of its own.
-umask 077
 mkdir -p "$folder/start.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"{refused}
 rm -f "$folder/end.json"
 {take} >"$folder/job.json" <<'{end}'
@@ -201,12 +202,43 @@ _SHARED = f"""\
 [ "$1" != {SUBMITTED} ] || [ -e "$folder/job.json" ] || exit {NOT_SHARED}
 
 """
+_JUDGE = f"""\
+# Code is run from the state folder. It has to be this user's, and the folders and links on the way to it this user's or
+# root's, where nobody else could put their own in its place. A link is followed name by name, as it leads.
+safe() {{
+    local at= rest=${{1%/}}/ name link me=$(id -un 2>/dev/null) group=$(id -g)
+    [[ $(getent group "$group") =~ ^"$me":[^:]*:[^:]*:("$me")?$ ]] || group=0  # others may be in any other one
+    while [ "$rest" ]; do
+        name=${{rest%%/*}} rest=${{rest#*/}}
+        [ "$name" ] || continue
+        at=$at/$name
+        [ -e "$at" ] || mkdir -m 700 "$at"
+        [ -n "$rest" ] || [ -L "$at" ] || break
+        [ "$(find "$at" -maxdepth 0 '(' -uid 0 -o -uid "$UID" -o -uid "$(stat -c %u /)" ')' '(' -type l \\
+            -o -perm -1000 -o ! -perm /022 -o ! -perm /002 '(' -gid 0 -o -gid "$group" ')' ')')" ] || return
+        if [ -L "$at" ]; then
+            link=$(readlink "$at") && [[ $link == /* ]] || link=${{at%/*}}/$link
+            safe "$link/$rest"
+            return
+        fi
+        [[ -k $at || $(ls -ld "$at") != d????w????+* ]] || return  # an access list may name others
+    done
+    [ ! -L "$at" ] && [ -d "$at" ] && [ -O "$at" ] && chmod 700 "$at"
+}}
+own() {{
+    umask 077
+    safe "$1" && return
+    echo "clusterddp: $1 is not this user's alone on $HOSTNAME: set clusterddp_state to a folder of your own" >&2
+    exit {NOT_OURS}
+}}
+own "$state"
+"""
 _UNPACK = f"""\
 # The nodes share no folder. What they lack is at the end of this script, and each unpacks it; our own output is here.
 exec >>"$folder.out" 2>&1
 sed '1,/^{PACKED}$/d' "$0" | base64 -d | srun --kill-on-bad-exit=1 {{step}}--mpi=none \\
-    sh -c 'umask 077; mkdir -p "$1" && chmod 700 "$2" && tar -C "$1" -xzmf -' sh "$folder" "$state" \\
-    || exit {NOT_UNPACKED}
+    bash -c "$(declare -f safe own)"'; own "$2"; mkdir -p "$1" && tar -C "$1" -xzmf -' bash "$folder" "$state" \\
+    || exit $(($? == {NOT_OURS} ? {NOT_OURS} : {NOT_UNPACKED}))
 
 """
 _WHOLE = """\

@@ -20,6 +20,7 @@ from .verdict_record import VERDICT, VerdictRecord
 JOB_ID = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10})?")  # an array's has its index behind
 COMMENT = "clusterddp:"  # begins a job's comment; the run's id follows
 SUBMITTED = "submitted"  # the script's first word where we submit it; by hand it has none
+NOT_OURS = 92  # its exit code where another user owns the state folder on a node, or could replace it
 NOT_SHARED = 93  # its exit code where the folder of its run is not on the job's first node
 OUR_CODE, PROJECT_CODE = "clusterddp.pyz", "code"  # in the run's folder, where nodes share none
 NOT_UNPACKED = 94  # where nodes that share none could not make it

@@ -26,9 +26,38 @@ python=/usr/bin/python3  # what runs it there, 3.8 or newer
 # Whoever submits by clusterddp has made the folder: it is missing where this node does not share it.
 [ "$1" != submitted ] || [ -e "$folder/job.json" ] || exit 93
 
+# Code is run from the state folder. It has to be this user's, and the folders and links on the way to it this user's or
+# root's, where nobody else could put their own in its place. A link is followed name by name, as it leads.
+safe() {
+    local at= rest=${1%/}/ name link me=$(id -un 2>/dev/null) group=$(id -g)
+    [[ $(getent group "$group") =~ ^"$me":[^:]*:[^:]*:("$me")?$ ]] || group=0  # others may be in any other one
+    while [ "$rest" ]; do
+        name=${rest%%/*} rest=${rest#*/}
+        [ "$name" ] || continue
+        at=$at/$name
+        [ -e "$at" ] || mkdir -m 700 "$at"
+        [ -n "$rest" ] || [ -L "$at" ] || break
+        [ "$(find "$at" -maxdepth 0 '(' -uid 0 -o -uid "$UID" -o -uid "$(stat -c %u /)" ')' '(' -type l \
+            -o -perm -1000 -o ! -perm /022 -o ! -perm /002 '(' -gid 0 -o -gid "$group" ')' ')')" ] || return
+        if [ -L "$at" ]; then
+            link=$(readlink "$at") && [[ $link == /* ]] || link=${at%/*}/$link
+            safe "$link/$rest"
+            return
+        fi
+        [[ -k $at || $(ls -ld "$at") != d????w????+* ]] || return  # an access list may name others
+    done
+    [ ! -L "$at" ] && [ -d "$at" ] && [ -O "$at" ] && chmod 700 "$at"
+}
+own() {
+    umask 077
+    safe "$1" && return
+    echo "clusterddp: $1 is not this user's alone on $HOSTNAME: set clusterddp_state to a folder of your own" >&2
+    exit 92
+}
+own "$state"
+
 # What the nodes start. They find each other in the folder, and choose addresses and ports for torchrun themselves.
 # A requeue is the run's next attempt, and a start of its own.
-umask 077
 mkdir -p "$folder/start.$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"
 rm -f "$folder/end.json"
 cat >"$folder/job.json" <<'END OF JOB'

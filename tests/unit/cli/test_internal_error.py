@@ -91,7 +91,8 @@ def test_where_no_crash_file_can_be_written_all_of_it_is_on_stderr(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Cluster, "list_runs", bug)
-    (folder / ".clusterddp").write_text("a file where the folder belongs")
+    (folder / ".clusterddp").mkdir(exist_ok=True)
+    (folder / ".clusterddp" / "crashes").write_text("a file where the folder belongs")
     code, lines = said(capsys, "runs")
     assert code == 1
     assert re.fullmatch(r"internal error: KeyError: 'provoked' \(test_internal_error\.py:\d+\)", lines[-1])

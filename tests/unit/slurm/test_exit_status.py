@@ -21,6 +21,8 @@ ALONE = "its lines are on gpu01, gpu02 alone, for nobody followed its end"
         (False, "1:0", "failed", 125, "Slurm says FAILED"),
         (False, "0:53", "failed", 125, "gpu01 and login share no folder: clusterddp_state has to be in one that all"),
         (False, "93:0", "failed", 125, "gpu01 and login share no folder: clusterddp_state has to be in one that all"),
+        (False, "92:0", "failed", 125, "gpu01, gpu02: another user owns the state folder there, or could put"),
+        (True, "92:0", "failed", 125, "gpu01, gpu02: another user owns the state folder there, or could put"),
         (False, "0:0", "succeeded", 0, "its job ended with 0, and nothing that gpu01, gpu02 wrote is seen on login"),
         (True, "94:0", "failed", 125, "gpu01, gpu02: the run's code cannot be kept there: clusterddp_state has to be"),
         (True, "7:0", "failed", 7, f"its job ended with 7; {ALONE}"),

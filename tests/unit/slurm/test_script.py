@@ -115,7 +115,7 @@ def test_an_arrays_script_gives_each_run_its_own_id_and_folder() -> None:
     assert "#SBATCH --job-name='night run'\n" in said
     assert "#SBATCH --array=0-1%1\n" in said
     assert "--output=/home/u/.clusterddp/slurm/%A_%a.out\n" in said
-    shown = said.partition("umask 077")[0].partition("\n\nstate=")[2]
+    shown = said.partition("# Code is run from")[0].partition("\n\nstate=")[2]
     chosen = subprocess.run(
         ["bash"],
         input=f"SLURM_ARRAY_TASK_ID=1\nstate={shown}\necho $folder",
