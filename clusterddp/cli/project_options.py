@@ -1,7 +1,7 @@
 """Which options ``[tool.clusterddp]`` of a pyproject.toml may hold, and their values as on a command line.
 
 A clone brings this file along, so an option stands here only if it can run no program on this machine, send nothing of
-this machine's environment anywhere, and name no file to be read or written. The one that can waits for consent.
+this machine's environment anywhere, and name no file to be read or written. Those that can wait for consent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clusterddp.project import Project
 
 OF_HOSTS = frozenset({"gpus", "nproc_per_node"})
-NEEDS_CONSENT = frozenset({"inventory"})
+NEEDS_CONSENT = frozenset({"inventory", "python"})
 OF_THE_INVENTORY = frozenset({*NEEDS_CONSENT, "limit"})
 OF_COMMANDS = frozenset({
     "debug_comm", "fold", "grace", "launcher", "log_limit", "max_restarts", "nnodes", "no_doctor", "no_fork_server",

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import getpass
 import logging
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.cli.inventory_choice import choose, read_chosen
 from clusterddp.cli.output import STANDING, say
+from clusterddp.cli.project_options import checked, place
 from clusterddp.cli.pyproject import with_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from clusterddp.api import Cluster
     from clusterddp.cli.inventory_choice import Choice
     from clusterddp.inventory import Inventory
+    from clusterddp.project import Project
 
 _log = logging.getLogger("clusterddp")
 
 
-def open_cluster(inventory: Path | None, limit: str | None, *, quiet: bool = False, accept: bool = False) -> Cluster:
+def open_cluster(
+    inventory: Path | None, limit: str | None, *, quiet: bool = False, accept: bool = False, starts: bool = False
+) -> Cluster:
     """The cluster a command works on: ``-i``, else what ``up`` remembered, else the built-in one.
 
     Args:
@@ -30,9 +35,11 @@ def open_cluster(inventory: Path | None, limit: str | None, *, quiet: bool = Fal
         limit: ``--limit``; without ``-i`` the remembered one stands in.
         quiet: Say nothing about which it is.
         accept: ``--accept-new-host-keys``.
+        starts: Programs of the user's are to be started, so that the Python of the built-in nodes is looked for.
 
     Raises:
         InventoryError: the file is missing or wrong, or the user has not agreed to it.
+        UsageError: the Python that is named for the built-in nodes is none, or the user has not agreed to it.
     """
     from clusterddp.api import Cluster  # noqa: PLC0415 - paramiko and yaml only when a command needs them
     from clusterddp.project import find  # noqa: PLC0415
@@ -43,11 +50,27 @@ def open_cluster(inventory: Path | None, limit: str | None, *, quiet: bool = Fal
     by = chosen.path_by or ("-i" if inventory else "remembered by up" if chosen.path else "nothing is remembered")
     limit_by = f" ({chosen.limit_by or '--limit'})" if chosen.limit else ""
     _log.debug("project %s, inventory %s (%s), limit %s%s", project.root, chosen.path, by, chosen.limit, limit_by)
+    which, venv = "", ""
+    if starts and chosen.path is None:
+        loaded, which, venv = _with_local_python(loaded, project)
     if not quiet:
-        say(f"cluster: {_describe(loaded, chosen)}")
+        say(f"cluster: {_describe(loaded, chosen)}{which}")
+    if venv:
+        say(venv)
     for notice in loaded.notices:
         say(notice)
     return Cluster(loaded, project=project, accept_new_host_keys=accept, notify=say, ask=asking())
+
+
+def _with_local_python(inventory: Inventory, project: Project) -> tuple[Inventory, str, str]:
+    """The built-in nodes with the Python of this machine that they train with; how it is said; what else is to say."""
+    from clusterddp.inventory.local_python import find_python, inactive_venv, with_python  # noqa: PLC0415 - start-up
+    from clusterddp.project import typed  # noqa: PLC0415
+
+    named = checked(project).get("python")
+    found = find_python(project.root, (named, place(project, "python")) if named else None, os.environ)
+    said = f", {typed(Path(found.path))} ({found.by})"
+    return with_python(inventory, found.path), said, inactive_venv(project.root, found)
 
 
 def asking() -> Callable[[str], str] | None:

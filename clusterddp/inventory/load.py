@@ -9,11 +9,11 @@ import re
 import shlex
 import stat
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import InventoryError
+from clusterddp.inventory.local_python import with_python
 from clusterddp.inventory.merge import VariableMerger
 from clusterddp.inventory.reader import ForeignInventory
 from clusterddp.inventory.tree import GroupTree
@@ -85,10 +85,7 @@ def built_in() -> Inventory:
 
 def with_own_python(inventory: Inventory) -> Inventory:
     """The built-in nodes train with the interpreter that runs us, unless something else was said."""
-    if inventory.path:
-        return inventory
-    hosts = tuple(replace(host, python=host.python or sys.executable) for host in inventory.hosts)
-    return replace(inventory, hosts=hosts)
+    return inventory if inventory.path else with_python(inventory, sys.executable)
 
 
 def _inventory(

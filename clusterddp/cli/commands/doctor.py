@@ -97,7 +97,7 @@ def command(
     from clusterddp.cli.progress import Progress  # noqa: PLC0415
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415
 
-    with open_cluster(inventory, limit) as cluster, Progress() as progress:
+    with open_cluster(inventory, limit, starts=True) as cluster, Progress() as progress:
         cluster.progress = progress.show
         found = cluster.doctor(only=names[0], skip=names[1], bench=bench, **where)
     if html:

@@ -44,7 +44,7 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
     wanted = Command(argv=given["argv"], shell=given["shell"], bare=given["bare"], timeout=given["timeout"])
     source = None if sys.stdin.isatty() else sys.stdin.buffer
     show = gathered if given["gather"] else as_json if given["as_json"] else live
-    with open_cluster(inventory, limit) as cluster:
+    with open_cluster(inventory, limit, starts=True) as cluster:
         interrupts.heed(signal.SIGTERM)
         with cluster.execution(wanted, given=source, sync=given["sync"]) as execution:
             return show(execution)

@@ -157,14 +157,14 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
     from clusterddp.cli.session import asking, open_cluster  # noqa: PLC0415 - start-up
 
     if given["join"]:
-        with open_cluster(inventory, limit) as cluster:
+        with open_cluster(inventory, limit, starts=True) as cluster:
             return _join(cluster, given["join"], given["skip"] or ())
     if given["script"] is None and not given["again"]:
         raise click.MissingParameter(param_type="argument", param_hint="'SCRIPT'")
     _refuse_beside_again(given)
     options = None if given["again"] else run_options(given, limit)
     result = Path(given["result"]) if given["result"] else None
-    with open_cluster(inventory, limit) as cluster:
+    with open_cluster(inventory, limit, starts=True) as cluster:
         if options is None:
             options = cluster.options_again(given["again"], asking())
         else:

@@ -31,7 +31,7 @@ def command(inventory: Path | None, host: str, run: str | None, *, bare: bool) -
 
     if run and bare:
         raise UsageError("--bare with --run: the one is the login's environment, the other the run's")
-    with open_cluster(inventory, None) as cluster:
+    with open_cluster(inventory, None, starts=True) as cluster:
         entry = entry_of(cluster, host)
         spool = _spool(cluster, run, entry.name) if run else ""
         where = workdirs([entry], cluster.project)[entry.name]
