@@ -1,10 +1,10 @@
-"""What stands after SCRIPT on ``run``'s line: the script's own, unless it plainly chooses our hosts."""
+"""What stands after SCRIPT on ``run``'s line: the script's own, unless it is plainly an option of ours."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,9 +12,10 @@ from clusterddp.cli.output import say
 from clusterddp.errors import InventoryError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from clusterddp.inventory import Inventory
+    from clusterddp.project import Project
 
 _BEFORE = f"{__name__}.before"  # in a context's meta: the words before SCRIPT
 
@@ -39,26 +40,79 @@ def refuse_misplaced(script: str, args: Sequence[str], inventory: Inventory) -> 
     Raises:
         UsageError: says both lines that may be meant.
     """
-    before: list[str] = click.get_current_context().meta.get(_BEFORE, [])
-    if before[-1:] == ["--"]:
+    if _meant_for_script():
         return
-    for place, word in enumerate(args):
+    for position, word in enumerate(args):
         name, equals, value = word.partition("=")
         if word.startswith("-i") and word[2:3] not in ("", "="):  # -iFILE
             name, equals, value = "-i", "=", word[2:]
-        following = [] if equals else list(args[place + 1 : place + 2])
+        following = [] if equals else list(args[position + 1 : position + 2])
         value = value if equals else "".join(following)
         is_inventory = name in ("-i", "--inventory") and _is_inventory(value)
         if not value or not (is_inventory or (name == "--limit" and _matches(inventory, value))):
             continue
-        ours = [word, *following]
-        rest = [*args[:place], *args[place + len(ours) :]]
-        right = shlex.join(["clusterddp", "run", *before, *ours, script, *rest])
-        scripts = shlex.join(["clusterddp", "run", *before, "--", script, *args])
-        raise UsageError(
-            f"{shlex.join(ours)} stands after {script}, so it would go to the script and choose no hosts",
-            remedy=f"write `{right}`; or, if the script is to have it, `{scripts}`",
-        )
+        ours = {position, *range(position + 1, position + 1 + len(following))}
+        raise _refusal(script, args, ours, "would go to the script and choose no hosts")
+
+
+def refuse_unread(script: str, args: Sequence[str], project: Project, *, module: bool) -> None:
+    """Refuse options of ours behind a script of the project that does not read them; and not after a ``--``.
+
+    The project's files are read only if a word is exactly a long option of ours, in either spelling.
+
+    Raises:
+        UsageError: says both lines that may be meant.
+    """
+    found = {} if _meant_for_script() else _own_options(args)
+    if not found:
+        return
+    from clusterddp.launch.script_options import is_of_project, unread_options  # noqa: PLC0415 - start-up
+
+    if not is_of_project(script, project, module=module):
+        return
+    unread = unread_options({name for name, _ in found.values()}, project)
+    words = [(position, length) for position, (name, length) in found.items() if name in unread]
+    ours = {position + offset for position, length in words for offset in range(length)}
+    if ours:
+        raise _refusal(script, args, ours, "would go to the script, and no file of the project reads it")
+
+
+def _meant_for_script() -> bool:
+    """Whether a ``--`` stands before SCRIPT."""
+    before: list[str] = click.get_current_context().meta.get(_BEFORE, [])
+    return before[-1:] == ["--"]
+
+
+def _own_options(args: Sequence[str]) -> dict[int, tuple[str, int]]:
+    """Where whole long options of ``run`` stand among the script's arguments: the option, and its number of words."""
+    parameters = click.get_current_context().command.params
+    long = {name: one for one in parameters for name in (*one.opts, *one.secondary_opts) if name[:2] == "--"}
+    found = {}
+    for position, word in enumerate(args):
+        if word == "--":  # what follows is no option to the script either
+            break
+        name, equals, value = word.partition("=")
+        option = long.get(name.replace("_", "-"))
+        if not isinstance(option, click.Option):
+            continue
+        following = args[position + 1 : position + 2]
+        if option.is_flag and not equals:
+            found[position] = (name, 1)
+        elif not option.is_flag and (value or (not equals and following and not following[0].startswith("-"))):
+            found[position] = (name, 1 if equals else 2)
+    return found
+
+
+def _refusal(script: str, args: Sequence[str], ours: Collection[int], why: str) -> UsageError:
+    before: list[str] = click.get_current_context().meta.get(_BEFORE, [])
+    own = [word for position, word in enumerate(args) if position in ours]
+    rest = [word for position, word in enumerate(args) if position not in ours]
+    right = shlex.join(["clusterddp", "run", *before, *own, script, *rest])
+    scripts = shlex.join(["clusterddp", "run", *before, "--", script, *args])
+    return UsageError(
+        f"{shlex.join(own)} stands after {script}, so it {why}",
+        remedy=f"write `{right}`; or, if the script is to have it, `{scripts}`",
+    )
 
 
 def _is_inventory(name: str) -> bool:
@@ -77,9 +131,9 @@ def _matches(inventory: Inventory, pattern: str) -> bool:
         return False
 
 
-def notice_own_options(args: Iterable[str], parameters: Iterable[click.Parameter]) -> None:
-    """One line where an argument of the script is written as an option of ours."""
-    own: set[Any] = {name for one in parameters for name in (*one.opts, *one.secondary_opts) if name[:2] == "--"}
-    taken = [word for word in args if word.split("=")[0].replace("_", "-") in own]
-    if taken:
+def notice_own_options(args: Sequence[str]) -> None:
+    """One line where an argument of the script is written as an option of ours; none after a ``--``."""
+    long = {name for one in click.get_current_context().command.params for name in (*one.opts, *one.secondary_opts)}
+    taken = [word for word in args if word[:2] == "--" and word.split("=")[0].replace("_", "-") in long]
+    if taken and not _meant_for_script():
         say(f"{taken[0]} stands after the script, so it goes to the script; options of clusterddp stand before it")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clusterddp.cli import completion, words
-from clusterddp.cli.after_script import RunCommand, notice_own_options, refuse_misplaced
+from clusterddp.cli.after_script import RunCommand, notice_own_options, refuse_misplaced, refuse_unread
 from clusterddp.cli.options import (
     DURATION,
     NODES,
@@ -169,7 +169,9 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
             options = cluster.options_again(given["again"], asking())
         else:
             refuse_misplaced(given["script"], given["args"], cluster.inventory)
-            notice_own_options(given["args"], command.params)
+            if not given["no_sync"]:
+                refuse_unread(given["script"], given["args"], cluster.project, module=given["module"])
+            notice_own_options(given["args"])
         _say_if_hosts_are_left_out(cluster)
         if given["dry_run"]:
             click.echo(cluster.render(options), nl=False)

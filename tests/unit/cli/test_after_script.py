@@ -1,4 +1,4 @@
-"""Options of ours behind SCRIPT: refused where they plainly choose hosts, else the script's."""
+"""Options of ours behind SCRIPT: refused where they are plainly not the script's, else its own with a notice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.cli.after_script import RunCommand, refuse_misplaced
+from clusterddp.cli.after_script import RunCommand, refuse_misplaced, refuse_unread
 from clusterddp.cli.commands.run import command
 from clusterddp.errors import UsageError
 from clusterddp.inventory import load
@@ -71,6 +71,125 @@ def test_it_is_refused_by_the_command_before_any_host_is_reached(capsys: pytest.
     code, lines = said(capsys, "run", "train.py", "-i", "i.yaml")
     assert code == 125
     assert lines[-1].startswith("-i i.yaml stands after train.py, so it would go to the script")
+
+
+def judge(line: str) -> None:
+    """Parse a line by the command itself, then judge the options behind its script by what the project reads."""
+    with command.make_context("run", shlex.split(line)) as context:
+        given = context.params
+        refuse_unread(given["script"], given["args"], find(), module=given["module"])
+
+
+@pytest.mark.parametrize(
+    ("line", "own", "right", "meant"),
+    [
+        ("train.py --dry-run", "--dry-run", "--dry-run train.py", "-- train.py --dry-run"),
+        ("train.py --lr 3 --dry_run", "--dry_run", "--dry_run train.py --lr 3", "-- train.py --lr 3 --dry_run"),
+        ("-m pkg.train --detach", "--detach", "-m --detach pkg.train", "-m -- pkg.train --detach"),
+        ("train.py --nnodes=2 a", "--nnodes=2", "--nnodes=2 train.py a", "-- train.py --nnodes=2 a"),
+        (
+            "train.py --nnodes 2 --lr 3 --detach",
+            "--nnodes 2 --detach",
+            "--nnodes 2 --detach train.py --lr 3",
+            "-- train.py --nnodes 2 --lr 3 --detach",
+        ),
+    ],
+)
+def test_an_option_of_ours_that_the_project_does_not_read_is_refused_with_both_lines(
+    folder: Path, line: str, own: str, right: str, meant: str
+) -> None:
+    (folder / "pkg").mkdir()
+    (folder / "pkg" / "train.py").write_text("import argparse\n")
+    with pytest.raises(UsageError) as caught:
+        judge(line)
+    script = "pkg.train" if "-m" in line else "train.py"
+    assert caught.value.message == (
+        f"{own} stands after {script}, so it would go to the script, and no file of the project reads it"
+    )
+    assert caught.value.remedy == (
+        f"write `clusterddp run {right}`; or, if the script is to have it, `clusterddp run {meant}`"
+    )
+    judge(meant)
+    judge(right)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.py", "parser.add_argument('--dry-run', action='store_true')\n"),
+        ("lib/options.py", 'parser.add_argument("--dry_run")\n'),
+        ("lib/options.py", 'getattr(args, "dry_run")\n'),
+        ("conf/base.yaml", "train:\n  dry_run: false\n"),
+        ("conf/base.yml", "command: [python, train.py, --dry-run]\n"),
+        ("train.py", "@dataclass\nclass Options:\n    dry_run: bool = False\n"),
+        ("train.py", "import hydra\n"),
+        ("train.py", "import os, fire\n"),
+        ("train.py", "def main():\n    from tyro import cli\n"),
+        ("train.py", "from jsonargparse import ArgumentParser\n"),
+        ("train.py", "from transformers import HfArgumentParser\n"),
+        ("train.py", "from lightning.pytorch.cli import LightningCLI\n"),
+    ],
+)
+def test_an_option_that_the_project_may_read_is_the_scripts(folder: Path, name: str, text: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    judge("train.py --dry-run")
+
+
+@pytest.mark.parametrize(
+    "text", ["# import hydra\n", "fired = 1\n", "'--dry-runs'\n", "dry_run_of = {'x': 1}\n", "import firetools\n"]
+)
+def test_what_only_looks_like_a_mention_lets_no_option_through(folder: Path, text: str) -> None:
+    (folder / "other.py").write_text(text)
+    (folder / ".gitignore").write_text("out/\n")
+    (folder / "out").mkdir()
+    (folder / "out" / "copy.py").write_text("'--dry-run'\n")  # ignored: no file of the project
+    with pytest.raises(UsageError):
+        judge("train.py --dry-run")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["train.py --dry", "train.py --dry-run=1", "train.py x -- --dry-run", "train.py --nnodes", "train.py --help",
+     "-m torch.thing --detach", "elsewhere.py --detach", "train.py --name --lr=3"],
+)  # fmt: skip
+def test_what_is_no_whole_option_or_no_script_of_the_project_is_not_refused(line: str) -> None:
+    judge(line)
+
+
+def test_no_file_is_read_for_options_that_are_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[bytes] = []
+
+    def walk(root: bytes, _never: object) -> list[bytes]:
+        walked.append(root)
+        return []
+
+    monkeypatch.setattr("clusterddp.launch.script_options.walk", walk)
+    judge("train.py --lr 3 --steps=5 x --batch-size 7")
+    assert walked == []
+    with pytest.raises(UsageError):
+        judge("train.py --detach")
+    assert len(walked) == 1
+
+
+def test_what_cannot_be_read_leaves_the_option_to_the_script(folder: Path) -> None:
+    (folder / "broken.py").symlink_to("nothing")
+    judge("train.py --dry-run")
+
+
+def test_after_two_dashes_nothing_is_said(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "train.py").write_text("print(')\n'--dry-run'\n")
+    assert [line for line in said(capsys, "run", "--", "train.py", "--dry-run")[1] if "stands after" in line] == []
+    assert [line for line in said(capsys, "run", "train.py", "--dry-run")[1] if "stands after" in line] == [
+        "--dry-run stands after the script, so it goes to the script; options of clusterddp stand before it"
+    ]
+
+
+def test_it_is_refused_with_125_and_nothing_else_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines = said(capsys, "run", "train.py", "--dry-run")
+    assert code == 125
+    assert [line for line in lines if "--dry-run" in line] == lines[-1:]
+    assert lines[-1].startswith("--dry-run stands after train.py, so it would go to the script, and no file")
 
 
 @pytest.mark.parametrize(

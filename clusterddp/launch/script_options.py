@@ -1,0 +1,89 @@
+"""Whether a script may read an option: what the Python and YAML files of its project say.
+
+Only asked for a word behind SCRIPT that is an option of ours too (cli/after_script.py): each file is read.
+"""
+
+# Names are bytes here, because a file name may be no text; pathlib has none such.
+# ruff: noqa: PTH116, PTH118, PTH123
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import SyncError
+from clusterddp.sync.gitignore import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from clusterddp.project import Project
+
+_READ = (b".py", b".yaml", b".yml")
+_NEVER = frozenset((b".git", b".clusterddp", b"__pycache__", b"node_modules"))
+_MOST_FILES = 20_000
+_MOST_BYTES = 64 * 2**20
+# Parsers that take their options' names from signatures, classes or elsewhere, or take any name.
+_OPEN_PARSER = re.compile(
+    rb"^[ \t]*(?:from|import)\s[^\n#]*\b"
+    rb"(?:hydra|fire|tyro|jsonargparse|typer|absl|cyclopts|simple_parsing|tap|pyrallis|draccus|chz|pydantic_settings|"
+    rb"sacred)\b"
+    rb"|\b(?:HfArgumentParser|TrlParser|LightningCLI|add_argparse_args|from_cli)\b",
+    re.MULTILINE,
+)
+
+
+def is_of_project(script: str, project: Project, *, module: bool) -> bool:
+    """Whether SCRIPT, or with ``module`` the module of that name, is a file of the project."""
+    folder = project.root / project.subfolder
+    path = script.replace(".", "/") if module else script
+    names = (f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py") if module else (path,)
+    return any((folder / name).is_file() and (folder / name).resolve().is_relative_to(project.root) for name in names)
+
+
+def unread_options(options: Iterable[str], project: Project) -> frozenset[str]:
+    """Those long options that no file of the project mentions; none if that cannot be known.
+
+    It cannot where a file of the project uses a parser with open names, where a file cannot be read, and where there
+    is too much to read.
+    """
+    patterns = {option: _mention(option) for option in options}
+    try:
+        for text in _texts(os.fsencode(project.root)) if patterns else ():
+            if _OPEN_PARSER.search(text):
+                return frozenset()
+            patterns = {option: pattern for option, pattern in patterns.items() if not pattern.search(text)}
+            if not patterns:
+                break
+    except (OSError, SyncError):
+        return frozenset()
+    return frozenset(patterns)
+
+
+def _mention(option: str) -> re.Pattern[bytes]:
+    """How a program or a configuration names it: ``--dry-run``, ``"dry_run"``, or ``dry_run:`` (a field, a key)."""
+    name = re.sub(rb"[-_]", rb"[-_]", option.removeprefix("--").encode())
+    return re.compile(rb"--" + name + rb"(?![\w-])|([\"'])" + name + rb"\1|^\s*" + name + rb"\s*:", re.MULTILINE)
+
+
+def _texts(root: bytes) -> Iterator[bytes]:
+    """The content of each Python and YAML file that no .gitignore names.
+
+    Raises:
+        OSError: one cannot be read, or there is too much.
+        SyncError: a folder cannot be read.
+    """
+    size = 0
+    for count, name in enumerate(walk(root, _NEVER)):
+        if count >= _MOST_FILES:
+            raise OSError
+        path = os.path.join(root, name)
+        if not name.lower().endswith(_READ) or not stat.S_ISREG(os.stat(path).st_mode):
+            continue
+        with open(path, "rb") as stream:
+            text = stream.read(_MOST_BYTES)
+        size += len(text)
+        if size >= _MOST_BYTES:
+            raise OSError
+        yield text
