@@ -43,7 +43,7 @@ if TYPE_CHECKING:
             """Whether an elastic job has nodes enough without those that have failed."""
 
 
-LEFTOVER_GRACE = 2.0  # seconds for what a script leaves running when it ends
+LEFTOVER_GRACE = 2.0  # seconds for what is left when the agent has ended: the script's, and our fork server
 STORE_LIMIT = 330.0  # seconds the store waits for other nodes' agents: torchrun's exit barrier is 300
 STORE_LOST = 10.0  # seconds a node has been out of reach when the store does not wait for it any more
 EXIT_RECORD = "exit record"  # under which it is asked for
@@ -56,7 +56,8 @@ class Clearing:
     def __init__(self, node: "Node") -> None:
         self.node = node
         node.children.end_fork_server(for_good=not may_follow(node.plan, node.shutdown.order))
-        self.ending = node.children.end(LEFTOVER_GRACE if node.shutdown.order is None else 0.0)
+        left = node.shutdown.kill_at - time.monotonic()  # of the grace of an order to end
+        self.ending = node.children.end(max(0.0, min(LEFTOVER_GRACE, left)))
         self.survivors: Optional[List[terminate.Process]] = None  # None: they are being ended
         self.quiet = time.monotonic()  # since when no agent is connected to the store
         alone = bool(node.children.agent_exit) and node.goes_on()

@@ -81,7 +81,7 @@ class Fork:
         try:
             self.sock.sendall(json.dumps(order).encode("ascii") + b"\n")
         except OSError:  # it has ended, perhaps by the kernel's choice, or does not listen
-            _kill(pid)
+            _signal(pid, signal.SIGKILL)
             return None
         finally:
             self.sock.close()
@@ -97,7 +97,7 @@ class Fork:
         self._settle()
         self.sock.close()
         if self.pid:
-            _kill(self.pid)
+            _signal(self.pid, signal.SIGKILL)
             self.pid = None
 
     def _listen(self) -> None:
@@ -179,9 +179,9 @@ class ForkServer:
             self.pid = 0
 
     def end(self) -> None:
-        """End it; from now on it is a process as any other. Its workers have parents of their own."""
+        """Ask it to end by SIGTERM; from now on it is a process as any other. Its workers have parents of their own."""
         if self.pid:
-            _kill(self.pid)
+            _signal(self.pid, signal.SIGTERM)
             self.pid = 0
 
     def _listen(self) -> None:
@@ -207,9 +207,9 @@ class ForkServer:
                 self.event(name, **{field: rest})
 
 
-def _kill(pid: int) -> None:
+def _signal(pid: int, number: int) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except ProcessLookupError:  # it has just ended
         pass
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import selectors
+import signal
 import socket
 import subprocess
 from typing import TYPE_CHECKING
@@ -141,3 +142,11 @@ def test_once_they_have_ended_their_pids_are_nobodys(ends: Ends, process: subpro
 
 def test_its_command_line_runs_nothing_where_the_hook_is_passed_over() -> None:
     assert server_argv(PLAN._replace(worker_argv=("-u", "train.py")))[1:] == ["-c", "", "-u", "train.py"]
+
+
+def test_a_server_is_ended_by_sigterm_and_is_a_process_as_any_other_from_then_on(
+    server: tuple[ForkServer, socket.socket], process: subprocess.Popen[bytes]
+) -> None:
+    view, _ = server
+    view.end()
+    assert (process.wait(), view.pid) == (-signal.SIGTERM, 0)
