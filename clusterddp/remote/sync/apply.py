@@ -21,6 +21,7 @@ from .assembly import PARTS, Assembly
 from .chunk_source import chunk_stream
 from .folded import refuse_folded
 from .head import manifest_of, read_head
+from .inside import reach
 from .links import make_links
 from .lock import PLACE, FolderLock
 from .memory import Known, lists_of, unpacked
@@ -331,5 +332,5 @@ def _finish(args: Dict[str, Any], folder: Folder) -> List[str]:
     """
     lines = make_links(folder.path, args.get("links") or {})
     for one in args.get("folders") or []:
-        os.makedirs(os.path.join(folder.path, on_disk(manifest.checked_path(one))), exist_ok=True)
+        os.close(reach(os.path.join(folder.path, on_disk(manifest.checked_path(one)))))
     return lines

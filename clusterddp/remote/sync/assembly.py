@@ -136,7 +136,7 @@ class Assembly:
         disk = os.fstatvfs(self._folder)
         free, needed = disk.f_bavail * disk.f_frsize, self._parts.lacking_bytes
         if disk.f_blocks and needed > free:
-            named = (needed / 1e6, os.fsdecode(os.path.dirname(self._path)), free / 1e6)
+            named = (needed / 1e6, os.fsdecode(os.path.realpath(os.path.dirname(self._path))), free / 1e6)
             raise Refused("it needs %.1f MB in %s, where %.1f MB are free" % named, "make room there")
 
     def _remove_spare(self) -> None:

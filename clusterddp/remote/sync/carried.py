@@ -6,6 +6,7 @@ A path's parent is each host's own, through whatever link leads to it. A path th
 Not here: who sends to whom (supervisor/carry.py).
 """
 
+import errno
 import json
 import os
 import posixpath
@@ -19,7 +20,9 @@ from ..shared.frames import parse_json
 from ..shared.manifest import FILE, LINK, Disk, Entry, as_text, leads_down, link_entry, on_disk
 from ..shared.sync_stream import Incoming, bundle, grouped
 from ..system.bootstrap import Refused
+from ..system.find_code import open_folder
 from .assembly import Assembly
+from .inside import path_of, reach, reach_below
 
 _OURS = ".clusterddp"  # begins names of ours
 _WORK = b".clusterddp-carry"  # beside the path, while it comes
@@ -52,8 +55,18 @@ class Carried(NamedTuple):
 
 
 def parent_of(workdir: str, path: str) -> bytes:
-    """The real folder that a path lies in on this host."""
-    return os.path.realpath(os.path.join(on_disk(workdir), on_disk(posixpath.dirname(path))))
+    """The real folder that a path lies in on this host.
+
+    Raises:
+        OSError: another user's link is on the way there.
+    """
+    folder = os.path.join(os.path.realpath(on_disk(workdir)), on_disk(posixpath.dirname(path)))
+    try:
+        handle, real = open_folder(os.fsdecode(folder), alone=False)
+    except FileNotFoundError:
+        return os.path.realpath(folder)
+    os.close(handle)
+    return os.fsencode(real)
 
 
 def carried_at(workdir: str, path: str) -> Optional[Carried]:
@@ -68,6 +81,8 @@ def carried_at(workdir: str, path: str) -> Optional[Carried]:
     if info is None:
         return None
     if stat.S_ISLNK(info.st_mode):
+        if info.st_uid not in (0, os.getuid()):
+            raise OSError(errno.EPERM, "is another user's link", as_text(disk.full(name)))
         target = as_text(os.readlink(disk.full(name)))
         place, beside = posixpath.normpath(target), disk.info(posixpath.normpath(target))
         if leads_down(name, target) and beside and not stat.S_ISLNK(beside.st_mode):
@@ -169,29 +184,50 @@ def take(
         Refused: there is no room, it came damaged, or not whole.
         OSError: it cannot be written.
     """
-    parent = parent_of(workdir, path)
-    work = os.path.join(parent, _WORK)
-    os.makedirs(parent, exist_ok=True)
-    shutil.rmtree(work, ignore_errors=True)
-    os.makedirs(os.path.join(work, b"new"))
-    parts = Assembly(os.path.join(work, b"parts"), carried.lists)
-    files = [entry for entry in carried.entries if entry.kind == FILE]
+    parent = reach(os.path.join(os.path.realpath(on_disk(workdir)), on_disk(posixpath.dirname(path))))
     try:
-        parts.want(files)
-        parts.receive(incoming, hold)
-        if not all(parts.whole(entry.content) for entry in files):
-            raise Refused("it came only in part")
-        for entry in carried.entries:
-            target = os.path.join(work, b"new", on_disk(entry.path))
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            (parts.move(entry, target) if entry.kind == FILE else parts.move_link(on_disk(entry.content), target))
-        _open_up(os.path.join(work, b"new"), umask)
+        _take(parent, path, carried, incoming, hold, umask)
+    finally:
+        os.close(parent)
+
+
+def _take(parent: int, path: str, carried: Carried, incoming: Incoming, hold: Callable[[], None], umask: int) -> None:
+    """As ``take``; all of it is in a folder of ours alone, which nobody can replace while it is open."""
+    work, place = -1, os.path.join(path_of(parent), _WORK)
+    shutil.rmtree(place, ignore_errors=True)  # follows no link
+    os.mkdir(_WORK, 0o700, dir_fd=parent)
+    parts = None
+    try:
+        work = os.open(_WORK, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        if os.fstat(work).st_uid != os.getuid():
+            raise Refused("%s was replaced meanwhile" % as_text(_WORK), "keep others from writing there")
+        new = os.path.join(path_of(work), b"new")
+        os.mkdir(new)
+        parts = Assembly(os.path.join(path_of(work), b"parts"), carried.lists)
+        _receive(parts, carried, incoming, hold, new)
+        _open_up(new, umask)
         for unit in _units(path, carried):
             hold()
-            _replace(os.path.join(work, b"new", on_disk(unit)), os.path.join(parent, on_disk(unit)))
+            _replace(os.path.join(new, on_disk(unit)), parent, unit)
     finally:
-        parts.close()
-        shutil.rmtree(work, ignore_errors=True)
+        if parts:
+            parts.close()
+        if work >= 0:
+            os.close(work)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _receive(parts: Assembly, carried: Carried, incoming: Incoming, hold: Callable[[], None], new: bytes) -> None:
+    """Take the chunks that come, and make the files and links of them below the folder ``new``."""
+    files = [entry for entry in carried.entries if entry.kind == FILE]
+    parts.want(files)
+    parts.receive(incoming, hold)
+    if not all(parts.whole(entry.content) for entry in files):
+        raise Refused("it came only in part")
+    for entry in carried.entries:
+        target = os.path.join(new, on_disk(entry.path))
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        (parts.move(entry, target) if entry.kind == FILE else parts.move_link(on_disk(entry.content), target))
 
 
 def _open_up(folder: bytes, umask: int) -> None:
@@ -204,12 +240,26 @@ def _open_up(folder: bytes, umask: int) -> None:
                 os.chmod(name, (0o777 if mode & stat.S_IXUSR else 0o666) & ~umask)
 
 
-def _replace(new: bytes, target: bytes) -> None:
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    number = 1
-    while os.path.lexists(target):
-        kept = target + b".~%d~" % number
-        if not os.path.lexists(kept):
-            os.rename(target, kept)
-        number += 1
-    os.rename(new, target)
+def _replace(new: bytes, parent: int, path: str) -> None:
+    """Give what came its place below an open folder; what stands there keeps a numbered name."""
+    folder, name = posixpath.split(path)
+    above = reach_below(parent, folder)
+    try:
+        target = on_disk(name)
+        number = 1
+        while _stands(target, above):
+            kept = target + b".~%d~" % number
+            if not _stands(kept, above):
+                os.rename(target, kept, src_dir_fd=above, dst_dir_fd=above)
+            number += 1
+        os.rename(new, target, dst_dir_fd=above)
+    finally:
+        os.close(above)
+
+
+def _stands(name: bytes, folder: int) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True

@@ -5,10 +5,11 @@ refusal, and no file of this user's that the link leads to is touched.
 """
 
 import os
-from typing import Optional, Tuple
+from typing import List, Optional, Tuple
 
 from ..shared.manifest import as_text, on_disk
 from ..system.bootstrap import Refused
+from ..system.find_code import open_folder
 
 _FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -129,6 +130,59 @@ class Inside:
             pass
         finally:
             os.close(cache)
+
+
+def reach(path: bytes) -> int:
+    """Open a folder by the links of this user and root alone, and make what is missing; its descriptor (O_PATH).
+
+    Raises:
+        Refused: another user's link is on the way. OSError: a folder cannot be made.
+    """
+    missing: List[bytes] = []
+    while True:
+        try:
+            handle, _ = open_folder(os.fsdecode(path), alone=False)
+            break
+        except FileNotFoundError:
+            path, name = os.path.split(path)
+            missing.append(name)
+        except OSError as error:
+            raise _not_followed(error) from error
+    return _made(handle, missing[::-1])
+
+
+def reach_below(folder: int, path: str) -> int:
+    """Open a folder below an open one, and make what is missing; no link is followed. Its descriptor.
+
+    Raises:
+        OSError: something else than a folder is on the way, or it cannot be made.
+    """
+    return _made(os.dup(folder), [on_disk(name) for name in path.split("/") if name])
+
+
+def _made(handle: int, names: List[bytes]) -> int:
+    for name in names:
+        above = handle
+        try:
+            try:
+                os.mkdir(name, dir_fd=above)
+            except FileExistsError:  # what it is shows when it is opened
+                pass
+            handle = os.open(name, os.O_PATH | _FLAGS, dir_fd=above)
+        finally:
+            os.close(above)
+    return handle
+
+
+def path_of(handle: int) -> bytes:
+    """A path of an open folder that leads to that folder, whatever is put in its place."""
+    return b"/proc/self/fd/%d" % handle
+
+
+def _not_followed(error: OSError) -> Exception:
+    if error.errno:
+        return error
+    return Refused("%s %s" % (error.filename, error.strerror), "remove it, or have its owner do so")
 
 
 def changed(root: bytes, path: str) -> Refused:

@@ -5,6 +5,7 @@ from typing import Dict, List
 
 from ..shared.manifest import as_text, checked_path, on_disk
 from ..system.bootstrap import home_folder
+from .inside import reach
 
 
 def make_links(root: bytes, links: Dict[str, str]) -> List[str]:
@@ -19,8 +20,11 @@ def make_links(root: bytes, links: Dict[str, str]) -> List[str]:
         full = os.path.join(root, on_disk(checked_path(name)))
         leads = on_disk(os.path.join(home_folder(), target[2:]) if target.startswith("~/") else target)
         if not os.path.lexists(full):
-            os.makedirs(os.path.dirname(full), exist_ok=True)
-            os.symlink(leads, full)
+            folder = reach(os.path.dirname(full))
+            try:
+                os.symlink(leads, os.path.basename(full), dir_fd=folder)
+            finally:
+                os.close(folder)
         if not os.path.islink(full) or os.readlink(full) != leads:
             told.append(
                 "%s is something else than the link to %s of clusterddp_links" % (as_text(full), as_text(leads))

@@ -14,6 +14,7 @@ over by a rename from that very name, once, whoever else tries. The folder comes
 
 import errno
 import os
+import stat
 import time
 from typing import Optional
 
@@ -119,9 +120,20 @@ class FolderLock:
 
 
 def make_place(root: bytes) -> None:
-    """Make the dotted folder in a workdir, with its lock in it."""
+    """Make the dotted folder in a workdir, with its lock in it.
+
+    Raises:
+        Refused: a link, or another user's folder, has its name.
+    """
     place = os.path.join(root, PLACE)
-    if os.path.isdir(place):
+    try:
+        info = os.lstat(place)
+    except FileNotFoundError:
+        pass
+    else:
+        if not stat.S_ISDIR(info.st_mode) or info.st_uid not in (0, os.getuid()):
+            message = "%s is not a folder that a sync of yours has made" % as_text(place)
+            raise Refused(message, "remove it while no run is live, and keep others from writing beside it")
         return
     new = os.path.join(root, _NEW + os.urandom(8).hex().encode())
     os.mkdir(new, 0o755)

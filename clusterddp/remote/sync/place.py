@@ -7,6 +7,7 @@ renamed over or deleted. What nobody here put, or somebody changed, is never los
 Not here: which folder it is, its lock and its record (sync/apply.py).
 """
 
+import contextlib
 import itertools
 import os
 import stat
@@ -131,15 +132,26 @@ class WorkdirUpdate:
         """Delete obsolete files, move new ones into place, keep aside the host's own that are in the way."""
         for path in sorted(self._obsolete, key=on_disk, reverse=True):
             self._hold()
-            self._remove(path)
+            with self._naming(path):
+                self._remove(path)
         for entry in self._todo:
             self._hold()
-            self._make_parents(entry.path)
-            if entry.kind == LINK or entry.path in self._staged:
-                self._put_in_place(entry)
-            else:
-                self._inside.set_executable(entry.path, executable=entry.executable)
+            with self._naming(entry.path):
+                self._make_parents(entry.path)
+                if entry.kind == LINK or entry.path in self._staged:
+                    self._put_in_place(entry)
+                else:
+                    self._inside.set_executable(entry.path, executable=entry.executable)
         self._inside.forget()
+
+    @contextlib.contextmanager
+    def _naming(self, path: str) -> Iterator[None]:
+        """Have errors name the whole path: the kernel knows a name in an open folder."""
+        try:
+            yield
+        except OSError as error:
+            error.filename2 = self.disk.full(path)
+            raise
 
     def _look_at(self, paths: Iterable[str]) -> Iterator[Tuple[str, Optional[Entry]]]:
         """What stands at each path."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.sync.inside import Inside
+from clusterddp.remote.sync.inside import Inside, path_of, reach
+from clusterddp.remote.sync.links import make_links
+from clusterddp.remote.sync.lock import PLACE, FolderLock, make_place
 from clusterddp.remote.system.bootstrap import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 # What a sync does to files, by their paths.
 CHANGES: dict[str, Callable[[Inside], object]] = {
@@ -90,3 +92,74 @@ def test_a_file_is_made_executable_for_its_readers_or_for_nobody(
     (tmp_path / "tool").chmod(mode)
     Inside(os.fsencode(tmp_path)).set_executable("tool", executable=executable)
     assert stat.S_IMODE((tmp_path / "tool").stat().st_mode) == wanted
+
+
+OTHER = 40002
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user's links are made")
+
+
+def planted(path: Path, leads: Path) -> None:
+    """A link as another user would put it into a folder that they may write."""
+    path.symlink_to(leads)
+    os.lchown(path, OTHER, OTHER)
+
+
+def reached(path: Path) -> str:
+    handle = reach(os.fsencode(path))
+    try:
+        return str(Path(os.fsdecode(path_of(handle))).readlink())
+    finally:
+        os.close(handle)
+
+
+def test_a_folder_is_reached_by_links_of_ones_own_and_made_where_it_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "workdir").symlink_to("data")
+    assert reached(tmp_path / "workdir/a/b") == str(tmp_path / "data/a/b")
+    assert reached(tmp_path / "workdir/a/b") == str(tmp_path / "data/a/b")
+
+
+def test_a_link_that_leads_nowhere_is_no_folder_to_make(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    with pytest.raises(NotADirectoryError):
+        reach(os.fsencode(tmp_path / "link/a"))
+    assert not (tmp_path / "nothing").exists()
+
+
+@needs_root
+@pytest.mark.parametrize("below", ["", "a", "a/b"])
+def test_nothing_is_made_by_way_of_another_user_s_link(tmp_path: Path, below: str) -> None:
+    (tmp_path / "private").mkdir()
+    planted(tmp_path / "link", tmp_path / "private")
+    with pytest.raises(Refused, match="link is another user's link"):
+        reach(os.fsencode(tmp_path / "link" / below))
+    assert list((tmp_path / "private").iterdir()) == []
+
+
+@needs_root
+def test_no_link_of_clusterddp_links_is_made_behind_another_user_s_link(tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "workdir").mkdir()
+    planted(tmp_path / "workdir/data", tmp_path / "private")
+    with pytest.raises(Refused, match="workdir/data is another user's link"):
+        make_links(os.fsencode(tmp_path / "workdir"), {"data/sets": "/scratch"})
+    assert list((tmp_path / "private").iterdir()) == []
+
+
+@needs_root
+@pytest.mark.parametrize("theirs", ["link", "folder"])
+def test_a_lock_s_folder_that_another_user_has_put_is_refused(tmp_path: Path, theirs: str) -> None:
+    make_place(os.fsencode(tmp_path))
+    place = tmp_path / os.fsdecode(PLACE)
+    before = sorted(path.name for path in place.iterdir())
+    if theirs == "link":
+        place.rename(tmp_path / "elsewhere")
+        planted(place, tmp_path / "elsewhere")
+    else:
+        os.chown(place, OTHER, OTHER)
+    with (
+        pytest.raises(Refused, match="is not a folder that a sync of yours has made"),
+        FolderLock("", os.fsencode(tmp_path)),
+    ):
+        pass
+    assert sorted(path.name for path in place.iterdir()) == before
