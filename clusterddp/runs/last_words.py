@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import ClusterddpError
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.remote.shared.failures import OUT_OF_MEMORY, SENT_FROM_OUTSIDE, SIGNAL
+from clusterddp.text.folding import cut_in_the_middle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +73,7 @@ def what_matters(text: str) -> list[str]:
 
 def shortened(lines: Sequence[str], shows: str) -> list[str]:
     """Indented lines; where there are many, those in the middle are left out, and ``shows`` says what shows them."""
-    cut = [line if len(line) <= WIDEST else line[:WIDEST] + "…" for line in lines]
+    cut = [cut_in_the_middle(line, WIDEST) for line in lines]
     left_out = len(cut) - FIRST - LAST
     if left_out > 1:
         cut[FIRST : FIRST + left_out] = [f"… {left_out} lines; {shows}"]

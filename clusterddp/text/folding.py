@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
+from clusterddp.remote.shared import shortening
 from clusterddp.remote.shared.host_names import folded_names, folded_words
 
 if TYPE_CHECKING:
@@ -21,25 +22,12 @@ def few(words: Sequence[str], most: int, separator: str = ", ") -> str:
 
 def cut_in_the_middle(text: str, width: int) -> str:
     """The text in ``width`` columns of a terminal, if need be with ``…`` for its middle: both ends tell most."""
-    if columns(text) <= width:
-        return text
-    kept = max(0, width - 1)
-    return f"{_fitting(text, kept - kept // 2)}…{_fitting(text[::-1], kept // 2)[::-1]}"
+    return shortening.cut_in_the_middle(text, width, size=_columns)
 
 
 def columns(text: str) -> int:
     """How many columns of a terminal the text takes."""
     return sum(map(_columns, text))
-
-
-def _fitting(text: str, width: int) -> str:
-    """The beginning of the text that fits."""
-    taken = 0
-    for place, letter in enumerate(text):
-        taken += _columns(letter)
-        if taken > width:
-            return text[:place]
-    return text
 
 
 def _columns(letter: str) -> int:

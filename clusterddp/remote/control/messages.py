@@ -35,6 +35,7 @@ from ..shared.fields import DamagedError, Fields
 from ..shared.frames import parse_json
 from ..shared.node_end import NodeEnd, node_end
 from ..shared.records import Reader, Readers, maybe, read_record, record, records, written
+from ..shared.shortening import cut_in_the_middle
 
 MOST_NODES = 4096
 MOST_ATTEMPTS = 1_000_000
@@ -222,7 +223,7 @@ Message = Union[Hello, Call, Ask, Lead, Elsewhere, Gone, Beat, WordSaid, Table, 
 def cut(text: str, most: int) -> str:
     """Text that any message may hold: at most so many characters, without NUL and lone surrogates."""
     clean = text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
-    return clean if len(clean) <= most else clean[: most - 1] + "…"
+    return cut_in_the_middle(clean, most)
 
 
 def encode(message: Message) -> bytes:

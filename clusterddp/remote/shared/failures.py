@@ -17,6 +17,8 @@ import re
 import signal
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
+from .shortening import cut_in_the_middle
+
 FAIL_FAST_REASON = "another host failed"
 LEASE = "the lease lapsed"  # begins the reason to stop of a run whose operator was not heard of any more
 STOPPED = "by another command"  # of a stop that only a signal could tell
@@ -182,7 +184,7 @@ def _failure(node: Mapping[str, Any], event: Mapping[str, Any]) -> FailedWorker:
         # An exception on record is the end; the signal that came in the teardown is not.
         exit_code=1 if error.get("exc_type") else event["exit_code"],
         signal=event.get("signal"),
-        text=text,
+        text=shortened(text, LONGEST, place),
         place=place,
         said=said,
         collective=int(timed_out[1]) if timed_out else None,
@@ -216,7 +218,7 @@ def _describe(event: Mapping[str, Any], error: Mapping[str, Any], stderr: str) -
         own_place = " (%s, line %s)" % tuple(place.rsplit(":", 1)) if place else ""
         if own_place and message.endswith(own_place):  # a SyntaxError tells its place itself
             message = message[: -len(own_place)]
-        text = "%s%s%s" % (error["exc_type"], ": " if message else "", message[:LONGEST])
+        text = "%s%s%s" % (error["exc_type"], ": " if message else "", message)
         return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, text) else EXCEPTION, text + _in(place), place
     if number == signal.SIGKILL and event.get("oom_kills"):
         return OUT_OF_MEMORY, "killed by the kernel's out-of-memory killer (SIGKILL)", ""
@@ -228,7 +230,7 @@ def _describe(event: Mapping[str, Any], error: Mapping[str, Any], stderr: str) -
         place = _crash_place(stderr) if number in CRASHES else ""
         text = "killed by %s%s" % (signal_name(number), ", often the out-of-memory killer" * unknown)
         return SIGNAL, text + (": %s" % said if said else "") + _in(place), place
-    said = last_error_line(stderr)
+    said = _last_error_line(stderr)
     place = _place(stderr) if _ends_trace(said) else ""
     text = "exit code %d%s%s" % (event["exit_code"], ": " if said else "", said)
     return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, said) else EXIT, text + _in(place), place
@@ -238,7 +240,7 @@ def _last_words(stderr: str) -> str:
     """What a crashing program said of it: NCCL's watchdog, C++'s terminate, an assertion, Python's fatal error."""
     matches = [re.search(_CRASH, line) for line in stderr.splitlines()]
     found = [match.group(match.lastindex or 0).strip() for match in matches if match]
-    return found[-1][:LONGEST] if found else ""
+    return found[-1] if found else ""
 
 
 def _crash_place(stderr: str) -> str:
@@ -246,6 +248,11 @@ def _crash_place(stderr: str) -> str:
     _, fatal, dump = stderr.rpartition("Fatal Python error:")
     own = [found for found in re.findall(_FRAME, dump) if not re.search(_INSTALLED, found[0])] if fatal else []
     return "%s:%s" % (own[0][0].rpartition("/")[2], own[0][1]) if own else ""
+
+
+def shortened(text: str, most: int, place: str) -> str:
+    """A failure's text in at most ``most`` characters: its beginning, its end, and the place behind it whole."""
+    return cut_in_the_middle(text, most, _in(place))
 
 
 def _in(place: str) -> str:
@@ -259,12 +266,16 @@ def _place(stderr: str) -> str:
 
 
 def last_error_line(text: str) -> str:
-    """The line of a log's end that says what went wrong."""
+    """The line of a log's end that says what went wrong, shortened."""
+    return cut_in_the_middle(_last_error_line(text), LONGEST)
+
+
+def _last_error_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line in reversed(lines):
         if _ends_trace(line):
-            return line[:LONGEST]
-    return lines[-1][:LONGEST] if lines else ""
+            return line
+    return lines[-1] if lines else ""
 
 
 def _ends_trace(line: str) -> bool:

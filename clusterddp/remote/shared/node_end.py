@@ -17,11 +17,13 @@ from .failures import (
     FailedWorker,
     agent_said,
     last_error_line,
+    shortened,
     worker_failures,
 )
 from .fields import DamagedError, Fields
 from .node_records import ENDINGS
 from .records import Readers, read_record, record, records, written
+from .shortening import cut_in_the_middle
 
 MOST = 2048  # bytes of an end that travels between hosts
 MOST_FAILURES = 16  # of a node's workers that are told one by one
@@ -32,7 +34,7 @@ _TEXTS = (1000, 300, 100, 30)  # characters that are tried for the texts, until 
 
 
 class Finished(NamedTuple):
-    """A worker of the last start that ended with exit code 0."""
+    """A worker of the last start that ended with exit code 0, and not because it was told to end."""
 
     rank: int
     local_rank: int
@@ -81,7 +83,8 @@ def end_of(node: Mapping[str, Any], *, place: int = 0, workdir: str = "") -> Nod
     exits = [event for event in events if event["event"] == "worker_exited" and event["start"] == last]
     failures = [one._replace(time_ns=one.time_ns - offset) for one in worker_failures({"events": (), **node})]
     said = agent_said(node)
-    done = [Finished(e["rank"], e["local_rank"], e["time"] - offset) for e in exits if not e["exit_code"]]
+    well = [event for event in exits if not event["exit_code"] and not event.get("told")]  # not because it was told to
+    done = [Finished(event["rank"], event["local_rank"], event["time"] - offset) for event in well]
     return NodeEnd(
         host=node["host"],
         place=place,
@@ -123,15 +126,15 @@ def _cut(end: NodeEnd, number: int, length: int) -> NodeEnd:
     longest = LONGEST if number > 1 else min(LONGEST, length)
     failures = [
         one._replace(
-            text=_clean(one.text)[: min(length, 100) if place else longest],
-            place=_clean(one.place)[:longest],
+            text=shortened(_clean(one.text), min(length, 100) if place else longest, _clean(one.place)),
+            place=cut_in_the_middle(_clean(one.place), longest),
             said="" if place else _clean(one.said)[-length:],
         )
         for place, one in enumerate(end.failures[:number])
     ]
     return end._replace(
-        reason=_clean(end.reason)[:longest],
-        agent=_clean(end.agent)[:longest],
+        reason=cut_in_the_middle(_clean(end.reason), longest),
+        agent=cut_in_the_middle(_clean(end.agent), longest),
         said="" if failures else _clean(end.said)[-length:],
         finished=end.finished[:number],
         failures=tuple(failures),

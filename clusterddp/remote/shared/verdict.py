@@ -18,6 +18,7 @@ CTRL_C = "Ctrl-C"  # the reason of a stop at the run's own terminal, which has a
 # Why a node ended its part when it missed another (supervisor/stop_conditions.py); who was lost, and how, is told by
 # evidence.
 _MISSED = re.compile(r" (was|were) lost$| lost contact with ")
+NOTICED = 10**9  # ns from the end of a process's connections until its own end is on record; a loaded host takes long
 _CLASSES = {OWN: "own", LOST_PEER: "lost peer", ENDED: "ended"}
 _REBOOTED, _DEAD, _SILENT = "rebooted", "supervisor gone", "no answer"
 _WHY_LOST = {  # of one host, of several
@@ -238,9 +239,12 @@ def _named(failure: Failure) -> str:
 
 
 def _left_before(victim: Failure, ends: Sequence[NodeEnd]) -> str:
-    """Who ended well before a peer missed it: a script that returns early on one rank."""
+    """Who ended well before a peer missed it: a script that returns early on one rank.
+
+    Its end comes on record after its connections have closed, so it may stand behind what its peers raised at that.
+    """
     same = [end for end in ends if end.start == victim.worker.start]
-    latest = victim.time_ns + victim.error_ns
+    latest = victim.time_ns + victim.error_ns + NOTICED
     earlier = [(end, worker) for end in same for worker in end.finished if worker.time_ns <= latest]
     if not earlier:
         return ""

@@ -14,6 +14,7 @@ from .fields import Fields
 from .node_end import FAILED_WORKER, NodeEnd
 from .node_records import ENDINGS
 from .records import Readers, read_record, record, records
+from .shortening import cut_in_the_middle
 from .verdict import Failure, Judgement
 
 MOST_FAILURES = 32  # that are kept one by one
@@ -94,14 +95,14 @@ def made(
         attempt=max((end.attempt for end in ends), default=0),
         state=judgement.state,
         exit_code=judgement.exit_code,
-        line=judgement.line[:MOST_LINE],
+        line=cut_in_the_middle(judgement.line, MOST_LINE),
         writer=writer,
         place=place,
         heard=tuple(end.host for end in ends),
         missing=tuple(missing),
         written=written,
         ended=max((end.ended for end in ends if end.ended is not None), default=None),
-        notice=judgement.notice[:MOST_LINE],
+        notice=cut_in_the_middle(judgement.notice, MOST_LINE),
         failures=tuple(
             failure._replace(worker=failure.worker._replace(said="")) for failure in judgement.failures[:MOST_FAILURES]
         ),

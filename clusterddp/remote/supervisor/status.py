@@ -12,6 +12,7 @@ from ..shared.node_end import end_of, fitted
 from ..shared.node_reply import changes
 from ..shared.plan import AGENT_LOG, NodePlan
 from ..shared.records import written
+from ..shared.shortening import cut_in_the_middle
 from ..spool.layout import Spool, all_spools, node_state, rebooted
 from ..spool.quoted import exception_record, output_end
 from ..system.bootstrap import Refused
@@ -163,5 +164,5 @@ def _error(spool: Spool, key: str) -> Optional[Dict[str, Any]]:
         text = record.get("message")
         text = text.get("message") if isinstance(text, dict) else text
         record["exc_type"], _, record["exc_message"] = str(text or "").partition(": ")
-    record["exc_message"] = str(record.get("exc_message") or "")[:LAST_BYTES]
+    record["exc_message"] = cut_in_the_middle(str(record.get("exc_message") or ""), LAST_BYTES)
     return {name: record.get(name) for name in ERROR_FIELDS} if record["exc_type"] else None

@@ -47,4 +47,4 @@ def test_nothing_is_left_out_to_save_a_line() -> None:
 
 def test_a_line_of_any_length_takes_a_few_of_the_terminals() -> None:
     (line,) = shortened(["x" * 100_000], "")
-    assert len(line) == len("  ") + WIDEST + len("…")
+    assert len(line) == len("  ") + WIDEST

@@ -174,14 +174,6 @@ class TestKnown:
         assert "clusterddp_ports" in verdict(Told(0, workers=0).failed(6, log=log)).remedy
 
 
-def test_a_rank_that_left_early_is_named_beside_its_victim() -> None:
-    left = Told(1).died(4, told=[]).succeeded(5)
-    victim = Told(0).died(4.01, raised=RESET).failed(5)
-    assert verdict(victim, left).line == (
-        f"rank 0 (gpu00:0) failed first: {RESET} (train.py:81); rank 1 (gpu01:0) had ended with exit code 0 before"
-    )
-
-
 def test_recovered_failures_are_listed_in_order_of_time() -> None:
     first = Told(0).died(2, raised="ValueError: second")
     first.start(1, number=1, seconds=3)

@@ -129,7 +129,9 @@ def write_record(
 
     now = time.time_ns()
     try:
-        text = str(value)[:LONGEST]
+        text = str(value)
+        if len(text) > LONGEST:  # its ends tell most
+            text = "%s…%s" % (text[: LONGEST // 2], text[-LONGEST // 2 :])
     except Exception:  # noqa: BLE001 - its __str__ is the user's code
         text = "<exception str() failed>"
     stack = format_stack(kind, value, trace)

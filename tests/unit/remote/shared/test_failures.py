@@ -11,6 +11,7 @@ from clusterddp.remote.shared.failures import (
     ENDED,
     EXCEPTION,
     EXIT,
+    LONGEST,
     LOST_PEER,
     OUT_OF_MEMORY,
     OWN,
@@ -110,6 +111,28 @@ ValueError: bad shape
 def test_a_crash_is_told_with_its_last_words(signal: int, stderr: str, text: str) -> None:
     (failure,) = worker_failures(Told().died(5, signal=signal, stderr=stderr).node)
     assert failure.text.startswith(text)
+
+
+@pytest.mark.parametrize("length", [10, 280, 400, 9000])
+def test_of_a_long_message_the_middle_is_cut_never_its_end_nor_the_place(length: int) -> None:
+    said = f"expected {'x' * length} on all ranks. GLHF!"
+    (raised,) = worker_failures(Told().died(5, raised=f"RuntimeError: {said}").node)
+    (printed,) = worker_failures(Told().died(5, code=7, stderr=f"RuntimeError: {said}\n").node)
+    whole = f"RuntimeError: {said} (train.py:81)"
+    if len(whole) <= LONGEST:
+        assert raised.text == whole
+    else:
+        assert len(raised.text) == LONGEST
+        assert raised.text.startswith("RuntimeError: expected xxx")
+        assert raised.text.endswith("xxx on all ranks. GLHF! (train.py:81)")
+        assert raised.text.count("…") == printed.text.count("…") == 1
+    assert printed.text.startswith("exit code 7: RuntimeError: expected xxx")
+    assert printed.text.endswith(" on all ranks. GLHF!")
+
+
+def test_a_peer_that_went_away_is_known_by_the_middle_of_a_long_message() -> None:
+    (failure,) = worker_failures(Told().died(5, raised=f"RuntimeError: {'x' * 200} recvBytes {'y' * 200}").node)
+    assert ("recvBytes" in failure.text, failure.kind) == (False, LOST_PEER)
 
 
 def test_a_crash_has_a_place_where_the_script_has_faulthandler_on() -> None:

@@ -63,6 +63,15 @@ def test_of_many_failures_the_first_keeps_its_words() -> None:
     assert small.failures[0].text.endswith("(train.py:81)")
 
 
+def test_an_end_that_is_made_small_keeps_the_tail_of_its_messages_and_their_places() -> None:
+    told = Told(0, workers=3)
+    for local in range(3):
+        told.died(5 + local, local=local, raised=f"RuntimeError: {'x' * 400} GLHF!", stderr="y" * 9000)
+    for most in (MOST, 1400):
+        small = fitted(end_of(told.failed(20).node), most)
+        assert all(one.text.endswith("x GLHF! (train.py:81)") for one in small.failures), small
+
+
 def test_what_cannot_be_cut_is_left_out() -> None:
     told = Told(0).died(5, raised="ValueError: x", raised_at=1e30).failed(9)
     small = fitted(end_of(told.node, workdir="/" + "w" * 5000))

@@ -1,0 +1,39 @@
+"""Text that has to be shortened loses its middle: its beginning and its end tell most. Pure."""
+
+from typing import Callable
+
+
+def one(_letter: str) -> int:
+    """The size of a letter where characters are counted."""
+    return 1
+
+
+def cut_in_the_middle(text: str, most: int, tail: str = "", size: Callable[[str], int] = one) -> str:
+    """The text in at most ``most`` characters, if need be with ``…`` for its middle.
+
+    Args:
+        text: Any.
+        most: The size that it may have.
+        tail: How it may end; such an end stays whole, if there is room, and the middle of the rest is cut.
+        size: The size of a letter, where that is not 1.
+    """
+    if len(_fitting(text, most, size)) == len(text):
+        return text
+    room = most - sum(map(size, tail))
+    if tail and room > 1 and text.endswith(tail):
+        return cut_in_the_middle(text[: -len(tail)], room, size=size) + tail
+    kept = max(0, most - 1)
+    end = _fitting(text[::-1], kept // 2, size)[::-1]
+    return "%s…%s" % (_fitting(text, kept - kept // 2, size), end)
+
+
+def _fitting(text: str, most: int, size: Callable[[str], int]) -> str:
+    """The beginning of the text that fits."""
+    if size is one:
+        return text[: max(0, most)]
+    taken = 0
+    for place, letter in enumerate(text):
+        taken += size(letter)
+        if taken > most:
+            return text[:place]
+    return text
