@@ -14,17 +14,16 @@ import functools
 import json
 import os
 import re
-import secrets
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp import project_folder
+from clusterddp import project_file, project_folder
 from clusterddp.consent import Consent, Writers, known_key, made_key, proof, proves, read_consent
 from clusterddp.errors import UsageError
+from clusterddp.project_file import MOST, NAME, VALID_ID
 from clusterddp.project_folder import FOLDER
-from clusterddp.remote.shared.frames import parse_json
 from clusterddp.remote.shared.records import parsed, written
 from clusterddp.remote.shared.run_record import RunRecord, read_run_record
 
@@ -40,9 +39,7 @@ _CONSENT, _TRIED, _RUN = "consent", "tried", "run"  # what is proved
 _INDEX = "runs.jsonl"
 _PROOF = "started_here"  # of a line of the index
 _PROVED = re.compile(rb'(.*),"%s":"([0-9a-f]{64})"\}' % _PROOF.encode())
-_MOST = 1 << 20  # bytes of project.json
 WORKDIRS = "~/clusterddp"  # where a workdir lies on a host unless the inventory says another
-_VALID_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,9 +82,8 @@ class Project:
 
     @property
     def label(self) -> str:
-        """The folder's name, with only letters that are safe in a path on any host."""
-        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", self.root.name).strip("-.")
-        return plain[:40].rstrip("-.") or "project"
+        """The folder's name when the project was made, with only letters that are safe in a path on any host."""
+        return str(self._read().get("label") or project_file.label_of(self.root))
 
     @property
     def id(self) -> str:
@@ -98,7 +94,7 @@ class Project:
         """
         if self.fixed_id:
             return self.fixed_id
-        return str(self._read().get("id") or self._create()["id"])
+        return str(self._made()["id"])
 
     @property
     def known_id(self) -> str | None:
@@ -143,7 +139,7 @@ class Project:
         Raises:
             UsageError: the project folder or the user's state folder cannot be written.
         """
-        data = self._read() or self._create()
+        data = self._made()
         data["inventory"] = str(inventory.absolute()) if inventory else None
         data["limit"] = limit
         for key in ("tried", "tried_proof", "consent"):
@@ -153,7 +149,7 @@ class Project:
             agreed = Consent(writers=whose, root=str(self.root), inode=self.root.stat().st_ino)
             agreed = replace(agreed, proof=proof(made_key(), _CONSENT, *agreed.values(data)))
             data["consent"] = agreed.to_json()
-        self.write("project.json", _encode(data))
+        self.write(NAME, project_file.encoded(data))
 
     def _moved(self, inventory: str, agreed: Consent) -> Path:
         """Where the inventory lies now: in a project folder that was renamed since it lies in its new place."""
@@ -178,10 +174,10 @@ class Project:
         Raises:
             UsageError: the project folder or the user's state folder cannot be written.
         """
-        data = self._read() or self._create()
+        data = self._made()
         tried = str(inventory.absolute())
         data.update(tried=tried, tried_proof=proof(made_key(), _TRIED, data["id"], tried))
-        self.write("project.json", _encode(data))
+        self.write(NAME, project_file.encoded(data))
 
     def record_run(self, record: RunRecord) -> None:
         """Append one run to the local index, with the proof that this user has started it."""
@@ -196,7 +192,10 @@ class Project:
         Args:
             own: Only those that this user has started on this machine, as they prove.
         """
-        records = []
+        records: list[RunRecord] = []
+        with contextlib.suppress(UsageError):  # a damaged project.json is said by those that need it
+            if self.original:
+                return records
         key = known_key() if own else None
         with contextlib.suppress(OSError):
             for line in project_folder.read(project_folder.own(self.folder) / _INDEX).splitlines():
@@ -226,22 +225,46 @@ class Project:
         """
         return project_folder.write(self.folder, name, data)
 
+    @property
+    def original(self) -> Path | None:
+        """The project that this one is a copy of, until it has an id of its own; a fixed id is shared on purpose."""
+        return None if self.fixed_id else project_file.original_of(self.root, project_file.read(self.folder))
+
+    def settle(self) -> str:
+        """Keep where the project lies now, or give a copy an id of its own; what there is to say of it, in a line.
+
+        Only its owner does: looking at another's project changes nothing in it.
+        """
+        data = {} if self.fixed_id else project_file.read(self.folder)
+        if not data or (project_file.is_placed(self.root, data) and data.get("label")):
+            return ""
+        original, settled = self.original, False
+        if (self.folder / NAME).lstat().st_uid == os.geteuid():
+            with contextlib.suppress(UsageError):
+                project_file.settle(self.root)
+                settled = True
+        if original is None:
+            return ""
+        shares = "so it shares none of its runs and workdirs"
+        when = "now" if settled else "once its folder can be written"
+        return f"this project is a copy of {original} and gets an id of its own {when}, {shares}"
+
+    def _made(self) -> dict[str, Any]:
+        """What project.json holds, made where there is none; a copy's id is made anew."""
+        data = self._read()
+        if data.get("id"):
+            return data
+        return project_file.settle(self.root) if data else self._create()
+
     def _read(self) -> dict[str, Any]:
-        path = self.folder / "project.json"
-        try:
-            data = parse_json(project_folder.read(project_folder.own(self.folder) / path.name, _MOST))
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except (OSError, ValueError) as error:
-            reason = (isinstance(error, OSError) and error.strerror) or str(error)
-            raise UsageError(f"{path}: cannot be read ({reason})", remedy="remove it or mend it") from error
-        if not _is_ours(data):
-            raise UsageError(f"{path}: holds something else than a project's id", remedy="remove it or mend it")
-        return dict(data)
+        """What project.json holds; of a copy's that has no id of its own yet, only what it names."""
+        data = project_file.read(self.folder)
+        original = None if self.fixed_id else project_file.original_of(self.root, data)
+        return {**project_file.kept_by_copy(data, original), "id": None} if original else data
 
     def _create(self) -> dict[str, Any]:
         """Make project.json; of two commands at once the first one's id stands, for both."""
-        project_folder.create(self.folder, "project.json", _encode({"id": secrets.token_hex(5)}))
+        project_folder.create(self.folder, NAME, project_file.encoded(project_file.new(self.root)))
         return self._read()
 
 
@@ -330,16 +353,10 @@ def _may_mark(owner: int, folder: Path, start: Path) -> bool:
     return owner in {folder.stat().st_uid, start.stat().st_uid}
 
 
-def _is_ours(data: object) -> bool:
-    if not isinstance(data, dict) or not _VALID_ID.fullmatch(str(data.get("id") or "")):
-        return False
-    return all(isinstance(data.get(key) or "", str) for key in ("id", "inventory", "limit", "tried"))
-
-
 def _checked_id(value: object, where: str) -> str | None:
     if value is None or value == "":
         return None
-    if not isinstance(value, str) or not _VALID_ID.fullmatch(value):
+    if not isinstance(value, str) or not VALID_ID.fullmatch(value):
         raise UsageError(
             f"{where}: {value!r} cannot be a project id",
             remedy="use at most 64 letters, digits, '.', '_' and '-'",
@@ -350,7 +367,7 @@ def _checked_id(value: object, where: str) -> str | None:
 def _options(path: Path) -> Mapping[str, Any]:
     """``[tool.clusterddp]``; another tool's broken pyproject.toml is none of our business."""
     try:
-        text = project_folder.read(path, _MOST, link=True).decode()
+        text = project_folder.read(path, MOST, link=True).decode()
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError) as error:
@@ -365,7 +382,3 @@ def _options(path: Path) -> Mapping[str, Any]:
     if not isinstance(table, dict):
         raise UsageError(f"{path}: tool.clusterddp is not a table", remedy="write it as [tool.clusterddp]")
     return table
-
-
-def _encode(data: Mapping[str, Any]) -> bytes:
-    return json.dumps(data, indent=1, sort_keys=True).encode() + b"\n"

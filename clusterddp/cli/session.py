@@ -45,6 +45,8 @@ def open_cluster(
     from clusterddp.project import find  # noqa: PLC0415
 
     project = find()
+    if line := project.settle():
+        say(line)
     chosen = choose(project, inventory, limit)
     loaded = with_defaults(read_chosen(chosen), project)
     by = chosen.path_by or ("-i" if inventory else "remembered by up" if chosen.path else "nothing is remembered")

@@ -116,11 +116,21 @@ def test_a_project_that_was_renamed_goes_on_with_the_inventory_in_it(project: Pr
     assert find(tmp_path / "renamed", {}).remembered.inventory == tmp_path / "renamed" / "hosts.yaml"
 
 
-def test_a_copy_of_a_project_has_the_inventory_of_the_first_and_none_of_its_own(
-    project: Project, tmp_path: Path
-) -> None:
-    shutil.copytree(project.root, tmp_path / "copy")
-    assert find(tmp_path / "copy", {}).remembered.inventory == project.root / "hosts.yaml"
+def test_a_copy_of_a_project_asks_for_consent_to_its_own_inventory(project: Project, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(project.root, copy)
+    for _ in ("before it has an id of its own", "since"):
+        found = find(copy, {})
+        assert found.remembered.inventory is None
+        assert (found.named.inventory, found.named.limit) == (copy / "hosts.yaml", "a*")
+        found.settle()
+    assert project.remembered.inventory == project.root / "hosts.yaml"
+
+
+def test_a_renamed_project_that_knows_its_new_place_keeps_what_was_agreed(project: Project, tmp_path: Path) -> None:
+    renamed = project.root.rename(tmp_path / "renamed")
+    assert find(renamed, {}).settle() == ""
+    assert find(renamed, {}).remembered.inventory == renamed / "hosts.yaml"
 
 
 def test_an_inventory_elsewhere_stays_where_it_is_when_the_project_is_renamed(project: Project, tmp_path: Path) -> None:

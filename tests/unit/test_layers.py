@@ -28,9 +28,9 @@ REMOTE = SOURCE / "remote"
 # A room imports only from rooms above its own, and a room of `remote/` likewise. Of `remote/` the operator's side
 # imports `remote.shared` alone.
 OPERATOR = (
-    "errors", "folders", "remote.shared", "text", "consent", "inventory", "project_folder", "project", "crash",
-    "discover", "logs", "hosts", "facts", "sync", "environments", "runs", "shell", "checks", "probe", "slurm", "launch",
-    "doctor", "provision", "api", "tasks", "fabfile", "cli",
+    "errors", "folders", "remote.shared", "text", "consent", "inventory", "project_folder", "project_file", "project",
+    "crash", "discover", "logs", "hosts", "facts", "sync", "environments", "runs", "shell", "checks", "probe", "slurm",
+    "launch", "doctor", "provision", "api", "tasks", "fabfile", "cli",
 )  # fmt: skip
 HOSTS = (
     "system", "shared", "spool", "rendezvous", "worker", "control", "helper", "logs", "processes", "sync", "cleanup",

@@ -36,7 +36,11 @@ def test_finding_a_project_makes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["{", "[" * 100_000, "1", '{"id": "../x"}'], ids=range(4))
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[" * 100_000, "1", '{"id": "../x"}', '{"id": "x", "label": "../x"}', '{"id": "x", "root": 1}'],
+    ids=range(6),
+)
 def test_a_damaged_id_is_told_in_a_line(tmp_path: Path, text: str) -> None:
     (tmp_path / ".clusterddp").mkdir()
     (tmp_path / ".clusterddp" / "project.json").write_text(text)
