@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.worker.fork_client import FORK_SOCKET, NotForkedError, connect
+from clusterddp.remote.worker.fork_checks import FORK_SOCKET
+from clusterddp.remote.worker.fork_client import NotForkedError, connect
 from clusterddp.remote.worker.fork_keeper import receive
 
 if TYPE_CHECKING:
