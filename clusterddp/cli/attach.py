@@ -54,6 +54,7 @@ def attach(
     *,
     shown: tuple[int, ...] | None,
     agents: bool,
+    whole: bool,
     fold: bool | None,
     silence: float,
     grace: float,
@@ -68,6 +69,7 @@ def attach(
         progress: The line that stands until the first output.
         shown: Only these ranks' lines; None for all.
         agents: All of the agents' lines too.
+        whole: On a terminal, whole tracebacks also of ranks that lost a peer.
         fold: Whether equal lines of several ranks are shown as one; None: on a terminal with many ranks.
         silence: Seconds without a word of any rank after which that is told; 0: never.
         grace: Seconds between SIGTERM and SIGKILL when Ctrl-C stops it.
@@ -81,7 +83,7 @@ def attach(
         _announce(cluster, run, shown)
         progress.watch(run)
         with lease_renewal(run), joining_late_hosts(cluster, run, say):
-            verdict = _follow(run, progress, shown, notifier, agents=agents, fold=fold, silence=silence)
+            verdict = _follow(run, progress, shown, notifier, agents=agents, whole=whole, fold=fold, silence=silence)
         code = _ended(run, verdict, time.monotonic() - started, notifier)
     except DetachedError:
         progress.end()
@@ -91,9 +93,7 @@ def attach(
         return 0
     except OSError as error:  # of stdout: hosts' errors are ClusterddpErrors
         progress.end()
-        gone = isinstance(error, BrokenPipeError)
-        why = "the reader of the output is gone" if gone else f"the output cannot be written ({error.strerror})"
-        say(f"{why}; run {run.id} goes on, `clusterddp logs --follow {run.id}` shows it")
+        say(f"{_why_unwritable(error)}; run {run.id} goes on, `clusterddp logs --follow {run.id}` shows it")
         raise
     except KeyboardInterrupt as interrupt:
         progress.end()
@@ -106,6 +106,12 @@ def attach(
     if result:
         _write_result(result, run)
     return code
+
+
+def _why_unwritable(error: OSError) -> str:
+    """Why our own output takes no more."""
+    gone = isinstance(error, BrokenPipeError)
+    return "the reader of the output is gone" if gone else f"the output cannot be written ({error.strerror})"
 
 
 def _write_result(result: Path, run: Run) -> None:
@@ -136,10 +142,11 @@ def _follow(
     notifier: Notifier,
     *,
     agents: bool,
+    whole: bool,
     fold: bool | None,
     silence: float,
 ) -> Verdict | None:
-    renderer = renderer_for(sys.stdout.buffer)
+    renderer = renderer_for(sys.stdout.buffer, whole=whole)
     fold_if_wanted(renderer, run, shown, fold)
 
     def tell(event: str, line: str) -> None:

@@ -171,7 +171,9 @@ def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:
     silence = "While following: say when no rank has printed for so long (5m; 0: never)."
     with_silence = setting("--silence", type=DURATION, default=300.0, metavar="D", help=silence)(function)
     with_fold = setting("--fold/--no-fold", default=None, help=fold)(with_silence)
-    decorated: Callable[..., Any] = setting("--show-agents", is_flag=True, help=agents)(with_fold)
+    whole = "On a terminal: whole tracebacks also of ranks that lost a peer."
+    with_whole = setting("--show-all", is_flag=True, help=whole)(with_fold)
+    decorated: Callable[..., Any] = setting("--show-agents", is_flag=True, help=agents)(with_whole)
     return decorated
 
 

@@ -20,7 +20,7 @@ OF_THE_INVENTORY = frozenset({*NEEDS_CONSENT, "limit"})
 OF_COMMANDS = frozenset({
     "debug_comm", "fold", "grace", "launcher", "log_limit", "max_restarts", "nnodes", "no_doctor", "no_fork_server",
     "no_sync", "on_disconnect", "pass_local_rank", "rdzv_backend", "relaunch", "share_gpus", "show", "show_agents",
-    "silence", "spread", "sync_limit", "time_limit",
+    "show_all", "silence", "spread", "sync_limit", "time_limit",
 })  # fmt: skip
 KEYS = OF_HOSTS | OF_THE_INVENTORY | OF_COMMANDS
 _PROJECT = "project"  # project.py reads it

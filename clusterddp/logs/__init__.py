@@ -60,15 +60,18 @@ def renderer_for(
     *,
     as_json: bool = False,
     timestamps: bool = False,
+    whole: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Renderer:
-    """The renderer for an output: JSON, a terminal's, or plain text."""
+    """The renderer for an output: JSON; a terminal's, with lost peers' tracebacks as a line each or ``whole``; text."""
     if as_json:
         return JsonRenderer()
     colour = coloured(output, environment)
     if not _at_terminal(output, environment):
         return TextRenderer(timestamps=timestamps, colour=colour)
-    return TerminalRenderer(width=lambda: shutil.get_terminal_size().columns, colour=colour, timestamps=timestamps)
+    return TerminalRenderer(
+        width=lambda: shutil.get_terminal_size().columns, colour=colour, timestamps=timestamps, whole=whole
+    )
 
 
 def coloured(output: IO[bytes], environment: Mapping[str, str] = os.environ) -> bool:

@@ -186,11 +186,15 @@ class TextRenderer(Renderer):
             view.splitter.drop_redraw()
         if not text:
             return b""
-        text = text if text[-1:] == b"\n" else text + b"\n"
+        text = self.shown(view, text if text[-1:] == b"\n" else text + b"\n")
         if self._fold:
             attempt = self.hellos.get(view.host, {}).get("attempt", 0)
             return self.folded(self._fold.take(view, attempt, span.time, text))
         return self.labelled(self.prefix(view, span.time), text)
+
+    def shown(self, view: FileView, text: bytes) -> bytes:  # noqa: ARG002 - for subclasses
+        """What is shown of whole lines; of a file or a pipe, all."""
+        return text
 
     def folded(self, lines: Iterable[HeldLine]) -> bytes:
         """Lines that were held, each labelled with its ranks."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.logs.clean import clean
+from clusterddp.logs.peer_errors import folded, without_rank
 from clusterddp.logs.render import RESET, TextRenderer
 from clusterddp.text.folding import columns
 
@@ -29,12 +30,21 @@ class TerminalRenderer(TextRenderer):
         width: Tells how many columns there are.
         colour: Whether labels are coloured (not with ``NO_COLOR``).
         timestamps: As TextRenderer's.
+        whole: Tracebacks of lost peers are shown whole, else as a line each.
     """
 
     partials = True
 
-    def __init__(self, *, width: Callable[[], int], colour: bool = True, timestamps: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        width: Callable[[], int],
+        colour: bool = True,
+        timestamps: bool = False,
+        whole: bool = False,
+    ) -> None:
         super().__init__(timestamps=timestamps, colour=colour)
+        self._whole = whole
         self._width = width
         self.reset = RESET
         self._bottom: FileView | None = None  # whose unfinished line stands at the bottom
@@ -65,6 +75,11 @@ class TerminalRenderer(TextRenderer):
         """The lines only: redraws show at the bottom."""
         return [text for _, _, text in view.splitter.lines_of(span, None)]
 
+    def shown(self, view: FileView, text: bytes) -> bytes:
+        """Whole lines without what our labels say already, and with tracebacks of lost peers folded."""
+        text = without_rank(view.header["rank"], text)
+        return text if self._whole else folded(text)
+
     def _draw(self, lines: bytes) -> bytes:
         bottom = self._bottom_line()
         if not lines and bottom == self._drawn:
@@ -85,7 +100,7 @@ class TerminalRenderer(TextRenderer):
             return b""
         time = view.header.get("time")
         room = self._width() - 1 - len(self.plain_prefix(view, time))
-        return self.prefix(view, time) + fitted(clean(text), room) + self.reset
+        return self.prefix(view, time) + fitted(clean(without_rank(view.header["rank"], text)), room) + self.reset
 
 
 def fitted(text: bytes, width: int) -> bytes:

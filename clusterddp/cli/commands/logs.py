@@ -56,7 +56,8 @@ def command(inventory: Path | None, limit: str | None, run: str | None, **given:
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
     from clusterddp.logs import places_after, read_lines, renderer_for  # noqa: PLC0415
 
-    renderer = renderer_for(sys.stdout.buffer, as_json=given["as_json"], timestamps=given["timestamps"])
+    whole = given["show_all"] or given["rank"] is not None
+    renderer = renderer_for(sys.stdout.buffer, as_json=given["as_json"], timestamps=given["timestamps"], whole=whole)
     selection = _selection(given, renderer)
     with open_cluster(inventory, limit) as cluster:
         found = cluster.find(run)

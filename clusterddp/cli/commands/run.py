@@ -35,7 +35,19 @@ if TYPE_CHECKING:
     from clusterddp.api import Cluster
     from clusterddp.launch.options import RunOptions
 
-_BESIDE_AGAIN = {"again", "notify", "detach", "show", "show_agents", "silence", "fold", "result", "dry_run", "timeline"}
+_BESIDE_AGAIN = {
+    "again",
+    "notify",
+    "detach",
+    "show",
+    "show_agents",
+    "show_all",
+    "silence",
+    "fold",
+    "result",
+    "dry_run",
+    "timeline",
+}
 
 
 @click.command(
@@ -192,7 +204,7 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
                 if recorder:
                     recorder.step("following")
                 if not given["detach"] and not options.array:
-                    shown = {"shown": given["show"], "agents": given["show_agents"]}
+                    shown = {"shown": given["show"], "agents": given["show_agents"], "whole": given["show_all"]}
                     shown |= {"fold": given["fold"], "silence": given["silence"]}
                     target = "" if run.notified else given["notify"] or ""
                     with contextlib.closing(Notifier(target, run.id)) as notifier:

@@ -24,6 +24,7 @@ OF_A_TERMINAL = {
     "detach",
     "show",
     "show_agents",
+    "show_all",
     "silence",
     "fold",
     "result",
