@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import difflib
 import importlib
 import os
 import re
@@ -29,6 +28,7 @@ from clusterddp.errors import (
     ScriptError,
     UsageError,
 )
+from clusterddp.text.nearest import nearest
 
 COMMANDS = {  # name → what the list of commands says of it, at most 45 letters: more would be cut there
     "up": "Reach every host, check it, remember them.",
@@ -52,6 +52,19 @@ COMMANDS = {  # name → what the list of commands says of it, at most 45 letter
     "discover": "Find rank 0 by UDP multicast.",
 }
 ALIASES = {"ps": "runs", "ls": "runs", "kill": "stop"}
+# Commands of other tools → what to type instead.
+ELSEWHERE = {
+    "ssh": "`clusterddp shell HOST` opens a shell on a host",
+    **dict.fromkeys(
+        ("cp", "scp", "rsync"),
+        "`clusterddp push FILE DEST` brings files to every host, `clusterddp pull FILE` brings them here",
+    ),
+    "list": "`clusterddp runs` lists runs, `clusterddp hosts` lists hosts",
+    "cancel": "`clusterddp stop RUN` ends a run",
+    "attach": "`clusterddp logs -f` follows a run",
+    "launch": "`clusterddp run SCRIPT` starts a script on every host",
+    "top": "the name is kept for later; `clusterddp status --watch` shows a run as it goes",
+}
 # torchrun's options that the plan sets by itself; see clusterddp.launch.plan.OWNED.
 _OF_TORCHRUN = (
     "--rdzv",
@@ -63,6 +76,7 @@ _OF_TORCHRUN = (
     "--redirects",
     "--tee",
 )
+_LEAST_BEGUN = 3  # letters of a command that is left unfinished
 EXIT_NO_READER = 141  # 128 + SIGPIPE
 
 
@@ -96,8 +110,7 @@ class Commands(click.Group):
             name, rest = rest[0], ["--help"]
         name = ALIASES.get(name, name)
         if name not in COMMANDS and not name.startswith("-"):
-            near = difflib.get_close_matches(name, COMMANDS, 1, 0.5)
-            ctx.fail(f"No such command {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
+            ctx.fail(f"No such command {name!r}{_instead(name)}")
         return super().resolve_command(ctx, [name, *rest])
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -109,6 +122,15 @@ class Commands(click.Group):
             raise click.exceptions.Exit(EXIT_NO_READER) from None
         except KeyboardInterrupt as interrupt:
             _leave(interrupts.exit_code(interrupt))
+
+
+def _instead(name: str) -> str:
+    """What may be meant by a word that is no command; empty if nothing is close."""
+    if name in ELSEWHERE:
+        return f"; {ELSEWHERE[name]}"
+    begun = [one for one in COMMANDS if one.startswith(name)]
+    near = begun[0] if len(begun) == 1 and len(name) >= _LEAST_BEGUN else nearest(name, (*COMMANDS, *ALIASES))
+    return f"; did you mean {near}?" if near else ""
 
 
 def _change_folder(context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -296,7 +318,7 @@ def _no_such_option(error: click.NoSuchOption, path: str) -> str:
     if path.endswith(" run") and option.startswith(_OF_TORCHRUN):
         return f"{option} is set by clusterddp itself, the same on every host; leave it out"
     known = error.possibilities or []
-    found = [name for name in known if name.startswith(option)] or difflib.get_close_matches(option, known, 1)
+    found = [name for name in known if name.startswith(option)] or [near for near in [nearest(option, known)] if near]
     near = f"; did you mean {found[0]}?" if found else ""
     where = ""
     if path.endswith(" run"):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _HEADER = "# Written by `clusterddp up` from a host list; an Ansible inventory, edit it as you like. ({})\n"
 _SETTING = re.compile(r"([\w-]+)(\s*:\s*)([^\s,{}][^,{}\n]*)")
 _MOST_LINES = 40  # of a difference
+_LEAST_PORT = 22  # no SSH server listens below; other launchers write processes behind the colon
 _REMEDY = "write them as alice@gpu01,gpu02:2222"
 
 
@@ -115,5 +116,12 @@ def _item(item: str) -> tuple[str, dict[str, Any]]:
     if port is not None:
         if not 1 <= port <= 65535:
             raise InventoryError(f"port {port} is not from 1 to 65535", where=where, remedy=_REMEDY)
+        if port < _LEAST_PORT:
+            raise InventoryError(
+                f"{rest}: is {port} a number of processes, or a port?",
+                where=where,
+                remedy=f"for processes write {name}, and clusterddp_nproc: {port} in the inventory "
+                f"(`clusterddp up {name} -e clusterddp_nproc={port}`); for a port ansible_port: {port} there",
+            )
         variables["ansible_port"] = port
     return name, variables

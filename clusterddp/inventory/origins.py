@@ -12,14 +12,13 @@ import yaml
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.hostlist import from_host_list
+from clusterddp.inventory.ssh_config import hosts_of_ssh_config, is_ssh_config, names_of_ssh_config
 from clusterddp.remote.shared.host_names import folded_words
 from clusterddp.remote.shared.nodelist import expand_nodelist
 
-_SLOTS = re.compile(
-    r"(?P<host>[^\s:=#]+)(?:[\s:]+(?:slots\s*=\s*)?(?P<slots>[0-9]+))?(?:\s+max[-_]slots\s*=\s*[0-9]+)?"
-)
+_MOST_SLOTS = r"(?:\s+max[-_]slots\s*=\s*[0-9]+)?"
+_SLOTS = re.compile(rf"(?P<host>[^\s:=#]+){_MOST_SLOTS}(?:[\s:]+(?:slots\s*=\s*)?(?P<slots>[0-9]+))?{_MOST_SLOTS}")
 _NODE_NAME = re.compile(r"^NodeName=(?P<hosts>\S+)", re.MULTILINE | re.IGNORECASE)
-_SSH_HOST = re.compile(r"^\s*Host(?:\s+|\s*=\s*)(?P<names>.+)$", re.MULTILINE | re.IGNORECASE)
 _MOST = 10_000  # hosts
 
 _HEAD = """\
@@ -35,21 +34,23 @@ _TAIL = """\
 """
 
 
-def hosts_of(text: str, *, ssh_config: bool) -> dict[str, dict[str, Any]]:
+def hosts_of(text: str, *, in_effect: bool = False) -> dict[str, dict[str, Any]]:
     """Each host's name, or range of names, with its variables.
 
     Args:
-        text: The content of an ssh_config file; or of a host file: ``gpu01``, ``gpu01 slots=8`` (DeepSpeed, Open MPI),
+        text: The content of an ssh_config file, known by its ``Host`` lines; or of a host file:
+            ``gpu01``, ``gpu01 slots=8`` (DeepSpeed, Open MPI),
             ``gpu01:8`` (MPICH), ``gpu[01-04,07]`` (Slurm), one a line, or the ``NodeName=`` lines of a slurm.conf.
-        ssh_config: Which of both.
+        in_effect: It is an ssh_config that ssh reads anyway: names are enough.
 
     Raises:
         InventoryError: a line is none, or there is no host.
     """
     found: dict[str, dict[str, Any]] = {}
-    if ssh_config:
-        names = [name for line in _SSH_HOST.findall(text) for name in line.partition("#")[0].split()]
-        found = {name: {} for name in names if not re.search(r"[*?!\"]", name)}
+    if in_effect:
+        found = {name: {} for name in names_of_ssh_config(text)}
+    elif is_ssh_config(text):
+        found = hosts_of_ssh_config(text)
     elif slurm := _NODE_NAME.findall(text):
         found = {name: {} for words in slurm if words.upper() != "DEFAULT" for name in _ranges(words)}
     else:

@@ -5,11 +5,12 @@ Not here: what their values may be (variables.py).
 
 from __future__ import annotations
 
-from difflib import get_close_matches
+import functools
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.redact import json_key
+from clusterddp.text.nearest import distance, nearest
 
 if TYPE_CHECKING:
     from clusterddp.inventory.yamlfile import Marked, Setting
@@ -88,10 +89,34 @@ def check_name(name: str, where: str) -> None:
     Raises:
         InventoryError: it is unknown, or reserved.
     """
-    if not name.startswith(PREFIX) or name in OURS:
+    prefix, rest = _apart(name)
+    if not prefix or name in OURS:
         return
     if name in RESERVED:
         raise InventoryError(f"{name} is reserved for a later version", where=where, remedy="remove it")
-    close = get_close_matches(name.removeprefix(PREFIX), [known.removeprefix(PREFIX) for known in OURS], n=1)
-    remedy = f"did you mean {PREFIX}{close[0]}?" if close else f"known are {', '.join(sorted(OURS))}"
+    close = rest if PREFIX + rest in OURS else nearest(rest, sorted(known.removeprefix(PREFIX) for known in OURS))
+    remedy = f"did you mean {PREFIX}{close}?" if close else f"known are {', '.join(sorted(OURS))}"
     raise InventoryError(f"{name!r} is not a variable of clusterddp", where=where, remedy=remedy)
+
+
+@functools.lru_cache(maxsize=4096)
+def _apart(name: str) -> tuple[str, str]:
+    """Our prefix as it is written there, with at most one letter wrong, and what follows; empty if it is not ours."""
+    if name.startswith(PREFIX):
+        return PREFIX, name[len(PREFIX) :]
+    plain = name.lower().replace("-", "_")
+    if not plain.startswith(("c", "l")):
+        return "", name
+    for length in (len(PREFIX), len(PREFIX) - 1, len(PREFIX) + 1):
+        if plain[length - 1 : length] == "_" and distance(plain[:length], PREFIX) <= 1:
+            return name[:length], plain[length:]
+    return "", name
+
+
+@functools.lru_cache(maxsize=4096)
+def misspelled(name: str) -> str:
+    """The variable of Ansible's connection that a name is one letter off; empty if there is none."""
+    if not name.startswith("ansible") or name in USED or name in ANSIBLE_OWNS:
+        return ""
+    near = [known for known in sorted(USED) if abs(len(known) - len(name)) <= 1 and distance(name, known) == 1]
+    return near[0] if near and name != f"{near[0]}s" else ""

@@ -70,10 +70,15 @@ def host_entry(name: str, where: str, groups: Sequence[str], layers: Sequence[La
 
 
 def _not_read(merged: Layer) -> list[str]:
-    setting = merged.get(variable_names.NOT_READ)
-    if setting is None:
-        return []
-    return [f"{setting.where}: not read; what the connection needs belongs into {variable_names.COMMON_ARGS[0]}"]
+    said = [
+        f"{setting.where}: no variable of Ansible's, so it does nothing here; did you mean {meant}?"
+        for name, setting in merged.items()
+        if (meant := variable_names.misspelled(name))
+    ]
+    unread = merged.get(variable_names.NOT_READ)
+    if unread is not None:
+        said.append(f"{unread.where}: not read; what the connection needs belongs into {variable_names.COMMON_ARGS[0]}")
+    return said
 
 
 def _connection(name: str, reader: VariableReader) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ScriptError, SyncError, UsageError
+from clusterddp.text.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from clusterddp.sync.files import Tree
 
 _SHELLS = {".sh", ".bash", ".zsh"}
+_LAUNCHERS = {"torchrun", "accelerate", "deepspeed"}
+_LAUNCHER_MODULES = {
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+    "deepspeed.launcher.runner",
+}
 _PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
 # Lines that hold what only this or a newer Python takes: a syntax error there may be none for the hosts' Python.
 _NEWER_SYNTAX = (
@@ -57,19 +65,37 @@ def check_script(options: RunOptions, project: Project) -> None:
 
 
 def _refuse_programs(options: RunOptions, project: Project) -> None:
-    """``python train.py`` and ``torchrun train.py``: say what to write instead."""
+    """``python train.py``, ``torchrun train.py`` and other launchers: say what to write instead."""
     name = options.script
-    is_python = bool(_PYTHON.fullmatch(name))
-    if not (is_python or Path(name).name == "torchrun") or options.module:
+    is_python = bool(_PYTHON.fullmatch(name)) and not options.module
+    if not is_python and not _is_launcher(name, module=options.module):
         return
-    if (project.root / project.subfolder / name).is_file() and "/" not in name:
+    if not options.module and (project.root / project.subfolder / name).is_file() and "/" not in name:
         return
     starts = "Python" if is_python else "torchrun"
-    instead = _program(options.args, may_have_options=not is_python)
+    shown = ("-m " if options.module else "") + name
+    args = options.args
+    if name == "accelerate" and args[:1] == ("launch",):
+        shown, args = "accelerate launch", args[1:]
+    instead = _program(args, may_have_options=not is_python)
+    while instead and (inner := _inside(instead)):
+        instead = inner
+    if name == "torch.distributed.launch" and instead and not {"--use-env", "--use_env"}.intersection(args):
+        instead = ["--pass-local-rank", *instead]
     raise UsageError(
-        f"{name} is no script: clusterddp starts {starts} itself, on every host",
+        f"{shown} is no script: clusterddp starts {starts} itself, on every host",
         remedy=f"write {shlex.join(instead)}" if instead else "write the script in its place",
     )
+
+
+def _is_launcher(name: str, *, module: bool) -> bool:
+    return name in _LAUNCHER_MODULES if module else Path(name).name in _LAUNCHERS
+
+
+def _inside(words: Sequence[str]) -> Sequence[str]:
+    """What a launcher's module, as in ``python -m torch.distributed.run``, would start; empty if it is none."""
+    is_launcher = words[0] == "-m" and _is_launcher(words[1], module=True)
+    return _program(words[2:], may_have_options=True) if is_launcher else []
 
 
 def _program(args: Sequence[str], *, may_have_options: bool) -> Sequence[str]:
@@ -96,7 +122,8 @@ def script_of(options: RunOptions, project: Project) -> str:
     path = cwd / options.script
     if not path.is_file():
         what = "is a folder" if options.script and path.is_dir() else "is not there"
-        raise UsageError(f"script {options.script or repr('')} {what}", remedy=f"paths are relative to {cwd}")
+        remedy = _meant(options.script, cwd) or f"paths are relative to {cwd}"
+        raise UsageError(f"script {options.script or repr('')} {what}", remedy=remedy)
     if not os.access(path, os.R_OK):
         raise UsageError(f"script {options.script} cannot be read", remedy="chmod u+r it")
     absolute = Path(os.path.abspath(path))  # noqa: PTH100 - a link stays the name the user gave
@@ -105,6 +132,21 @@ def script_of(options: RunOptions, project: Project) -> str:
             f"script {options.script} is outside the project {project.root}", remedy="start from the folder it is in"
         )
     return os.path.relpath(absolute, cwd)
+
+
+def _meant(script: str, cwd: Path) -> str:
+    """What to write where SCRIPT is not there: a line in quotes taken apart, or a file of nearly that name."""
+    words = script.split()
+    if len(words) > 1 and (cwd / words[0]).is_file():
+        return f"write it without the quotes: {script}"
+    folder = (cwd / script).parent
+    try:
+        names = [path.name for path in folder.iterdir() if path.suffix == ".py"]
+    except OSError:
+        return ""
+    name = Path(script).name
+    near = f"{name}.py" if f"{name}.py" in names else nearest(name, sorted(names))
+    return f"did you mean {Path(script).with_name(near)}?" if near and name else ""
 
 
 def _check_syntax(source: bytes, script: str) -> None:

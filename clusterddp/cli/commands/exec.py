@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from clusterddp.logs import Event, Renderer
     from clusterddp.shell import Executed, Execution
 
+_OF_A_SHELL = re.compile(r"[\s|&;<>$`]")
 _INDENT = b"  "  # of the lines of an output below its header
 
 
@@ -41,6 +44,7 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
 
     if given["gather"] and given["as_json"]:
         raise UsageError("--gather with --json: each line of JSON names its host already", remedy="leave one out")
+    _refuse_line(given["argv"])
     wanted = Command(argv=given["argv"], shell=given["shell"], bare=given["bare"], timeout=given["timeout"])
     source = None if sys.stdin.isatty() else sys.stdin.buffer
     show = gathered if given["gather"] else as_json if given["as_json"] else live
@@ -48,6 +52,18 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
         interrupts.heed(signal.SIGTERM)
         with cluster.execution(wanted, given=source, sync=given["sync"]) as execution:
             return show(execution)
+
+
+def _refuse_line(argv: tuple[str, ...]) -> None:
+    """Refuse a whole command line in one word, which would be looked for as a program of that name.
+
+    Raises:
+        UsageError: says how a shell is given it.
+    """
+    if len(argv) != 1 or not _OF_A_SHELL.search(argv[0]) or re.fullmatch(r"/[^|&;<>$`]*", argv[0]):
+        return
+    right = shlex.join(["clusterddp", "exec", "--shell", argv[0]])
+    raise UsageError(f"{argv[0]!r} is one word, so it would be a program's name", remedy=f"write `{right}`")
 
 
 def live(execution: Execution) -> int:

@@ -12,6 +12,7 @@ from clusterddp.cli.output import say
 from clusterddp.errors import InventoryError, UsageError
 
 _SSH_CONFIG = Path("~/.ssh/config")
+_SYSTEM_SSH_CONFIG = Path("/etc/ssh/ssh_config")
 _OF_SLURM = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 
 
@@ -45,11 +46,12 @@ def _hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
         InventoryError: there are none, or something names no host.
     """
     from clusterddp.inventory.origins import hosts_of, hosts_of_list  # noqa: PLC0415 - start-up
+    from clusterddp.inventory.ssh_config import is_ssh_config, left_out  # noqa: PLC0415
 
     if origin is None:
         name = next((name for name in _OF_SLURM if os.environ.get(name)), "")
         if name:
-            return hosts_of(os.environ[name], ssh_config=False), name
+            return hosts_of(os.environ[name]), name
         if not _SSH_CONFIG.expanduser().is_file():
             remedy = "give host names, a host file, or an ssh_config: `clusterddp init gpu01,gpu02`"
             raise InventoryError("there is no ~/.ssh/config to take hosts from", remedy=remedy)
@@ -61,9 +63,12 @@ def _hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
         return hosts_of_list(origin), "a host list"
     try:
         text = path.read_text(encoding="utf-8")
-        is_ssh = path.name in {"config", "ssh_config"} or path.parent.name == ".ssh"
-        return hosts_of(text, ssh_config=is_ssh), origin
+        in_effect = path.resolve() in {_SSH_CONFIG.expanduser().resolve(), _SYSTEM_SSH_CONFIG.resolve()}
+        hosts = hosts_of(text, in_effect=in_effect)
     except UnicodeDecodeError:
         raise InventoryError("is no text", where=origin, remedy="give a host file") from None
     except InventoryError as error:
         raise InventoryError(error.message, where=origin, remedy=error.remedy) from None
+    if lost := [] if in_effect or not is_ssh_config(text) else left_out(text):
+        say(f"{origin}: {', '.join(lost)} not kept; write what the hosts need into ansible_ssh_common_args")
+    return hosts, origin

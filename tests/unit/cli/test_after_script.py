@@ -200,6 +200,8 @@ def test_it_is_refused_with_125_and_nothing_else_is_said(capsys: pytest.CaptureF
         (["/usr/bin/python3.11", "train.py"], "Python", "write train.py"),
         (["torchrun", "--nproc_per_node", "2", "train.py", "x"], "torchrun", "write train.py x"),
         (["torchrun", "--standalone"], "torchrun", "write the script in its place"),
+        (["deepspeed", "--num_gpus", "8", "train.py", "--zero", "2"], "torchrun", "write train.py --zero 2"),
+        (["python", "-m", "torch.distributed.run", "--nnodes=2", "train.py"], "Python", "write train.py"),
     ],
 )
 def test_a_program_in_the_scripts_place_is_told_what_to_write(
@@ -222,3 +224,42 @@ def test_hosts_that_up_could_not_make_ready_are_named_before_this_machine_trains
     assert "`clusterddp up i.yaml`" in lines[2]
     find().remember(folder / "i.yaml", None)
     assert find().tried is None
+
+
+@pytest.mark.parametrize(
+    ("words", "named", "instead"),
+    [
+        (["accelerate", "launch", "--num_processes", "8", "train.py", "x"], "accelerate launch", "train.py x"),
+        (["-m", "torch.distributed.run", "--nproc_per_node", "2", "train.py"], "-m torch.distributed.run", "train.py"),
+        (["-m", "torch.distributed.launch", "train.py"], "-m torch.distributed.launch", "--pass-local-rank train.py"),
+        (["-m", "torch.distributed.launch", "--use-env", "train.py"], "-m torch.distributed.launch", "train.py"),
+        (["-m", "accelerate.commands.launch", "-m", "pkg.train"], "-m accelerate.commands.launch", "-m pkg.train"),
+    ],
+)
+def test_another_launcher_in_the_scripts_place_is_told_what_to_write(
+    capsys: pytest.CaptureFixture[str], words: list[str], named: str, instead: str
+) -> None:
+    code, lines = said(capsys, "run", *words)
+    assert code == 125
+    assert lines[-1] == (f"{named} is no script: clusterddp starts torchrun itself, on every host; write {instead}")
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["tran.py"], "did you mean train.py?"),
+        (["train"], "did you mean train.py?"),
+        (["train.py --steps 1"], "write it without the quotes: train.py --steps 1"),
+    ],
+)
+def test_a_script_that_is_not_there_is_told_what_may_be_meant(
+    capsys: pytest.CaptureFixture[str], words: list[str], remedy: str
+) -> None:
+    code, lines = said(capsys, "run", *words)
+    assert (code, lines[-1]) == (125, f"script {words[0]} is not there; {remedy}")
+
+
+def test_no_script_of_another_name_is_suggested(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    assert said(capsys, "run", "evaluate.py")[1][-1] == (
+        f"script evaluate.py is not there; paths are relative to {folder}"
+    )

@@ -44,7 +44,15 @@ def test_a_host_file_becomes_an_inventory_that_loads(text: str, names: tuple[str
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("text", ["a slots=8\nb slots=4 max-slots=8\nc\n", "a:8\nb:4\nc\n", "a 8\nb 4\nc"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a slots=8\nb slots=4 max-slots=8\nc\n",
+        "a max_slots=9 slots=8\nb max-slots=4 4\nc max_slots=2",
+        "a:8\nb:4\nc\n",
+        "a 8\nb 4\nc",
+    ],
+)
 def test_slots_are_processes(text: str) -> None:
     Path("hostfile").write_text(text)
     assert made("hostfile") == [("a", None, None, 8), ("b", None, None, 4), ("c", None, None, None)]
@@ -56,7 +64,9 @@ def test_a_host_list_and_an_ssh_config_become_inventories() -> None:
     Path("inventory.yaml").unlink()
     config = Path("home/.ssh/config")
     config.parent.mkdir(parents=True)
-    config.write_text("Host gpu01 gpu02\n  User alice\nHost *.org !x\nHost=gpu03 # third\nMatch all\n")
+    config.write_text(
+        "Host gpu01 gpu02\n  User alice\n  IdentityFile ~/%i\nHost *.org !x\nHost=gpu03 # third\nMatch all\n"
+    )
     assert made() == plain("gpu01", "gpu02", "gpu03")
 
 
@@ -81,3 +91,64 @@ def test_nothing_is_overwritten_and_what_names_no_host_is_said(capsys: pytest.Ca
     Path("inventory.yaml").write_text("mine")
     assert said(capsys, "init", "a") == (2, ["inventory.yaml is there already; name another: --output FILE"])
     assert Path("inventory.yaml").read_text() == "mine"
+
+
+SSH_CONFIG = """
+Host gpu0* !gpu03
+  User alice   # of the cluster
+Host gpu01 gpu02 gpu03
+  HostName %h.example.org
+  Port 2200
+  User carol
+  IdentityFile "~/.ssh/of cluster"
+  ProxyJump bastion,eve@10.0.0.2:2222
+Host bastion
+  HostName 10.0.0.1
+  User bob
+  Port 2022
+Match exec "touch ran"
+  User nobody
+Host *
+  User last
+"""
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_ssh_config_is_known_by_its_text_and_keeps_how_hosts_are_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("cluster.conf").write_text(SSH_CONFIG)
+    assert made("cluster.conf") == [
+        ("gpu01", "alice", 2200, None), ("gpu02", "alice", 2200, None), ("gpu03", "carol", 2200, None),
+        ("bastion", "bob", 2022, None),
+    ]  # fmt: skip
+    first, *_, bastion = load("inventory.yaml").hosts
+    assert (first.address, bastion.address) == ("gpu01.example.org", "10.0.0.1")
+    assert first.identity_file == Path("~/.ssh/of cluster").expanduser()
+    assert first.ssh_args == ("-o", "ProxyJump=bob@10.0.0.1:2022,eve@10.0.0.2:2222")
+    assert "cluster.conf: Match not kept" in capsys.readouterr().err
+    assert not Path("ran").exists()
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("Port 99999", "Host a: Port 99999 is not from 1 to 65535"),
+        ("User -oProxyCommand=x", "begins with -"),
+        ("ProxyJump $(x)", "ProxyJump $(x) cannot be kept"),
+        ("IdentityFile ~/%i", "IdentityFile ~/%i cannot be kept"),
+    ],
+)
+def test_a_value_of_an_ssh_config_that_cannot_be_used_is_said(
+    capsys: pytest.CaptureFixture[str], line: str, words: str
+) -> None:
+    Path("c").write_text(f"Host a\n {line}\n")
+    code, lines = said(capsys, "init", "c")
+    assert code == 2
+    assert words in lines[-1]
+    assert not Path("inventory.yaml").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_host_of_the_name_host_is_no_ssh_config() -> None:
+    Path("hf").write_text("host 8\nhost2 slots=4\n")
+    assert made("hf") == [("host", None, None, 8), ("host2", None, None, 4)]

@@ -339,3 +339,14 @@ def test_the_pattern_that_goes_on_without_hosts_selects_the_others(
     if found:
         left = [host.name for host in inventory.hosts if host.name not in gone]
         assert [host.name for host in whole.limit(found).hosts] == left
+
+
+def test_a_connection_variable_with_a_wrong_letter_is_named(tmp_path: Path) -> None:
+    inventory = tmp_path / "i.yaml"
+    inventory.write_text(
+        "all: {hosts: {a: {ansible_hots: b, ansible_hosts: [b], ansible_become: true, clusterdb_x: 1}}}\n"
+    )
+    (notice,) = load(inventory).notices
+    assert notice.endswith(
+        "ansible_hots: no variable of Ansible's, so it does nothing here; did you mean ansible_host?"
+    )

@@ -1,0 +1,143 @@
+"""Hosts of an ssh_config file as variables of an inventory. Pure.
+
+Kept are HostName, User, Port, IdentityFile and ProxyJump, each by ssh's rule: the first value that applies to a host
+holds. Nothing is run: of Match blocks only `Match all` counts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from clusterddp.errors import InventoryError
+from clusterddp.inventory import validate
+
+_LINE = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)(?:\s*=\s*|\s+)(\S.*?)\s*")
+_HOST = re.compile(
+    r"^\s*Host(?:\s*=\s*|\s+)(?!(?:max[-_])?slots\s*=)\"?[^\s\"=:]*[A-Za-z*?.][^\n]*$", re.MULTILINE | re.IGNORECASE
+)
+_JUMP = re.compile(
+    r"(?:ssh://)?(?:(?P<user>[\w.-]+)@)?(?P<host>[A-Za-z0-9_][\w.-]*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]+))?"
+)
+_LOST = {
+    "proxycommand", "certificatefile", "identityagent", "userknownhostsfile", "hostkeyalias", "include", "match",
+    "bindaddress", "pkcs11provider",
+}  # fmt: skip
+
+Settings = dict[str, str]
+
+
+def is_ssh_config(text: str) -> bool:
+    """Whether a text has a line ``Host NAME``, as no host file of a launcher has."""
+    return bool(_HOST.search(text))
+
+
+def names_of_ssh_config(text: str) -> list[str]:
+    """Each Host that is no pattern."""
+    return _names(_blocks(text))
+
+
+def hosts_of_ssh_config(text: str) -> dict[str, dict[str, Any]]:
+    """Each Host that is no pattern, with its variables.
+
+    Raises:
+        InventoryError: a value cannot be used.
+    """
+    blocks = _blocks(text)
+    return {name: _variables(name, blocks) for name in _names(blocks)}
+
+
+def left_out(text: str) -> list[str]:
+    """Keywords of the file that say how hosts are reached, and that an inventory made of it does not hold."""
+    found = {match[1].lower(): match[1] for line in text.splitlines() if (match := _LINE.fullmatch(line))}
+    return [spelled for keyword, spelled in found.items() if keyword in _LOST]
+
+
+def _names(blocks: list[tuple[list[str], Settings]]) -> list[str]:
+    return [name for patterns, _ in blocks for name in patterns if not re.search(r"[*?!]", name)]
+
+
+def _blocks(text: str) -> list[tuple[list[str], Settings]]:
+    """Patterns, and the first value of each keyword below them."""
+    blocks: list[tuple[list[str], Settings]] = [(["*"], {})]
+    for line in text.splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None:
+            continue
+        keyword, value = match[1].lower(), _unquoted(match[2])
+        if keyword == "host":
+            blocks.append((value.replace('"', "").split(), {}))
+        elif keyword == "match":
+            blocks.append((["*"] if value.lower() == "all" else [], {}))
+        else:
+            blocks[-1][1].setdefault(keyword, value)
+    return blocks
+
+
+def _unquoted(value: str) -> str:
+    quoted = re.fullmatch(r'"([^"]*)"\s*(?:#.*)?', value)
+    return quoted[1] if quoted else re.sub(r"\s+#.*", "", value)
+
+
+def _effective(name: str, blocks: list[tuple[list[str], Settings]]) -> Settings:
+    found: Settings = {}
+    for patterns, settings in blocks:
+        refused = any(_matches(name, one[1:]) for one in patterns if one.startswith("!"))
+        if not refused and any(_matches(name, one) for one in patterns):
+            found = {**settings, **found}
+    return found
+
+
+def _matches(name: str, pattern: str) -> bool:
+    plain = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+    return bool(re.fullmatch(plain, name))
+
+
+def _variables(name: str, blocks: list[tuple[list[str], Settings]]) -> dict[str, Any]:
+    where, found = f"Host {name}", _effective(name, blocks)
+    variables: dict[str, Any] = {}
+    address = _expanded(found.get("hostname", name), {"h": name, "n": name})
+    if address != name:
+        variables["ansible_host"] = validate.address(address, where)
+    if "user" in found:
+        variables["ansible_user"] = validate.user_name(found["user"], where)
+    if "port" in found:
+        variables["ansible_port"] = _port(found["port"], where)
+    key = found.get("identityfile", "none")
+    if key.lower() != "none":
+        user = {"r": found["user"]} if "user" in found else {}
+        key = _expanded(key, {"d": "~", "h": address, "n": name, **user})
+        if re.search(r"[%$]", key):
+            raise InventoryError(f"IdentityFile {key} cannot be kept", where=where, remedy="write its path in full")
+        variables["ansible_ssh_private_key_file"] = key
+    jumps = found.get("proxyjump", "none")
+    if jumps.lower() != "none":
+        hops = ",".join(_jump(hop.strip(), where, blocks) for hop in jumps.split(","))
+        if not re.fullmatch(r"[\w.@:,\[\]-]+", hops):
+            raise InventoryError(f"ProxyJump {hops} cannot be kept", where=where, remedy="write it as user@host:port")
+        variables["ansible_ssh_common_args"] = f"-o ProxyJump={hops}"
+    return variables
+
+
+def _expanded(text: str, tokens: dict[str, str]) -> str:
+    return re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), text)
+
+
+def _port(text: str, where: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
+        raise InventoryError(f"Port {text} is not from 1 to 65535", where=where, remedy="correct it")
+    return int(text)
+
+
+def _jump(hop: str, where: str, blocks: list[tuple[list[str], Settings]]) -> str:
+    """A jump host with what the file says of it, for the inventory is used without that file."""
+    match = _JUMP.fullmatch(hop)
+    if match is None:
+        raise InventoryError(f"ProxyJump {hop} cannot be kept", where=where, remedy="write it as user@host:port")
+    named = match["host"]
+    own = _effective(named, blocks) if any(named in patterns for patterns, _ in blocks) else {}
+    address = validate.address(_expanded(own.get("hostname", named.strip("[]")), {"h": named}), where)
+    user, port = match["user"] or own.get("user"), match["port"] or own.get("port")
+    shown = f"[{address}]" if ":" in address and port else address
+    who = f"{validate.user_name(user, where)}@" if user else ""
+    return f"{who}{shown}" + (f":{_port(port, where)}" if port else "")

@@ -1,0 +1,37 @@
+"""The known name that a mistyped one is close to: at most one letter off, from six letters on two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_LONGEST = 60  # letters; a longer word is no slip
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The closest of the known names; empty if none is close.
+
+    A letter too much, too few, another one, and two that are exchanged count as one each.
+    """
+    most = 2 if len(name) >= 6 else 1
+    if not 2 <= len(name) <= _LONGEST:
+        return ""
+    near = [(distance(name, one), one) for one in known if abs(len(one) - len(name)) <= most]
+    close = [(far, one) for far, one in near if far <= most]
+    return min(close, key=lambda pair: pair[0])[1] if close else ""
+
+
+def distance(first: str, second: str) -> int:
+    """How many letters were left out, added, replaced or exchanged with their neighbours."""
+    before: list[int] = []
+    row = list(range(len(second) + 1))
+    for i, letter in enumerate(first, 1):
+        earlier, before, row = before, row, [i]
+        for j, other in enumerate(second, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == second[j - 2] and other == first[i - 2]:
+                cost = min(cost, earlier[j - 2] + 1)
+            row.append(cost)
+    return row[-1]
