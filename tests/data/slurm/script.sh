@@ -37,7 +37,7 @@ safe() {
         at=$at/$name
         [ -e "$at" ] || mkdir -m 700 "$at"
         [ -n "$rest" ] || [ -L "$at" ] || break
-        [ "$(find "$at" -maxdepth 0 '(' -uid 0 -o -uid "$UID" -o -uid "$(stat -c %u /)" ')' '(' -type l \
+        [ "$(cd / && find "$at" -maxdepth 0 '(' -uid 0 -o -uid "$UID" -o -uid "$(stat -c %u .)" ')' '(' -type l \
             -o -perm -1000 -o ! -perm /022 -o ! -perm /002 '(' -gid 0 -o -gid "$group" ')' ')')" ] || return
         if [ -L "$at" ]; then
             link=$(readlink "$at") && [[ $link == /* ]] || link=${at%/*}/$link
