@@ -59,13 +59,32 @@ if os.environ["RANK"] == "1":
 """
 
 
+LEAVES = """
+import os, socket
+there = (os.environ["MASTER_ADDR"], 45455)
+if os.environ["RANK"] == "0":
+    link = socket.create_server(("", there[1])).accept()[0]
+    link.sendall(b"x")
+    if not link.recv(1):
+        raise RuntimeError("Connection closed by peer")
+while True:
+    try:
+        link = socket.create_connection(there)
+        break
+    except ConnectionRefusedError:
+        pass
+link.recv(1)
+os._exit(0)
+"""
+
+
 def _workers(lab: Lab, name: str) -> list[str]:
     return [" ".join(seen.cmdline) for seen in lab.host(name).processes() if "fails_behind.py" in seen.cmdline[:3]]
 
 
 @pytest.fixture(scope="module")
 def user(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
-    files = {"ends.py": ENDS, "waits.py": WAITS, "fails_behind.py": FAILS_BEHIND}
+    files = {"ends.py": ENDS, "waits.py": WAITS, "fails_behind.py": FAILS_BEHIND, "leaves.py": LEAVES}
     return user_of(lab, tmp_path_factory.mktemp("user"), files, hosts=["gpu01", "gpu02", "gpu03"])
 
 
@@ -95,6 +114,15 @@ def same_code_for_all_who_look(user: User, run: str, code: int) -> None:
         assert (again.code, again.notes[-1]) == (code, f"run {run}: {told['verdict']}")
     assert told["exit_code"] == code
     assert user.run("logs", run).code == 0
+
+
+def test_a_rank_that_leaves_early_is_named_beside_the_rank_that_missed_it(user: User) -> None:
+    done = user.run("run", *TWO, "leaves.py")
+    assert done.code == 1
+    assert done.notes[-1] == (
+        "rank 0 (gpu01:0) failed first: RuntimeError: Connection closed by peer (leaves.py:8); "
+        "rank 1 (gpu02:0) had ended with exit code 0 before"
+    )
 
 
 @pytest.mark.parametrize(("how", "code", "text"), [("7", 7, "exit code 7"), ("killed", 137, "killed by SIGKILL")])
