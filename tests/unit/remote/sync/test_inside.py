@@ -159,7 +159,7 @@ def test_a_lock_s_folder_that_another_user_has_put_is_refused(tmp_path: Path, th
         os.chown(place, OTHER, OTHER)
     with (
         pytest.raises(Refused, match="is not a folder that a sync of yours has made"),
-        FolderLock("", os.fsencode(tmp_path)),
+        FolderLock(str(tmp_path / "state"), os.fsencode(tmp_path)),
     ):
         pass
     assert sorted(path.name for path in place.iterdir()) == before
