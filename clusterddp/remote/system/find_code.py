@@ -100,10 +100,7 @@ def open_folder(path: str, make: bool = False, alone: bool = True, links: int = 
             if alone:
                 _check_folder(above, known, os.path.dirname(here))
             if make and name:
-                try:
-                    os.stat(name, dir_fd=above, follow_symlinks=False)
-                except FileNotFoundError:
-                    os.mkdir(name, 0o700, dir_fd=above)
+                _make_missing(name, above)
             handle = _enter(name or ".", above, flags, here, known)
         finally:
             os.close(above)
@@ -114,6 +111,17 @@ def open_folder(path: str, make: bool = False, alone: bool = True, links: int = 
             return open_folder(leads, make and count < len(names), alone, links - 1)
         above = handle
     return above, path
+
+
+def _make_missing(name: str, above: int) -> None:
+    """Make a folder in another, unless something has that name; ``_enter`` sees what it is."""
+    try:
+        os.stat(name, dir_fd=above, follow_symlinks=False)
+    except FileNotFoundError:
+        try:
+            os.mkdir(name, 0o700, dir_fd=above)
+        except FileExistsError:  # another process of ours has made it meanwhile
+            return
 
 
 def _enter(name: str, above: int, flags: int, path: str, known: "Container[int]") -> "Union[int, str]":
