@@ -136,6 +136,17 @@ def test_whom_run_control_excludes_nobody_waits_for(cluster: Cluster, lost: int)
     assert any(f"{NAMES[lost]}: gone, by run control" in line for node in left for line in node.told)
 
 
+def test_while_ranks_are_exchanged_each_node_knows_whether_its_round_can_begin(cluster: Cluster) -> None:
+    nodes = cluster.elastic(3, 2, 3)
+    cluster.meet(*nodes)
+    assert [node.rounds.obstacle() for node in nodes] == ["", "", ""]
+    cluster.says(1, {0, 2}, nodes[0])
+    assert nodes[0].rounds.obstacle() == "gpu01: gone, by run control, before the workers were started"
+    assert nodes[2].rounds.obstacle() == ""
+    nodes[0].rounds.raise_round(0)  # as one that comes late does
+    assert nodes[2].rounds.obstacle() == ""
+
+
 def test_a_node_whose_supervisor_has_stopped_starts_the_others_never_again(cluster: Cluster) -> None:
     """Its agent lives, comes to the round of the others first, and knows nothing of being excluded."""
     nodes = cluster.elastic(3, 2, 3, join_timeout=3.0)

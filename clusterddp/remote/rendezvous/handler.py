@@ -10,8 +10,9 @@ import json
 import os
 import socket
 import sys
+import time
 from datetime import timedelta
-from typing import Any, Callable, Optional, Tuple, TypeVar
+from typing import Any, Callable, List, Optional, Tuple, TypeVar
 
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[import-not-found,attr-defined,unused-ignore]
 from torch.distributed.elastic.rendezvous import (  # type: ignore[import-not-found,unused-ignore]
@@ -104,9 +105,15 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
             self.asked(self.workers_store.serve)
         else:
             self.workers_store.close()
-        store = PrefixStore("%d/agents" % self.rounds.number, self.store)
+        store = RoundStore("%d/agents" % self.rounds.number, self.store, self)
         rank = world.nodes.index(self.rounds.job.node)
         return RendezvousInfo(store, rank, len(world.nodes), RendezvousStoreInfo(world.address, world.port))
+
+    def check_round(self) -> None:
+        """Raise an error once this round cannot begin any more; another attempt may: a peer is lost."""
+        why = self.rounds.obstacle()
+        if why:
+            raise RendezvousConnectionError(why)
 
     def num_nodes_waiting(self) -> int:
         """Not 0 when the agent must end its workers and come to a new round."""
@@ -128,6 +135,48 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         atexit.unregister(self.shutdown)
         self.workers_store.close()
         return True
+
+
+class RoundStore(PrefixStore):  # type: ignore[misc,unused-ignore]
+    """A round's store for torchrun, whose agents read their ranks from it: a read ends when the round cannot begin.
+
+    torch waits for a missing value in C++, for ``read_timeout``: no signal is handled meanwhile, and nothing says that
+    the node that should write it has ended. So we look for it, at first every millisecond. ``wait``, by which
+    torchrun's agents await each other at the end, is torch's.
+
+    Args:
+        prefix: Of the round's keys.
+        store: The run's.
+        handler: It knows how the round stands, and how patient we are.
+    """
+
+    def __init__(self, prefix: str, store: Any, handler: Handler) -> None:
+        super().__init__(prefix, store)
+        self.handler = handler
+
+    def get(self, key: str) -> bytes:
+        """The value of a key, once it has one."""
+        self.await_all([key])
+        value: bytes = super().get(key)
+        return value
+
+    def multi_get(self, keys: List[str]) -> List[bytes]:
+        """The values of keys, once they all have one."""
+        self.await_all(keys)
+        values: List[bytes] = super().multi_get(keys)
+        return values
+
+    def await_all(self, keys: List[str]) -> None:
+        """Wait until all of the keys have a value."""
+        job, began, pause = self.handler.rounds.job, time.monotonic(), 0.001
+        while not self.check(keys):
+            waited = time.monotonic() - began
+            if waited > job.pause:  # until then the exchange may well end, and a new round follows without the lost
+                self.handler.check_round()
+            if waited > self.handler.timeout.total_seconds():
+                raise RendezvousConnectionError("some nodes of the round did not exchange their ranks in time")
+            time.sleep(pause)
+            pause = min(2 * pause, job.poll)
 
 
 class WorkersStore:

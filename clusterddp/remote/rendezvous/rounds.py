@@ -191,6 +191,14 @@ class Rounds:
             self.raise_round(self.number)
         return bool(gone)
 
+    def obstacle(self) -> str:
+        """Why the workers of this round cannot be started, while its nodes exchange their ranks; empty: they can.
+
+        That another round is wanted meanwhile is none: the exchange ends, and ``superseded`` says it.
+        """
+        gone = self.lost(self.world) if self.world else set()
+        return "%s: gone, by run control, before the workers were started" % self.named(gone) if gone else ""
+
     def lost(self, world: World) -> Set[int]:
         """Nodes of a world that run control has excluded since."""
         return {node for node in world.nodes if self.participants.excludes(node)}

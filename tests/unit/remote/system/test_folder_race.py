@@ -24,4 +24,4 @@ def test_a_folder_that_another_process_makes_meanwhile_is_used(tmp_path: Path, m
     handle, path = find_code.open_folder(str(tmp_path / "runs" / "1"), make=True)
     os.close(handle)
     assert path == str(tmp_path / "runs" / "1")
-    assert os.path.isdir(path)
+    assert (tmp_path / "runs" / "1").is_dir()

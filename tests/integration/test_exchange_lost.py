@@ -1,0 +1,71 @@
+"""An agent that dies after a round was decided and before torchrun's agents have exchanged their ranks. Real torchrun.
+
+It kills itself there, by an audit hook: the handler has just put the round's number into the agent's environment.
+Not covered: agents that die later (test_plugin.py).
+"""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.remote.spool.layout import Spool, all_spools
+from tests.integration.real_helper import wait_for
+from tests.integration.test_plugin import hosts, launched, plan_for
+from tests.with_torch import need_torch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusterddp.hosts.client import Host
+
+__all__ = ["hosts"]  # fixture
+need_torch()
+pytestmark = pytest.mark.torch
+
+AGAIN = 20.0  # seconds to the next attempt
+DIES_THERE = """
+    import os, signal, sys
+
+    def seen(event, args):
+        if event == "os.putenv" and args[0] == b"CLUSTERDDP_ROUND" and os.environ.get("PET_LOCAL_ADDR") == {victim!r}:
+            try:
+                os.mkdir({mark!r})
+            except FileExistsError:  # only once
+                return
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(seen)
+"""
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("elastic", [None, (2, 3)])
+def test_the_others_go_on_soon_in_another_attempt(
+    hosts: list[Host], tmp_path: Path, victim: int, elastic: tuple[int, int] | None
+) -> None:
+    mark, hook = tmp_path / "killed", tmp_path / "hook"
+    hook.mkdir()
+    env = {"PYTHONPATH": str(hook)}
+    plan = plan_for(hosts, tmp_path, "pass", (1, 2, 1), env, elastic=elastic, relaunch=1)
+    code = DIES_THERE.format(victim=plan.nodes[victim].address, mark=str(mark))
+    (hook / "sitecustomize.py").write_text(textwrap.dedent(code))
+
+    def ended_well() -> list[Spool]:
+        """The second attempt's spools, of nodes that have ended well."""
+        spools = [spool for spool in all_spools(str(tmp_path / "state"), plan.run) if spool.attempt > 1]
+        return [spool for spool in spools if (record := spool.exit_record()) and record.state == "succeeded"]
+
+    with launched(hosts, plan) as nodes:
+        wait_for(mark.exists, "the agent's end")
+        killed = time.monotonic()
+        wait_for(lambda: all(node.spool.exit_record() for node in nodes), "the first attempt's end")
+        assert time.monotonic() - killed < AGAIN, [node.said() for node in nodes]
+        records = [node.ended() for node in nodes]
+        wait_for(lambda: len(ended_well()) == len(hosts), f"the second attempt's end {records}")
+        assert not any(node.events("worker_started") for node in nodes)
+        assert records[victim]["agent_exit"] == 137
+    assert elastic is None or any("gone, by run control" in node.said() for node in nodes)
