@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from tests.lab.system import kill_and_wait, wait_until
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.lab import Lab
 
 need_torch()
@@ -229,25 +232,30 @@ def test_ctrl_c_before_the_start_leaves_nothing(user: User) -> None:
     assert [view["state"] for view in user.run("runs", "--json").json[len(before) :]] in ([], ["stopped"])
 
 
-def test_ctrl_c_between_the_launch_and_the_first_line_stops_the_run_with_proof(user: User, lab: Lab) -> None:
-    """The operator is held where it notes the run in its index: a pipe that nobody reads."""
-    index = user.folder / ".clusterddp" / "runs.jsonl"
-    index.parent.mkdir(exist_ok=True)
-    kept = index.read_bytes() if index.exists() else b""
-    index.unlink(missing_ok=True)
-    os.mkfifo(index)
-    try:
-        before = len(user.run("runs", "--json").json)
-        with user.start("run", *ONE, "ends.py", "never") as live:
-            wait_until(
-                "the run goes on",
-                lambda: [view["state"] for view in user.run("runs", "--json").json[before:]] == ["running"],
-            )
-            live.interrupt()
-            done = live.end()
-    finally:
-        index.unlink()
-        index.write_bytes(kept)
+HELD = """
+import sys
+from clusterddp.cli.main import main
+from clusterddp.project import Project
+_, pipe, *sys.argv = sys.argv
+Project.record_run = lambda *_: open(pipe).read()
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_between_the_launch_and_the_first_line_stops_the_run_with_proof(
+    user: User, lab: Lab, tmp_path: Path
+) -> None:
+    """The operator is held where it notes the run in its index: by a pipe that nobody writes to."""
+    pipe = tmp_path / "nobody"
+    os.mkfifo(pipe)
+    before = len(user.run("runs", "--json").json)
+    with user.start("run", *ONE, "ends.py", "never", prefix=[sys.executable, "-c", HELD, str(pipe)]) as live:
+        wait_until(
+            "the run goes on",
+            lambda: [view["state"] for view in user.run("runs", "--json").json[before:]] == ["running"],
+        )
+        live.interrupt()
+        done = live.end()
     assert done.code == 130
     assert "Ctrl-C stops it" not in done.err
     assert done.notes[-1] == "stopped: Ctrl-C"

@@ -112,7 +112,7 @@ def no_inodes(host: LabHost) -> None:
 
 
 def a_file(host: LabHost) -> None:
-    host.run(["sh", "-c", "mkdir -m 777 /small && touch /small/state"], user="root")
+    host.run(["sh", "-c", "mkdir -m 1777 /small && touch /small/state"], user="root")
 
 
 def another_owner(host: LabHost) -> None:

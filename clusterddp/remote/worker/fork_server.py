@@ -162,8 +162,8 @@ class Server:
         """
         run = Spool(self.spool)
         plan = run.readable_plan()
-        preload = Preload(run.state, plan.preload if plan else (), lambda: self.obey(listener))
-        preload.decide()
+        preload = Preload(run.state, plan.preload if plan else ())
+        preload.decide(lambda: self.obey(listener))
         asks = {name for one in preload.wanted for name in one.asks}
         reads = {name for one in preload.wanted for name in one.reads}
         clash = clash_with(self.folders, asks, reads) if preload.wanted else ""

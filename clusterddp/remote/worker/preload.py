@@ -74,19 +74,21 @@ class Preload:
     Args:
         state: The state folder.
         names: As the inventory has them.
-        meanwhile: Is called again and again while a trial lasts.
     """
 
-    def __init__(self, state: str, names: Sequence[str], meanwhile: Callable[[], None]) -> None:
-        self.names, self.meanwhile = tuple(names), meanwhile
+    def __init__(self, state: str, names: Sequence[str]) -> None:
+        self.names = tuple(names)
         self.folder = folder_of(state)
         key = json.dumps([self.names, sys.executable, sys.path])
         self.path = os.path.join(self.folder, hashlib.sha256(key.encode()).hexdigest()[:32] + ".json")
         self.verdicts: Tuple[Verdict, ...] = ()
         self.imported: List[Verdict] = []
 
-    def decide(self) -> None:
-        """Find the verdicts: those that are kept, else by a trial."""
+    def decide(self, meanwhile: Callable[[], None]) -> None:
+        """Find the verdicts: those that are kept, else by a trial, while which ``meanwhile`` is called now and then.
+
+        It is not kept: a server that holds what calls it would stay in each worker, which nothing collects.
+        """
         kept = self._find() if self.names else None
         if kept:
             self.verdicts = kept.verdicts
@@ -96,7 +98,7 @@ class Preload:
         try:
             private_folder(os.path.dirname(self.folder))
             private_folder(self.folder)
-            found, paths = tried(self.names, self.folder, self.meanwhile)
+            found, paths = tried(self.names, self.folder, meanwhile)
             self.verdicts = tuple(found)
             self._keep(sorted(paths))
         except (OSError, Refused) as error:

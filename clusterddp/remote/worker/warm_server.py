@@ -154,8 +154,8 @@ class WarmServer:
             secret = next((name for name in one.reads if name in secrets), "")
             return "it reads %s, a secret, when it is imported" % secret if secret else ""
 
-        self.preload = Preload(state_of(self.folder), names, lambda: self.end_if_gone(self.here))
-        self.preload.decide()
+        self.preload = Preload(state_of(self.folder), names)
+        self.preload.decide(lambda: self.end_if_gone(self.here))
         self.preload.leave_out(against)
         for one in self.preload.wanted:
             self.preload.load(one, self.imports)

@@ -63,8 +63,8 @@ def test_verdicts_hold_while_files_and_what_folders_provide_are_the_same(tmp_pat
 
 
 def test_without_names_nothing_is_tried_or_written(tmp_path: Path) -> None:
-    preload = Preload(str(tmp_path), (), lambda: None)
-    preload.decide()
+    preload = Preload(str(tmp_path), ())
+    preload.decide(lambda: None)
     assert (preload.verdicts, list(tmp_path.iterdir())) == ((), [])
     assert folder_of(str(tmp_path)).startswith(str(tmp_path / "preload"))
 
