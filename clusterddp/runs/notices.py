@@ -29,18 +29,21 @@ def following_notices(nodes: Sequence[Mapping[str, Any]], *, live: bool) -> list
     return [] if live else [f"not started again: {final}" for final in sorted(finals) if not final.startswith(_NEXT)]
 
 
-def copy_notices(kept: VerdictRecord, nodes: Iterable[Mapping[str, Any]], silent: Sequence[str]) -> list[str]:
+def copy_notices(run: str, kept: VerdictRecord, nodes: Iterable[Mapping[str, Any]], silent: Sequence[str]) -> list[str]:
     """What is known now beside the verdict that was kept; it changes neither state nor code.
 
     Args:
+        run: The run's id.
         kept: The verdict.
         nodes: The nodes whose hosts answer.
         silent: Hosts of the run that do not.
     """
     back = [node for node in nodes if node["host"] in kept.missing]
-    told = [
-        f"{node['host']} answers again: its part {_PARTS.get(node['state'], 'is ' + node['state'])}" for node in back
-    ]
+    told = []
+    for node in back:
+        part = _PARTS.get(node["state"])
+        unproved = f"is {node['state']}, and nothing proves that its processes ended: `clusterddp stop {run}` ends them"
+        told.append(f"{node['host']} answers again: its part {part or unproved}")
     unheard = [name for name in kept.missing if name in silent]
     if unheard and not kept.by_majority:
         told.append(f"so says {kept.writer}, which had not heard {folded_names(unheard)}")

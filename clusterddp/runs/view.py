@@ -150,7 +150,9 @@ class RunView:
             *output_notices(self.nodes),
             *following_notices(self.nodes, live=self.live),
         ]
-        return [*told, *copy_notices(self.kept, self.nodes, self.silent)] if self.kept and not self.live else told
+        if self.kept and not self.live:
+            told += copy_notices(self.run, self.kept, self.nodes, self.silent)
+        return told
 
     def verdict(self) -> Verdict | None:
         """How it ended, as its hosts have kept it, else by what they tell now; None while it lives."""
