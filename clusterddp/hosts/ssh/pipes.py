@@ -18,6 +18,7 @@ from clusterddp.errors import UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+LAST_STDERR = 0.5  # seconds for it, where a child of the child holds it open
 STDERR_KEPT = 64 * 1024  # bytes of a host's stderr we remember; the newest
 EXIT_STATUS_WAIT = 1.0  # seconds: the status arrives just behind the end of the stream
 EOF_PATIENCE = 0.2  # seconds a child gets to leave by itself once its stdin is closed
@@ -156,6 +157,7 @@ class ChildPipe:
         """See ``BytePipe``; a death by signal N is 128+N."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(EXIT_STATUS_WAIT if self._ended else 0)
+            self._tail.join(LAST_STDERR)  # who asks how it ended wants to know what it said, too
             return code if code >= 0 else 128 - code
         return None
 

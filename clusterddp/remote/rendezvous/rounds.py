@@ -200,8 +200,12 @@ class Rounds:
         return "%s: gone, by run control, before the workers were started" % self.named(gone) if gone else ""
 
     def lost(self, world: World) -> Set[int]:
-        """Nodes of a world that run control has excluded since."""
-        return {node for node in world.nodes if self.participants.excludes(node)}
+        """Nodes of a world that run control has excluded since the decision, as far as this node knows.
+
+        One that knows less than who decided judges nobody: to it a node that has just joined is a stranger.
+        """
+        said = self.participants
+        return set() if said.epoch < world.epoch else {node for node in world.nodes if said.excludes(node)}
 
     def raise_round(self, number: int) -> int:
         """Open the round after ``number`` unless another node has; returns the newest."""

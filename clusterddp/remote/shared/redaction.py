@@ -8,6 +8,7 @@ A value is found as it is, and as Python, JSON, a URL or base64 write it. Of a v
 counts: a message often shows one of them. Not here: which values a run has (spool/quoted.py).
 """
 
+import itertools
 import json
 import re
 from typing import Any, Iterable, Iterator, List, Set, Tuple
@@ -15,6 +16,8 @@ from typing import Any, Iterable, Iterator, List, Set, Tuple
 HIDDEN = "********"
 LEAST = 6  # letters of a value, or of a line of one: a shorter one stands in too many words by chance
 PARTIAL = 4  # letters of a part of a value that was cut off at an end of the text
+SEAM = "…"  # stands for the middle of a text that was too long (shortening.py, worker/hook/sitecustomize.py)
+SEAMS = 200  # that are looked at; a text of ours has one or two
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
@@ -47,11 +50,21 @@ class Redaction:
             spans += [
                 (len(text) - length, len(text)) for form in self.forms for length in _overlap(form, text, first=True)
             ]
+        spans += self._seams(text)
         parts, done = [], 0
         for start, end in _joined(spans):
             parts += [text[done:start], HIDDEN]
             done = end
         return "".join([*parts, text[done:]])
+
+    def _seams(self, text: str) -> Iterator[Tuple[int, int]]:
+        """Where a part of a value stands beside ``…``, for which the middle of a text was left out."""
+        longest = len(self.forms[-1]) if self.forms else 0
+        for at in itertools.islice(_places(SEAM, text), SEAMS):
+            before, behind = text[max(0, at - longest) : at], text[at + 1 : at + 1 + longest]
+            for form in self.forms:
+                yield from ((at - length, at) for length in _overlap(form, before, first=True))
+                yield from ((at + 1, at + 1 + length) for length in _overlap(form, behind, first=False))
 
     def value(self, value: Any, longest: int = 1 << 30) -> Any:
         """A JSON value with all texts in it struck, names of fields apart; one that is ``longest`` was cut."""

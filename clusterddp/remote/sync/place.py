@@ -7,16 +7,16 @@ renamed over or deleted. What nobody here put, or somebody changed, is never los
 Not here: which folder it is, its lock and its record (sync/apply.py).
 """
 
-import contextlib
 import itertools
 import os
 import stat
-from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Optional, Protocol, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Optional, Protocol, Set, Tuple, TypeVar
 
 from ..shared.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, folders_above, on_disk, parents
 from ..system.bootstrap import Refused
 from .inside import Inside
 
+T = TypeVar("T")
 KEPT = b".clusterddp-kept-"  # and a number: the end of the name of a file that was kept aside
 MOST_KEPT = 3  # versions of a file
 
@@ -132,23 +132,24 @@ class WorkdirUpdate:
         """Delete obsolete files, move new ones into place, keep aside the host's own that are in the way."""
         for path in sorted(self._obsolete, key=on_disk, reverse=True):
             self._hold()
-            with self._naming(path):
-                self._remove(path)
+            self._naming(path, self._remove, path)
         for entry in self._todo:
             self._hold()
-            with self._naming(entry.path):
-                self._make_parents(entry.path)
-                if entry.kind == LINK or entry.path in self._staged:
-                    self._put_in_place(entry)
-                else:
-                    self._inside.set_executable(entry.path, executable=entry.executable)
+            self._naming(entry.path, self._place, entry)
         self._inside.forget()
 
-    @contextlib.contextmanager
-    def _naming(self, path: str) -> Iterator[None]:
-        """Have errors name the whole path: the kernel knows a name in an open folder."""
+    def _place(self, entry: Entry) -> None:
+        """Give one file or link its place, or its mode."""
+        self._make_parents(entry.path)
+        if entry.kind == LINK or entry.path in self._staged:
+            self._put_in_place(entry)
+        else:
+            self._inside.set_executable(entry.path, executable=entry.executable)
+
+    def _naming(self, path: str, change: Callable[[T], None], what: T) -> None:
+        """Have a change's errors name the whole path: the kernel knows a name in an open folder."""
         try:
-            yield
+            change(what)
         except OSError as error:
             error.filename2 = self.disk.full(path)
             raise

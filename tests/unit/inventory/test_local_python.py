@@ -81,6 +81,7 @@ def test_our_own_python_is_the_last_and_the_line_says_where_none_finds_torch(
     pythons: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [])
+    monkeypatch.delitem(sys.modules, "torch", raising=False)  # another test's import finds it without a path
     found = find_python(tmp_path, None, variables(pythons, VIRTUAL_ENV="bare", PATH="bare"))
     assert found.path == sys.executable
     assert "no Python here finds torch" in found.by

@@ -92,3 +92,9 @@ def test_in_json_all_texts_are_struck_and_no_name() -> None:
     value = {"token-1": ["token-1", {"a": "xtoken-1"}, 5, None, True], "b": 1.5}
     assert Redaction(["token-1"]).value(value) == {"token-1": [HIDDEN, {"a": f"x{HIDDEN}"}, 5, None, True], "b": 1.5}
     assert Redaction(["token-1"]).value(["a token"], longest=5) == [f"a {HIDDEN}"]
+
+
+def test_what_is_left_of_a_value_beside_a_cut_middle_is_struck() -> None:
+    redaction = Redaction(["hunter2-Geheimnis"])
+    assert redaction.text("ValueError: hunter2-Ge…heimnis (train.py:3)") == "ValueError: ********…******** (train.py:3)"
+    assert redaction.text("a…b and hun…nis") == "a…b and hun…nis"  # too short to be known for a part of it
