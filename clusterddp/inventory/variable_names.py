@@ -115,7 +115,7 @@ def _apart(name: str) -> tuple[str, str]:
 
 @functools.lru_cache(maxsize=4096)
 def misspelled(name: str) -> str:
-    """The variable of Ansible's connection that a name is one letter off; empty if there is none."""
+    """Ansible's connection variable that differs from a name by one letter; empty if there is none."""
     if not name.startswith("ansible") or name in USED or name in ANSIBLE_OWNS:
         return ""
     near = [known for known in sorted(USED) if abs(len(known) - len(name)) <= 1 and distance(name, known) == 1]

@@ -220,7 +220,7 @@ class _Job:
         self.told = (self.told or b"") + self._data_told
 
     def _put_data(self, new: Sequence[str], put: Sequence[Entry]) -> None:
-        """Have these put, of which ``new`` are the paths at which the host has nothing."""
+        """Plan to send these data files; ``new``: the paths at which the host has no file."""
         self.needs = (*self.needs, *(entry for entry in put if entry.kind == FILE))
         changed = tuple(entry.path for entry in put if entry.path not in set(new))
         before = self.changes

@@ -202,7 +202,7 @@ class Children:
         self.event("agent_started", pid=self.agent, forked=forked)
 
     def inform_agent(self, participants: Participants) -> None:
-        """Say who takes part, and how long the agent may go on without hearing more."""
+        """Send the agent the participating nodes and the time until which it may run without another message."""
         now = boot_clock()
         changed = self._said is None or participants[:3] != self._said[:3]
         due = participants != self._said and now - self._said_at >= RENEW

@@ -1,4 +1,4 @@
-"""workdir_state, data_state and sync_apply: a project in its workdir. Its code is the same on every host, proved.
+"""workdir_state and sync_apply: a project in its workdir. Its code is the same on every host, proved.
 
 A record tells what earlier syncs put there. Only that is replaced or deleted, and only while nobody changed it. While a
 run is live in the workdir, on any host that shares it, a sync that would change files there is refused. Which of the

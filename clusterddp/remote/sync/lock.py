@@ -128,7 +128,7 @@ def make_place(root: bytes) -> None:
     place = os.path.join(root, PLACE)
     try:
         info = os.lstat(place)
-    except FileNotFoundError:
+    except FileNotFoundError:  # it is made below
         pass
     else:
         if not stat.S_ISDIR(info.st_mode) or info.st_uid not in (0, os.getuid()):

@@ -178,7 +178,7 @@ class SyncRecord:
         for former in (self._path(FORMER), on_disk(former_path(self._state, self.root))):
             try:
                 os.unlink(former)
-            except FileNotFoundError:
+            except FileNotFoundError:  # no earlier version was here
                 pass
 
     def remember(self, known: "Known", proof: Proof, looked: int) -> None:

@@ -315,7 +315,7 @@ def _whole(folder: str, digest: str) -> Optional[int]:
         if hashlib.sha256(os.pread(handle, os.fstat(handle).st_size, 0)).hexdigest() == digest:
             return handle
         os.close(handle)
-    except OSError:
+    except OSError:  # it is not there, or not ours alone: it is sent
         pass
     return None
 

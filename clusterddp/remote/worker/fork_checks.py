@@ -25,7 +25,7 @@ def tell(descriptor: int, line: str) -> None:
     """Write a line; whoever listens may be gone."""
     try:
         os.write(descriptor, line.replace("\n", " ").encode("utf-8", "replace") + b"\n")
-    except OSError:
+    except OSError:  # nobody listens any more
         pass
 
 

@@ -219,5 +219,5 @@ def _reap() -> None:
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
+    except ChildProcessError:  # no child is left
         pass
