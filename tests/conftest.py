@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +19,10 @@ from tests.lab import Lab, why_not
 from tests.own_lab import own_lab
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
+    from types import FrameType
+
+LONGEST = 300  # seconds for each of a test's setup, call and teardown; the slowest takes 100 on a busy machine
 
 
 class MakeLab(Protocol):
@@ -36,6 +40,44 @@ def pytest_configure() -> None:
     examples = int(os.environ.get("CLUSTERDDP_FUZZ_EXAMPLES", "100"))
     settings.register_profile("patient", deadline=None, max_examples=examples)  # a busy machine is no failure
     settings.load_profile("patient")
+
+
+def _too_long(_number: int, _frame: FrameType | None) -> None:
+    """Fail the test where it waits, so that its fixtures still clean up."""
+    pytest.fail(f"this had not ended after {LONGEST} s")
+
+
+@contextlib.contextmanager
+def _ended_in_time() -> Iterator[None]:
+    """A test that waits for ever fails with the place where it waits; without this it takes the whole run with it."""
+    before = signal.signal(signal.SIGALRM, _too_long)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST, LONGEST / 10)  # and again, where something swallowed the failure
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, None, None]:
+    """Limit how long the fixtures' beginning takes."""
+    with _ended_in_time():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """Limit how long the test itself takes."""
+    with _ended_in_time():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """Limit how long the fixtures' end takes."""
+    with _ended_in_time():
+        return (yield)
 
 
 def pytest_report_header() -> str:
