@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from clusterddp.environments import lock as locks
 from clusterddp.errors import ClusterddpError, LockError
-from clusterddp.folders import make_private
+from clusterddp.folders import make_private, user_cache
 from clusterddp.remote.shared.fields import Fields
 from clusterddp.remote.shared.frames import parse_json
 from clusterddp.text.printable import one_line
@@ -214,5 +214,7 @@ def _made(folder: Path) -> Path:
 
 
 def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path("~/.cache").expanduser()) / "clusterddp"
+    try:
+        return user_cache()
+    except OSError as error:
+        raise ClusterddpError(error.strerror or str(error), remedy="set HOME, or XDG_CACHE_HOME to a folder") from error

@@ -12,13 +12,13 @@ import json
 import logging
 import os
 import struct
-import sys
 import threading
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clusterddp.hosts import kept_code
 from clusterddp.remote.shared.frames import MAGIC, PROTOCOL
 from clusterddp.remote.shared.plan import BACKEND
 
@@ -139,8 +139,8 @@ def bundle() -> Bundle:
 def _bundle() -> Bundle:
     try:
         return _with_byte_code()
-    except (OSError, NotImplementedError) as error:  # a folder of somebody else's; a Python that keeps no byte code
-        return _with_sources(_members(), f"it cannot be kept here: {error}; each host makes its own", kept=True)
+    except (OSError, NotImplementedError) as error:  # no folder can be written; a Python that keeps no byte code
+        return _with_sources(_members(), f"it cannot be kept here: {error}; each host makes its own")
 
 
 def _sources() -> Iterator[tuple[str, os.stat_result]]:
@@ -181,42 +181,32 @@ def _content(members: Mapping[str, bytes]) -> bytes:
 def _with_byte_code() -> Bundle:
     """The archive with byte code, read from where it was kept or made and kept there, behind digests of its sources.
 
+    PYTHONDONTWRITEBYTECODE is not for it: that is about modules beside their sources, and hosts would compile at each
+    connection what is compiled once here.
+
     Raises:
         OSError: it cannot be kept: compiling all for every command would cost more than it saves.
         NotImplementedError: this Python keeps no byte code.
     """
     place = Path(importlib.util.cache_from_source(str(REMOTE / "zipapp.py"))).with_suffix(".pyz")
-    try:
-        kept = place.read_bytes()
-    except FileNotFoundError:
-        kept = b""
     state, size = _state(), 32
-    if kept.startswith(state):
-        return _unpacked(kept)
+    copies = []
+    for kept in kept_code.copies(place):
+        if kept.startswith(state):
+            return _unpacked(kept)
+        copies.append(kept)
     members = _members()
     content = _content(members)
-    if kept[size:].startswith(content):  # checked out anew, or copied
-        found = state + kept[size:]
-    elif sys.dont_write_bytecode:
-        return _with_sources(members, "PYTHONDONTWRITEBYTECODE or `python -B` forbids to keep it")
+    same = [kept for kept in copies if kept[size:].startswith(content)]  # checked out anew, or copied
+    if same:
+        found = state + same[0][size:]
     else:
         from clusterddp.remote.shared.code_archive import indexed  # noqa: PLC0415 - once a version
 
         code, index = indexed(members, PACKAGE)
         found = _HEAD.pack(state, content, hashlib.sha256(code).digest(), *index) + code
-    if not sys.dont_write_bytecode:
-        _keep(place, found)
+    kept_code.keep(place, found)
     return _unpacked(found)
-
-
-def _keep(place: Path, data: bytes) -> None:
-    place.parent.mkdir(exist_ok=True)
-    scratch = place.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        scratch.write_bytes(data)
-        scratch.replace(place)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def _unpacked(data: bytes) -> Bundle:
@@ -225,9 +215,9 @@ def _unpacked(data: bytes) -> Bundle:
     return Bundle(code=data[_HEAD.size :], digest=digest.hex(), index=index, kept=True)
 
 
-def _with_sources(members: Mapping[str, bytes], reason: str, *, kept: bool = False) -> Bundle:
+def _with_sources(members: Mapping[str, bytes], reason: str) -> Bundle:
     _log.debug("helpers run from sources, at about twice the CPU, for want of byte code: %s", reason)
     from clusterddp.remote.shared.code_archive import archive  # noqa: PLC0415 - not where byte code can be kept
 
     code = archive(members)
-    return Bundle(code=code, digest=hashlib.sha256(code).hexdigest(), kept=kept)
+    return Bundle(code=code, digest=hashlib.sha256(code).hexdigest(), kept=True)

@@ -16,7 +16,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from clusterddp.hosts import zipapp
+from clusterddp.hosts import kept_code, zipapp
 from clusterddp.remote.shared import code_archive
 from tests.integration.shim_spool import INTERPRETERS, OWN, interpreter
 
@@ -38,6 +38,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(zipapp.REMOTE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(zipapp, "REMOTE", copy)
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return copy
 
 
@@ -97,18 +98,85 @@ def test_threads_that_need_it_at_once_read_and_compile_it_once(remote: Path, mon
     assert len(list((remote / "__pycache__").iterdir())) == 1
 
 
-@pytest.mark.parametrize("forbidden", ["by its owner", "by the environment"])
-def test_where_byte_code_cannot_be_kept_the_sources_go_alone(
-    remote: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, forbidden: str
+def test_the_environments_word_on_byte_code_beside_modules_is_not_for_what_hosts_get(
+    remote: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert [name for name in members() if name.endswith("helper/loop.pyc")]
+    monkeypatch.setattr(code_archive, "indexed", Mock(side_effect=AssertionError("compiled again")))
+    assert zipapp._bundle.__wrapped__().index
+    assert len(list((remote / "__pycache__").iterdir())) == 1
+
+
+@pytest.fixture
+def read_only(remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's cache, where the package's folder takes no file."""
+    (remote / "__pycache__").write_text("in the way of the folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "clusterddp"
+
+
+def test_where_the_package_cannot_be_written_byte_code_is_kept_in_the_users_cache(
+    read_only: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = zipapp._bundle.__wrapped__()
+    assert first.index
+    (kept,) = read_only.iterdir()
+    assert [path.stat().st_mode & 0o777 for path in (kept, read_only, read_only.parent)] == [0o600, 0o700, 0o700]
+    monkeypatch.setattr(code_archive, "indexed", Mock(side_effect=AssertionError("compiled again")))
+    monkeypatch.setattr(zipapp, "_members", Mock(side_effect=AssertionError("read again")))
+    assert zipapp._bundle.__wrapped__() == first
+
+
+def test_the_cache_keeps_the_newest_copies_of_installations_alone(read_only: Path) -> None:
+    read_only.mkdir(parents=True, mode=0o700)
+    for number in range(9):
+        (read_only / f"remote-{number}.pyz").write_bytes(b"old")
+        os.utime(read_only / f"remote-{number}.pyz", (number, number))
+    zipapp._bundle.__wrapped__()
+    names = {path.name for path in read_only.iterdir()}
+    assert len(names) == kept_code.MOST
+    assert {"remote-6.pyz", "remote-7.pyz", "remote-8.pyz"} < names
+
+
+@pytest.mark.parametrize("planted", ["open folder", "open file", "link", "pipe"])
+def test_a_copy_that_another_user_may_have_written_is_never_sent(read_only: Path, tmp_path: Path, planted: str) -> None:
+    zipapp._bundle.__wrapped__()
+    (kept,) = read_only.iterdir()
+    data = kept.read_bytes()
+    forged = data.replace(b"clusterddp_remote", b"clusterddp_forged")
+    assert forged.startswith(data[:32])  # it would pass for what belongs to these sources
+    kept.unlink()
+    if planted == "link":
+        (tmp_path / "theirs").write_bytes(forged)
+        kept.symlink_to(tmp_path / "theirs")
+    elif planted == "pipe":
+        os.mkfifo(kept, 0o600)
+    else:
+        kept.write_bytes(forged)
+        (kept if planted == "open file" else read_only).chmod(0o777)
+    found = zipapp._bundle.__wrapped__()
+    assert b"clusterddp_forged" not in found.code
+    assert f"{zipapp.PACKAGE}/helper/loop.py" in zipfile.ZipFile(io.BytesIO(found.code)).namelist()
+
+
+@pytest.mark.usefixtures("read_only")
+def test_a_copy_that_is_another_users_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = zipapp._bundle.__wrapped__()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    found = zipapp._bundle.__wrapped__()
+    assert (found.index, found.digest != first.digest) == (None, True)
+
+
+def test_where_nothing_can_be_kept_the_sources_go_alone_and_each_host_keeps_its_own(
+    read_only: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "clusterddp")
-    if forbidden == "by its owner":
-        (remote / "__pycache__").write_text("in the way of the folder")
-    else:
-        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    read_only.parent.write_text("in the way of the folder")
     assert not [name for name in members() if name.endswith(".pyc")]
-    reason = "cannot be kept here" if forbidden == "by its owner" else "PYTHONDONTWRITEBYTECODE"
     assert len(caplog.messages) == 1
     assert "helpers run from sources" in caplog.text
-    assert reason in caplog.text
-    assert f"{zipapp.PACKAGE}/helper/loop.py" in members()
+    assert "cannot be kept here" in caplog.text
+    found = zipapp._bundle.__wrapped__()
+    assert found.kept
+    assert f"{zipapp.PACKAGE}/helper/loop.py" in zipfile.ZipFile(io.BytesIO(found.code)).namelist()

@@ -1,0 +1,96 @@
+"""Where this machine keeps the hosts' code with byte code: in the installed package, else in the user's cache.
+
+A container's image or a system's package may lie in a folder that this user cannot write. What lies in the cache is
+sent to hosts and runs there, so it is read only from a folder and a file that nobody else can write.
+
+Not here: what it is, and whether it still holds (zipapp.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+from clusterddp.folders import make_private, opened_private, read_private, user_cache
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PREFIX = "remote-"  # of each name in the cache
+MOST = 4  # copies in the cache: installations and versions of Python that one user has at a time
+
+
+def copies(place: Path) -> Iterator[bytes]:
+    """What was kept for ``place``, the file in the package: first that, then what is in the cache.
+
+    A copy in the cache that another user could have written is passed over.
+    """
+    for read in (place.read_bytes, lambda: _in_cache(place)):
+        try:
+            found = read()
+        except OSError:  # none; nobody may read there; no home; open to others
+            continue
+        yield found
+
+
+def _in_cache(place: Path) -> bytes:
+    with opened_private(user_cache()) as folder:
+        return read_private(folder, _name(place))
+
+
+def keep(place: Path, data: bytes) -> None:
+    """Keep it in ``place``, or in the cache where that cannot be written.
+
+    Raises:
+        OSError: neither can be.
+    """
+    try:
+        place.parent.mkdir(exist_ok=True)
+        with _opened(place.parent) as folder:
+            _write(folder, place.name, data, 0o666)
+    except OSError:
+        make_private(user_cache())
+        with opened_private(user_cache()) as folder:
+            _write(folder, _name(place), data, 0o600)
+            with contextlib.suppress(OSError):  # another command does so too
+                _remove_oldest(folder)
+
+
+def _name(place: Path) -> str:
+    """Its name in the cache: one for each installation and version of Python."""
+    return f"{PREFIX}{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}.pyz"
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """The descriptor of the package's folder: who can write there can write our code as well."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _write(folder: int, name: str, data: bytes, mode: int) -> None:
+    """Write a whole file in an open folder; ``mode`` is the most that the umask leaves of it."""
+    scratch = f"{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+        os.replace(scratch, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(scratch, dir_fd=folder)
+        raise
+
+
+def _remove_oldest(folder: int) -> None:
+    """Leave the newest ``MOST`` copies: installations that are gone leave theirs, and killed commands halves."""
+    found = [name for name in os.listdir(folder) if name.startswith(PREFIX)]
+    times = {name: os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime for name in found}
+    for name in sorted(found, key=times.__getitem__)[:-MOST]:
+        os.unlink(name, dir_fd=folder)
