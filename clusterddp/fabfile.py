@@ -22,6 +22,7 @@ from invoke.exceptions import Exit
 
 from clusterddp import tasks
 from clusterddp.errors import ClusterddpError
+from clusterddp.remote.shared.counted import counted
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ def facts(hosts: Hosts) -> None:
     """What the hosts are: cores, memory, GPUs, torch."""
     for name, one in tasks.facts(hosts, **_variables(hosts)).items():
         torch = one.torch.version if one.torch else "-"
-        _put(f"{name}: {one.hostname}, {one.cores} cores, {(one.memory_bytes or 0) >> 30} GiB, torch {torch}")
+        _put(
+            f"{name}: {one.hostname}, {counted(one.cores, 'core')}, {(one.memory_bytes or 0) >> 30} GiB, torch {torch}"
+        )
 
 
 @_together
@@ -96,14 +99,14 @@ def doctor(hosts: Hosts, only: str = "", skip: str = "") -> int:
 def sync(hosts: Hosts) -> None:
     """Bring the project's code to them."""
     found = tasks.sync(hosts, **_variables(hosts))
-    _put(f"code {found.digest[:12]} is on {len(found.hosts)} hosts")
+    _put(f"code {found.digest[:12]} is on {counted(len(found.hosts), 'host')}")
 
 
 @_together
 def pull(hosts: Hosts, what: str = "", to: str = "") -> int:
     """Bring files of the hosts here: at a path below the workdir, or what a run (its id or name) has written."""
     found = tasks.pull(hosts, what or None, to or None, **_variables(hosts))
-    _put(f"{found.files} files are in {found.folder}")
+    _put(f"{counted(found.files, 'file is', 'files are')} in {found.folder}")
     for error in found.errors:
         _put(str(error))
     return int(not found.whole)

@@ -16,6 +16,7 @@ from clusterddp.cli import interrupts
 from clusterddp.cli.output import fold_if_wanted, report, say, say_event, say_reasons, selection_for, writer
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, ClusterddpError, RunError
 from clusterddp.logs import FrameArrived, renderer_for
+from clusterddp.remote.shared.counted import counted
 from clusterddp.runs.ending import SILENT
 from clusterddp.runs.folders import described
 from clusterddp.runs.follow import Follower
@@ -126,11 +127,11 @@ def _write_result(result: Path, run: Run) -> None:
 def _announce(cluster: Cluster, run: Run, shown: tuple[int, ...] | None) -> None:
     """The first line of a run: how many ranks, and where; and of an option that shows nothing of it."""
     world = run.record.world_size or 0
-    where = f"{len(run.spools)} host{'' if len(run.spools) == 1 else 's'}"
+    where = counted(len(run.spools), "host")
     here = {entry.name for entry in cluster.inventory.hosts}
     where = where if cluster.inventory.path or not here.issuperset(run.spools) else "this machine only"
     if run.spools:
-        say(f"run {run.id}: {world} rank{'' if world == 1 else 's'} on {where}; Ctrl-C stops it, Ctrl-\\ detaches")
+        say(f"run {run.id}: {counted(world, 'rank')} on {where}; Ctrl-C stops it, Ctrl-\\ detaches")
     if shown and min(shown) >= world:
         say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.model import worst
 from clusterddp.cli.tables import Table, escape, line, show
 from clusterddp.facts import BLACK_HOLE
+from clusterddp.remote.shared.counted import counted
 from clusterddp.text.folding import folded_names
 from clusterddp.text.printable import one_line
 
@@ -53,7 +54,7 @@ def _heading(category: str, own: Sequence[CheckResult], verdict: str) -> str:
     skipped = len({result.name for result in own} - judged)
     if verdict != "pass":
         return f"{_mark(verdict, brackets=True)} [bold]{escape(category)}[/]"
-    counts = [f"{len(judged)} check{'' if len(judged) == 1 else 's'}"] if judged else []
+    counts = [counted(len(judged), "check")] if judged else []
     counts += [f"{skipped} skipped"] if skipped else []
     passed = {host for result in own if result.verdict == "pass" for host in result.hosts}
     left_out = dict.fromkeys(host for result in own for host in result.hosts if host not in passed)

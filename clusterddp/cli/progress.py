@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.cli.output import STANDING
 from clusterddp.errors import ClusterddpError
+from clusterddp.remote.shared.counted import counted
 
 if TYPE_CHECKING:
     from clusterddp.api import Run
@@ -57,7 +58,7 @@ class Progress:
             except ClusterddpError:  # whoever follows the logs hears of it, and says it
                 return
             if view.state() != "starting":
-                self.show(f"{len(view.nodes)} nodes are starting their workers")
+                self.show(f"{counted(len(view.nodes), 'node is starting its', 'nodes are starting their')} workers")
                 return
             joined = next((node["joined"] for node in view.nodes if node.get("joined") is not None), 0)
-            self.show(f"rendezvous {min(joined, len(view.nodes))}/{len(view.nodes)} nodes")
+            self.show(f"rendezvous {min(joined, len(view.nodes))}/{counted(len(view.nodes), 'node')}")

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.cli.tables import Table, escape, line, piped, show, when
+from clusterddp.remote.shared.counted import counted
 from clusterddp.runs.difference import code_of, environment_of
 from clusterddp.runs.difference import described as identity
 from clusterddp.runs.folders import beside, described
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.view import RunView
 
 _MOST_FRAMES = 20  # of a stack that are shown
+_SILENCE = 5  # seconds without output of any rank, from which on `status` says it
 _MOST_RECOVERED = 5  # rounds that failed and were made good
 _BLAME = ("own", "lost peer", "ended")  # classes of failures, the cause first
 _STYLES = {"running": "green", "succeeded": "green", "failed": "red", "lost": "red", "unreachable": "red"}
@@ -86,7 +88,8 @@ def print_status(view: RunView) -> None:
     """One run, host by host; how it ended is the last line."""
     value = view.to_json()
     name = f" ({escape(value['name'])})" if value["name"] else ""
-    line(f"run {escape(view.run)}{name}: {_coloured(value['state'])}, {value['world_size']} ranks")
+    ranks = "" if value["world_size"] is None else f", {counted(value['world_size'], 'rank')}"
+    line(f"run {escape(view.run)}{name}: {_coloured(value['state'])}{ranks}")
     command = shlex.join([str(value["script"]), *(value["argv"] or [])])
     line(escape(f"started {when(value['started'])} by {value['operator']}: {command}"))
     ran = identity(view.record)
@@ -99,8 +102,8 @@ def print_status(view: RunView) -> None:
         line(escape(told))
     for notice in value["notices"]:
         line(escape(notice))
-    if view.live and value["last_output"]:
-        line(f"no rank has printed for {_ago(value['last_output'])}")
+    if view.live and value["last_output"] and time.time() - value["last_output"] >= _SILENCE:
+        line(f"no rank has printed for {_passed(time.time() - value['last_output'])}")
     _print_hosts(value, live=view.live)
     if value["remedy"]:
         line(escape(f"remedy: {value['remedy']}"))
@@ -121,11 +124,11 @@ def recovered_lines(failures: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for (attempt, number), own in rounds.items():
         first = min(own, key=lambda failure: _BLAME.index(failure["class"]))
-        others = f"; {len(own) - 1} other{'' if len(own) == 2 else 's'}" if own[1:] else ""
+        others = f"; {counted(len(own) - 1, 'other')}" if own[1:] else ""
         rank = f"rank {first['rank']} ({first['host']}:{first['local_rank']})"
         lines.append(f"recovered (attempt {attempt}, round {number}): {rank}: {first['message']}{others}")
     if lines[_MOST_RECOVERED:]:
-        left_out = f"recovered: {len(lines) - _MOST_RECOVERED} rounds before (--json has all of them)"
+        left_out = f"recovered: {counted(len(lines) - _MOST_RECOVERED, 'round')} before (--json has all of them)"
         return [left_out, *lines[-_MOST_RECOVERED:]]
     return lines
 
@@ -136,11 +139,11 @@ def _print_hosts(value: Mapping[str, Any], *, live: bool) -> None:
         ranks = ",".join(map(str, host["ranks"]))
         printed = when(host["last_output"])
         if live and host["last_output"]:
-            printed = f"{_ago(host['last_output'])} ago"
+            printed = _ago(time.time() - host["last_output"])
         state = _coloured(host["state"])
         if host.get("told"):
             told = host["told"]
-            state += escape(f" ({told['state']} {told['seconds_ago']:.0f} s ago, says {told['by']})")
+            state += escape(f" ({told['state']} {_ago(told['seconds_ago'])}, says {told['by']})")
         table.add(escape(host["name"]), state, ranks, str(len(host["pids"])), printed)
     for host in value["spares"]:
         table.add(escape(host["name"]), escape(f"spare, {host['state']}"), "", "", "")
@@ -166,9 +169,13 @@ def _coloured(state: str) -> str:
     return f"[{style}]{state}[/]" if style else escape(state)
 
 
-def _ago(seconds: float) -> str:
-    """``4 s``, ``12 min``, ``3 h``, ``2 d``: how long ago a time was."""
-    passed = max(0.0, time.time() - seconds)
+def _ago(passed: float) -> str:
+    """``now``, ``4 s ago``, ``12 min ago``."""
+    return f"{_passed(passed)} ago" if passed >= 1 else "now"
+
+
+def _passed(passed: float) -> str:
+    """``4 s``, ``12 min``, ``3 h``, ``2 d``."""
     for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
         if passed >= 2 * unit:
             return f"{passed // unit:.0f} {name}"

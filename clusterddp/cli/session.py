@@ -13,6 +13,7 @@ from clusterddp.cli.inventory_choice import choose, read_chosen
 from clusterddp.cli.output import STANDING, say
 from clusterddp.cli.project_options import checked, place
 from clusterddp.cli.pyproject import with_defaults
+from clusterddp.remote.shared.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +93,7 @@ def _describe(inventory: Inventory, chosen: Choice) -> str:
     count = len(inventory.nodes) + len(inventory.spares)
     limit = f", limit {chosen.limit} ({chosen.limit_by})" if chosen.limit_by else ""
     if chosen.path is None:
-        return f"none configured, {count} node{'' if count == 1 else 's'} on this machine{limit}"
+        return f"none configured, {counted(count, 'node')} on this machine{limit}"
     logins = [entry.name for entry in inventory.hosts if entry.role == "login"]
-    hosts = [f"{count} host{'' if count == 1 else 's'}"] if count or not logins else []
+    hosts = [counted(count, "host")] if count or not logins else []
     return f"{' and '.join([*hosts, *(f'login host {name}' for name in logins)])} from {typed(chosen.path)}{limit}"

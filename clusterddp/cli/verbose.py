@@ -45,6 +45,11 @@ def tell(context: click.Context, _parameter: click.Parameter, value: bool) -> bo
     return value
 
 
+def is_on() -> bool:
+    """Whether ``-v`` was given."""
+    return logging.getLogger("clusterddp").isEnabledFor(logging.DEBUG)
+
+
 def option() -> click.Option:
     """``-v`` of any command; a command that has another use for it too declares its own with ``callback=tell``."""
     return click.Option(

@@ -18,6 +18,7 @@ from clusterddp.checks.catalog.collectives import slow_all_reduce
 from clusterddp.doctor.rehearsal import Part, play
 from clusterddp.errors import ClusterddpError, HostError
 from clusterddp.facts import Measured, Together, always_bad, assign_gpus, at_once, neighbours, second_round, workers
+from clusterddp.remote.shared.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,7 +58,7 @@ def measure_together(
         bench: What is known already.
         progress: Takes what is being done.
     """
-    progress(f"measuring on {len(taking)} hosts")
+    progress(f"measuring on {counted(len(taking), 'host')}")
     try:
         backend, ready = _ready(taking)
         together = _together(cluster, ready, backend, measured)
@@ -120,10 +121,10 @@ def _apart(cluster: RunHosts, ready: Sequence[Part], backend: str, progress: Cal
     if not first:
         return ()
     speeds: dict[_Group, float] = {}
-    progress(f"telling apart: {len(first)} groups")
+    progress(f"telling apart: {counted(len(first), 'group')}")
     _try(cluster, by_name, backend, first, speeds)
     second = [group for group in second_round(first, _bad(speeds)) if group not in speeds]
-    progress(f"telling apart: {len(second)} groups more")
+    progress(f"telling apart: {counted(len(second), 'more group')}")
     _try(cluster, by_name, backend, second, speeds)
     return tuple(always_bad(list(speeds), _bad(speeds)))
 

@@ -17,6 +17,7 @@ from clusterddp.environments import install
 from clusterddp.errors import ClusterddpError
 from clusterddp.launch import reach
 from clusterddp.probe.evidence import gather_evidence, spared, with_runs
+from clusterddp.remote.shared.counted import counted
 from clusterddp.runs import cleanup
 from clusterddp.runs.run import RunHosts
 
@@ -110,7 +111,7 @@ def diagnose(
 
     def rehearsed(known: Evidence) -> Evidence:
         parts = rehearsal.parts(known, outcomes, chosen)
-        cluster.progress(f"rehearsing on {len(parts)} hosts")
+        cluster.progress(f"rehearsing on {counted(len(parts), 'host')}")
         return replace(known, rehearsal=rehearsal.rehearse(cluster, parts) if parts else None)
 
     def measured(known: Evidence) -> Evidence:

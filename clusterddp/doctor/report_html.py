@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from clusterddp.remote.shared.counted import counted
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def page(found: Diagnosis, made: str) -> str:
         made: By what and when, in a few words.
     """
     names = [seen.name for seen in found.evidence.hosts]
-    cluster = f"{len(names)} host{'' if len(names) == 1 else 's'}: {folded_names(names)}"
+    cluster = f"{counted(len(names), 'host')}: {folded_names(names)}"
     bad = [one for one in found.results if one.verdict in _BAD]
     body = [
         f"<header><h1>{_mark(found.verdict)} {escape(cluster)}</h1><p>{escape(made)} · {_counted(found)}</p></header>",
@@ -146,7 +147,7 @@ def _matrix(ways: Sequence[_Drawn], unit: str, words: _Limit) -> str:
     if len(names) > MOST_DRAWN:
         ill = {host for one in ways if one.verdict != "pass" for host in (one.source, one.target)}
         drawn = [name for name in names if name in ill][:MOST_DRAWN]
-        left = f"<p>{len(names) - len(drawn)} of {len(names)} hosts are not drawn.</p>"
+        left = f"<p>{len(names) - len(drawn)} of {counted(len(names), 'host')} are not drawn.</p>"
         names = drawn
     if not names:
         return left

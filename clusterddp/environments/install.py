@@ -16,6 +16,7 @@ from clusterddp.environments.sending import bring
 from clusterddp.environments.wheels import UV_WHEELS, Wheel, drop_damaged, uv_wheel, wheels_of
 from clusterddp.errors import HelperError, HostsError, LockError, PlanError
 from clusterddp.hosts.fanout import each, reading_answer, values
+from clusterddp.remote.shared.counted import counted
 from clusterddp.remote.shared.fields import Fields
 from clusterddp.sync.passed_on import Spread
 from clusterddp.sync.transfer import Transfer
@@ -128,7 +129,7 @@ def ensure(
         notify(f"the project itself is not installed: {SOURCE}/ is on PYTHONPATH")
     if lacking:
         _bring(lacking, project, notify, progress, spread)
-        progress(f"building the environment on {len(lacking)} host{'' if len(lacking) == 1 else 's'}")
+        progress(f"building the environment on {counted(len(lacking), 'host')}")
         _each(lacking, _build)
     found = [plan.installed for plan in plans]
     refuse_unequal(found)

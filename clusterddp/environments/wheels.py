@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 from clusterddp.environments import lock as locks
 from clusterddp.errors import ClusterddpError, LockError
 from clusterddp.folders import make_private, user_cache
+from clusterddp.remote.shared.counted import counted
 from clusterddp.remote.shared.fields import Fields
 from clusterddp.remote.shared.frames import parse_json
 from clusterddp.text.printable import one_line
@@ -116,7 +117,7 @@ def _fetched(lock: Lock, kind: Kind, wanted: Sequence[Wanted], progress: Callabl
     missing = [one for one in wanted if not one.sha256 or not (_cache() / "wheels" / one.sha256 / one.file).is_file()]
     digests = {one.file: one.sha256 for one in wanted}
     if missing:
-        progress(f"downloading {len(missing)} wheel{'' if len(missing) == 1 else 's'} of {lock.written}")
+        progress(f"downloading {counted(len(missing), 'wheel')} of {lock.written}")
         with tempfile.TemporaryDirectory(dir=_made(_cache())) as place:
             _download(lock, kind, missing, Path(place))
             for one in missing:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import PlanError, UsageError
+from clusterddp.remote.shared.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -235,7 +236,7 @@ def _counted(choice: _NodeGpus, left: tuple[_Device, ...], *, free: bool) -> tup
     if free:
         raise PlanError(f"{choice.name}: --gpus free:{count}, but only {len(left)} of its GPUs are free", remedy=_WAIT)
     raise PlanError(
-        f"{choice.name}: clusterddp_gpus expects {count} GPUs, but {len(left)} are there for it",
+        f"{choice.name}: clusterddp_gpus expects {counted(count, 'GPU')}, but {len(left)} are there for it",
         remedy="look at nvidia-smi on the host, or correct clusterddp_gpus",
     )
 
@@ -292,9 +293,10 @@ def _wrong_gpus(facts: Facts) -> str | None:
     if torch.device_count < on_bus and not restricted:
         build = "is built for CPUs only" if torch.cuda is None and torch.hip is None else "does not see all"
         return (
-            f"torch {torch.version} {build}: {torch.device_count} of {on_bus} GPUs on the PCI bus; "
+            f"torch {torch.version} {build}: {torch.device_count} of {counted(on_bus, 'GPU')} on the PCI bus; "
             "install a build for them, look at the driver, or set clusterddp_nproc to state what is meant"
         )
     if torch.device_error:
-        return f"torch sees {torch.device_count} GPUs but cannot start them: {torch.device_error}; repair the driver"
+        seen = counted(torch.device_count, "GPU")
+        return f"torch sees {seen} but cannot start them: {torch.device_error}; repair the driver"
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.remote.shared.counted import counted
 from clusterddp.runs.difference import CODE
 from clusterddp.sync import objects, push
 from clusterddp.sync.files import scan
@@ -109,7 +110,7 @@ def kept_code(project: Project, tree: Tree, code: str) -> str:
 
 
 def _files(count: int) -> str:
-    return f"{count} file{'' if count == 1 else 's'}"
+    return counted(count, "file")
 
 
 def synced_or_previewed(

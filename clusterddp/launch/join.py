@@ -22,6 +22,7 @@ from clusterddp.launch.ssh import NAME, start_node
 from clusterddp.launch.threads import with_threads
 from clusterddp.probe.evidence import survey_network
 from clusterddp.probe.network import probe
+from clusterddp.remote.shared.counted import counted
 from clusterddp.remote.shared.plan import Peer, joined_plan, with_peer
 from clusterddp.sync import push
 from clusterddp.sync.files import scan
@@ -171,7 +172,7 @@ def _check_room(plan: NodePlan, hosts: Sequence[Host]) -> None:
     if not plan.elastic:
         raise PlanError(f"run {plan.run} has a fixed size", remedy="start it with --nnodes MIN:MAX")
     if there + len(hosts) > plan.max_nodes:
-        room = f"it has {there} of {plan.max_nodes} nodes"
+        room = f"it has {there} of {counted(plan.max_nodes, 'node')}"
         names = folded_names([host.name for host in hosts])
         raise PlanError(f"run {plan.run} has no room for {names}: {room}", remedy="choose fewer by --limit")
 

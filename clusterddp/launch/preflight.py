@@ -20,6 +20,7 @@ from clusterddp.errors import HostsError, PlanError
 from clusterddp.facts import assign_gpus
 from clusterddp.hosts.fanout import values
 from clusterddp.probe.evidence import ask_hosts, survey_network
+from clusterddp.remote.shared.counted import counted
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -254,7 +255,7 @@ def fitting(
         fit = fit if network.error else left(results_of(checks, fit, facts, options, network))
     if len(fit) < least:
         name, (words, helps) = next(iter(why.items()))
-        raise PlanError(f"{len(fit)} of {least} nodes can take part: {name}: {words}", remedy=helps)
+        raise PlanError(f"{len(fit)} of {counted(least, 'node')} can take part: {name}: {words}", remedy=helps)
     for name, (words, _) in why.items():
         notify(f"left out: {name}: {words}")
     if fit[most:]:

@@ -23,6 +23,7 @@ from clusterddp.launch.record import run_record
 from clusterddp.launch.script import check_synced, script_of
 from clusterddp.launch.threads import with_threads
 from clusterddp.probe.evidence import survey_network
+from clusterddp.remote.shared.counted import counted
 from clusterddp.remote.shared.node_env import Node
 from clusterddp.remote.shared.placed_plan import choose_backend
 from clusterddp.remote.shared.workdirs import FRESH
@@ -68,7 +69,7 @@ def prepare(
     checks = preflight.chosen(options)
     wanted = launch_options(options, project)
     installed = install.ensure([*hosts, *spares], project, notify, progress, build=not dry, spread=options.spread)
-    progress(f"checking {len(hosts) + len(spares)} hosts")
+    progress(f"checking {counted(len(hosts) + len(spares), 'host')}")
     told = early.facts([*hosts, *spares])
     hosts, facts, devices = _take_part(hosts, spares, told, options, checks, notify)
     tree = early.tree()

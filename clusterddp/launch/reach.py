@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanError, UsageError
 from clusterddp.hosts.fanout import values
+from clusterddp.remote.shared.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -48,9 +49,11 @@ def take(
     found = [outcome.get() for outcome in outcomes if not outcome.error]
     least, _ = options.nnodes
     if least > len(outcomes):
-        raise UsageError(f"--nnodes {options.size}: the inventory has {len(outcomes)} nodes", remedy="ask for fewer")
+        raise UsageError(
+            f"--nnodes {options.size}: the inventory has {counted(len(outcomes), 'node')}", remedy="ask for fewer"
+        )
     if len(found) < least:
-        raise PlanError(f"{len(found)} of {least} nodes answer: {failed[0].error}")
+        raise PlanError(f"{len(found)} of {counted(least, 'node')} answer: {failed[0].error}")
     for outcome in failed:
         notify(f"left out: {outcome.error}")
     return found

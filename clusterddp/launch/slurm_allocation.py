@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
+from clusterddp.remote.shared.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,5 +47,5 @@ def allocated(log_in: Callable[[], Login], site: Site, options: RunOptions) -> t
             remedy=f"ask for fewer, or `unset {ALLOCATION}` for a job of its own",
         )
     most = min(most, count)
-    site.notify(f"in Slurm's job {number}: {most} of its {count} node{'' if count == 1 else 's'}")
+    site.notify(f"in Slurm's job {number}: {most} of its {counted(count, 'node')}")
     return number, replace(options, nnodes=(most, most))

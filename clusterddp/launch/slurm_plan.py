@@ -19,6 +19,7 @@ from clusterddp.launch.record import record_without_hosts, variables_of
 from clusterddp.launch.script import check_script, check_synced
 from clusterddp.launch.slurm_apart import CarriedCode, carried_code, refuse_together
 from clusterddp.launch.slurm_options import refuse_ignored
+from clusterddp.remote.shared.counted import counted
 from clusterddp.remote.shared.node_env import Node
 from clusterddp.remote.shared.slurm_job import SlurmJob, index_of
 from clusterddp.remote.shared.workdirs import FRESH
@@ -225,7 +226,9 @@ def slurm_request(inventory: Inventory, options: RunOptions) -> Request:
         raise UsageError("how many nodes is not said", remedy="--nnodes 2, or name the nodes in the inventory")
     least, most = options.nnodes or (len(named), len(named))
     if named and most > len(named):
-        raise UsageError(f"--nnodes {options.size}: the inventory names {len(named)} nodes", remedy="ask for fewer")
+        raise UsageError(
+            f"--nnodes {options.size}: the inventory names {counted(len(named), 'node')}", remedy="ask for fewer"
+        )
     entry = settings_of(inventory)
     if entry.environment:
         raise UsageError("clusterddp_environment is not there under Slurm yet", remedy="set clusterddp_python")

@@ -18,6 +18,7 @@ from clusterddp.logs.clean import clean
 from clusterddp.logs.lines import LogLine, Span
 from clusterddp.logs.merge import FrameArrived, StreamBroken, StreamEnded
 from clusterddp.logs.view import FileView
+from clusterddp.remote.shared.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -69,7 +70,7 @@ class FrameReader(ABC, Generic[T]):
         view.header = header
         dropped = int(header.get("dropped") or 0)
         if dropped:
-            self.notices.append(f"{view.label.decode()}dropped: {dropped} bytes, the log limit was reached")
+            self.notices.append(f"{view.label.decode()}dropped: {counted(dropped, 'byte')}, the log limit was reached")
             found.append(Span(header["offset"] - dropped, b"", header.get("time"), dropped))
         return [(view, span) for span in found]
 

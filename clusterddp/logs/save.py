@@ -19,6 +19,7 @@ from urllib.parse import quote, unquote
 from clusterddp.errors import RunError
 from clusterddp.folders import make_private
 from clusterddp.logs.merge import FrameArrived
+from clusterddp.remote.shared.counted import counted
 from clusterddp.remote.shared.fields import Fields
 from clusterddp.remote.shared.frames import parse_json
 
@@ -131,7 +132,7 @@ class Saver:
     def summary(self) -> str:
         """What was written, for the user."""
         count = len(self.touched)
-        return f"{self.written} bytes written to {count} file{'' if count == 1 else 's'} in {self.folder}"
+        return f"{counted(self.written, 'byte')} written to {counted(count, 'file')} in {self.folder}"
 
 
 def _name(key: Key, header: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import RunError
+from clusterddp.remote.shared.counted import counted
 from clusterddp.text.folding import few
 
 if TYPE_CHECKING:
@@ -150,7 +151,9 @@ def _named(found: Sequence[RunView], reference: str) -> RunView:
         )
     array = array_runs(found, reference)
     if array:
-        raise RunError(f"{reference} is an array of {len(array)} runs", remedy=f"name one of them: {array[0].name}")
+        raise RunError(
+            f"{reference} is an array of {counted(len(array), 'run')}", remedy=f"name one of them: {array[0].name}"
+        )
     raise RunError(f"no run {reference!r} on these hosts", remedy="`clusterddp runs --all` lists them")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.remote.shared.counted import counted
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -79,11 +80,12 @@ def _of_output(node: Mapping[str, Any]) -> Iterator[str]:
         events.setdefault(event["event"], []).append(event)
     lost = sum(event["bytes"] for event in events.get("output_lost", ()))
     if lost:
-        yield f"{node['host']}: {lost} bytes of output were lost: disk full"
+        yield f"{node['host']}: {counted(lost, 'byte')} of output were lost: disk full"
     elif "disk_full" in events:
         yield f"{node['host']}: its disk was full, so output may be missing"
     for event in events.get("log_dropped", ())[-1:]:
-        yield f"{node['host']}: the oldest {event['bytes']} bytes of output are gone: --log-limit {event['limit']}"
+        gone = counted(event["bytes"], "byte")
+        yield f"{node['host']}: the oldest {gone} of output are gone: --log-limit {event['limit']}"
     for event in events.get("log_limit_failed", ()):
         limit = f"--log-limit {event['limit']}"
         yield f"{node['host']}: {limit} cannot be kept on its file system ({event['error']}); its output grows on"

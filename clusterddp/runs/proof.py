@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from clusterddp.remote.shared.counted import counted
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -56,7 +58,7 @@ class Proof:
         if self.error:
             return self.error
         ended = self.found - len(self.survivors)
-        line = f"{ended} process{'' if ended == 1 else 'es'} ended"
+        line = f"{counted(ended, 'process', 'processes')} ended"
         if self.killed:
             line += f" ({self.killed} by SIGKILL)"
         if self.survivors:

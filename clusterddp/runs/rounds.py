@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.remote.shared.counted import counted
 from clusterddp.runs.verdict import recovered
 from clusterddp.text.folding import folded_names
 
@@ -80,7 +81,7 @@ def why_it_began(nodes: Sequence[Mapping[str, Any]], number: int) -> list[str]:
     if left or joined or not lines:
         changes = [f"{folded_names(hosts)} {verb}" for hosts, verb in ((left, "left"), (joined, "joined")) if hosts]
         where = folded_names(this.hosts) + (f" and {unknown} more" if unknown else "")
-        ranks = f"{this.ranks} rank{'' if this.ranks == 1 else 's'}"
+        ranks = counted(this.ranks, "rank")
         lines.append(f"round {number}: {ranks} on {where}" + (f" ({'; '.join(changes)})" if changes else ""))
     return lines
 

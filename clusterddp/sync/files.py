@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import SyncError, UsageError
 from clusterddp.remote.shared import manifest
 from clusterddp.remote.shared.chunks import content_of, digest_of
+from clusterddp.remote.shared.counted import counted
 from clusterddp.remote.shared.manifest import Entry, as_text, on_disk
 from clusterddp.sync import git
 from clusterddp.sync.earlier import FOLDER, Earlier
@@ -226,7 +227,7 @@ def _refuse_large(found: dict[bytes, os.stat_result], most_bytes: int, most_file
         )
     if most_files is not None and len(found) > most_files:
         counts = _by_folder(dict.fromkeys(found, 1), len(found))
-        largest = ", ".join(f"{path} ({count} files)" for path, count in counts)
+        largest = ", ".join(f"{path} ({counted(count, 'file')})" for path, count in counts)
         raise SyncError(
             f"the project holds {len(found)} files, more than {most_files}; largest: {largest}", remedy=_REMEDY
         )

@@ -14,6 +14,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from clusterddp.remote.shared.counted import counted
 from clusterddp.remote.shared.manifest import as_text
 from clusterddp.sync import git
 from clusterddp.text.folding import few
@@ -109,7 +110,7 @@ def _called(names: list[bytes]) -> str:
     if len(names) == 1:
         return shown(as_text(names[0]))
     folder = os.path.dirname(names[0])
-    return f"{len(names)} files" + (f" in {shown(as_text(folder))}/" if folder else "")
+    return counted(len(names), "file") + (f" in {shown(as_text(folder))}/" if folder else "")
 
 
 def _files(waiting: list[bytes]) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError
+from clusterddp.remote.shared.counted import counted
 from clusterddp.sync.files import is_code
 from clusterddp.sync.transfer import PATIENCE
 from clusterddp.text.folding import few, folded_names
@@ -108,7 +109,7 @@ class SyncResult:
         told += _standing_lines(self.hosts)
         sent = [host.sent_bytes for host in self.hosts if host.sent_bytes]
         if sent and self.seconds >= PATIENCE:
-            count = f"{len(sent)} host{'' if len(sent) == 1 else 's'}"
+            count = counted(len(sent), "host")
             told.append(f"synced {human_size(sum(sent))} to {count} in {human_duration(self.seconds)}")
         return tuple(told)
 

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from clusterddp.errors import UsageError
+from clusterddp.remote.shared.counted import counted
 
 _BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _LONGEST = 1e10  # seconds
@@ -73,7 +74,7 @@ def human_size(size: int) -> str:
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if size >= unit:
             return f"{size / unit:.3g} {name}"
-    return f"{size} byte{'' if size == 1 else 's'}"
+    return counted(size, "byte")
 
 
 def human_duration(seconds: float) -> str:

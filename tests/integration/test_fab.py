@@ -78,7 +78,7 @@ def test_fab_does_the_days_work_once_for_all_hosts(lab: Lab) -> None:
         assert (status["run"], [host["name"] for host in status["hosts"]]) == (run, ["gpu00", "gpu01"])
         stopped = fab("-H", "gpu01", "clusterddp.stop", run)
         assert any("gpu01" in line and "proved empty" in line for line in stopped)
-        assert fab(*hosts, "clusterddp.pull", "--what=train.py", "--to=pulled") == ["1 files are in ."]
+        assert fab(*hosts, "clusterddp.pull", "--what=train.py", "--to=pulled") == ["1 file is in ."]
         assert Path("pulled").read_text() == TRAIN
         said = fab(*hosts, "clusterddp.logs", f"--run={run}")
         workers = sorted(line for line in said if not line.startswith("[agent "))

@@ -61,6 +61,8 @@ def test_a_hung_collective_shows_which_rank_is_where(user: User) -> None:
         for rank in range(3):
             live.wait_for(f"[{rank} gpu0")
         printed = time.time()
+        silent = "no rank has printed for "
+        wait_until("the silence is told", lambda: silent in user.run("status").out, 60)
         shown = user.run("status", "--stacks")
         told = user.run("status", "--stacks", "--json").json
         alone = user.run("status", "--json").json
@@ -73,7 +75,7 @@ def test_a_hung_collective_shows_which_rank_is_where(user: User) -> None:
     assert any(line.startswith("rank 1 (gpu00:") and line.endswith(f"hangs.py:{IN_VALIDATE} in validate")
                for line in shown.lines)  # fmt: skip
     assert any("in all_reduce" in line for line in shown.lines)
-    assert any(line.startswith("no rank has printed for ") for line in shown.lines)
+    assert any(line.startswith(silent) for line in shown.lines)
 
     assert [stack["rank"] for stack in told["stacks"]] == [0, 1, 2]
     assert {stack["source"] for stack in told["stacks"]} <= {"py-spy", "faulthandler"}

@@ -102,7 +102,9 @@ def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_t
     wait_until("another warm server", lambda: warm(host), 90)
     assert servers(host) != [server]
     told_of = "clusterddp: gpu00: a warm server waits for the next run ("
-    for shows in (("status", "-i", "inventory.yaml"), ("up", "inventory.yaml")):
+    status = ("status", "-i", "inventory.yaml")
+    assert told_of not in user.run(*status).err
+    for shows in ((*status, "-v"), ("up", "inventory.yaml")):
         assert told_of in user.run(*shows).err
     down = user.run("down", "-i", "inventory.yaml", "--yes")
     assert (down.code, "removed 1 warm server" in down.err) == (0, True), down.err

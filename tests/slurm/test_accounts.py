@@ -134,7 +134,7 @@ def test_the_doctor_tells_accounts_and_limits_without_and_with_a_job(user: User,
     words = ("--nnodes", "2", "--only", "slurm-account,slurm-job")
     with limited(slurm, "GrpTRES=node=1", "GrpTRES=node=-1", *USER):
         told = found(user, *words)
-    assert told["slurm-account"][::2] == ("fail", "the account may have 1 nodes at once, and 2 are asked for")
+    assert told["slurm-account"][::2] == ("fail", "the account may have 1 node at once, and 2 are asked for")
     with limited(slurm, "GrpTRES=node=1", "GrpTRES=node=-1", *ACCOUNT):
         told = found(user, *words, "--skip", "Machines,Network")
     why = "AssocGrpNodeLimit: account vision has GrpTRES node=1, and 2 are asked for"

@@ -36,7 +36,7 @@ def test_slurm_and_the_nodes_of_a_short_job_are_looked_at(user: User, slurm: Slu
     told = found(user, "--nnodes", "2", "--skip", "Rehearsal,Network,Machines")
     assert told["slurm-controller"][0] == "pass"
     assert told["slurm-job"] == ("pass", ["gpu00"], "Slurm gives a short job the nodes that are asked for")
-    assert told["slurm-gpus"][1:] == (["gpu01", "gpu02"], "Slurm gives out 1 GPUs there (Gres), and 0 are seen")
+    assert told["slurm-gpus"][1:] == (["gpu01", "gpu02"], "Slurm gives out 1 GPU there (Gres), and 0 are seen")
     assert told["slurm-folders"][:2] == told["torch"][:2] == ("pass", ["gpu01", "gpu02"])
     nothing_is_left(slurm)
 

@@ -14,6 +14,7 @@ from clusterddp.checks.model import Check, Finding, fail, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, WORKERS
 from clusterddp.facts import expected, late_ranks, median, odd_sums, slow_gpus, slowness
 from clusterddp.facts.bench_results import FAR_LOWER
+from clusterddp.remote.shared.counted import counted
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def _all_reduce(evidence: Evidence) -> Iterable[Finding]:
         return
     for one in together.measured.reduces:
         if one.wrong:
-            message = f"{one.wrong} elements of sums of {one.size} bytes are wrong"
+            are = "is" if one.wrong == 1 else "are"
+            message = f"{counted(one.wrong, 'element')} of sums of {counted(one.size, 'byte')} {are} wrong"
             yield Finding(verdict="fail", hosts=together.hosts, message=message, fix=_SDC)
             return
     if slow := slow_all_reduce(bench):

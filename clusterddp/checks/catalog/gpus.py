@@ -13,6 +13,7 @@ from clusterddp.checks.model import Check, Finding, fail, for_facts, unknown, wa
 from clusterddp.checks.needs import FACTS, HEALTH
 from clusterddp.facts import check_gpus
 from clusterddp.facts.gpu_assignment import FREE_MIB
+from clusterddp.remote.shared.counted import counted
 from clusterddp.text.folding import few
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def _counts(evidence: Evidence) -> Iterable[Finding]:
         yield fail(host, message or text, fix=fix)
     for entry, facts in evidence.facts:
         if isinstance(entry.gpus, int) and len(facts.gpus) != entry.gpus and facts.devices != entry.gpus:
-            yield fail(entry.name, f"{facts.devices} GPUs, clusterddp_gpus says {entry.gpus}")
+            yield fail(entry.name, f"{counted(facts.devices, 'GPU')}, clusterddp_gpus says {entry.gpus}")
         elif isinstance(entry.gpus, tuple):
             there = {str(gpu.index) for gpu in facts.gpus} | {gpu.uuid for gpu in facts.gpus}
             gone = [word for word in entry.gpus if word not in there and not word.startswith("MIG-")]

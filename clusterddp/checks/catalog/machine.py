@@ -9,6 +9,7 @@ from clusterddp.checks.model import Check, Finding, Need, fail, for_each, for_fa
 from clusterddp.checks.needs import FACTS, HEALTH, RUNS
 from clusterddp.facts import workers
 from clusterddp.facts.fields import facts_of, read_as
+from clusterddp.remote.shared.counted import counted
 from clusterddp.text.folding import few
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _clocks(evidence: Evidence) -> Iterable[Finding]:
 def _hardware(evidence: Evidence) -> Iterable[Finding]:
     usual, odd = odd_ones({entry.name: str(facts.cores) for entry, facts in evidence.facts})
     for host, cores in odd.items():
-        yield warn(host, f"{cores} cores, {usual} on most")
+        yield warn(host, f"{counted(int(cores), 'core')}, {usual} on most")
     told = {entry.name: facts.memory_bytes for entry, facts in evidence.facts if facts.memory_bytes}
     middle = sorted(told.values())[len(told) // 2] if told else 0
     for host, memory in told.items():
@@ -85,7 +86,9 @@ def _memory(entry: HostEntry, health: Health) -> Finding | None:
 
 def _cores(entry: HostEntry, facts: Facts) -> Finding | None:
     count = workers(entry, facts)
-    return warn(entry.name, f"{count} workers on {facts.cores} cores") if count > facts.cores else None
+    if count <= facts.cores:
+        return None
+    return warn(entry.name, f"{counted(count, 'worker')} on {counted(facts.cores, 'core')}")
 
 
 def _cgroup(evidence: Evidence) -> Iterable[Finding]:
@@ -154,10 +157,10 @@ def _leftovers(evidence: Evidence) -> Iterable[Finding]:
     for run in evidence.runs or ():
         for host, pids in run.left.items():
             if host in judged:
-                listed = ", ".join(map(str, pids[:8]))
+                listed, left = ", ".join(map(str, pids[:8])), counted(len(pids), "process", "processes")
                 yield warn(
                     host,
-                    f"run {run.run} has left {len(pids)} processes without a supervisor: pid {listed}",
+                    f"run {run.run} has left {left} without a supervisor: pid {listed}",
                     fix=f"`clusterddp stop {run.run}`",
                 )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.catalog import connectivity, gpus, machine, network, software, storage
 from clusterddp.checks.model import Check, Finding, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, REHEARSAL
+from clusterddp.remote.shared.counted import counted
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _came(seen: RehearsalSeen, hosts: tuple[str, ...]) -> str:
 
 def _size(seen: RehearsalSeen, hosts: tuple[str, ...]) -> str:
     why = f" (not NCCL: {seen.why})" if seen.why else ""
-    return f"{seen.backend}{why} over {len(hosts)} host{'' if len(hosts) == 1 else 's'}: all-reduce checked"
+    return f"{seen.backend}{why} over {counted(len(hosts), 'host')}: all-reduce checked"
 
 
 CHECKS = (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.evidence import SlurmSeen
 from clusterddp.checks.model import Check, Finding, fail, warn
 from clusterddp.checks.needs import SLURM, SLURM_NODE
+from clusterddp.remote.shared.counted import counted
 from clusterddp.text.folding import few, folded_names
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def _partition(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
         yield "fail", f"partition {name} is {seen.partition.get('State')}", "choose another: `sinfo` lists them"
     limits = [most for one in ("MaxNodes", "TotalNodes") if (most := _number(seen.partition.get(one))) is not None]
     if wanted and limits and wanted > min(limits):
-        yield "fail", f"partition {name} gives a job {min(limits)} nodes at most, and {wanted} are asked for", ""
+        allowed = counted(min(limits), "node")
+        yield "fail", f"partition {name} gives a job {allowed} at most, and {wanted} are asked for", ""
     accounts = seen.partition.get("AllowAccounts", "ALL")
     account = seen.asked.get("account", "")
     if account and accounts != "ALL" and account not in accounts.split(","):
@@ -125,10 +127,10 @@ def _beyond(association: Mapping[str, str], asked: Mapping[str, str]) -> Iterabl
     nodes = _number(asked.get("nodes")) or 1
     gpus = nodes * (_number(asked.get("gpus-per-node")) or 0)
     for field, of in (("MaxTRES", "a job"), ("GrpTRES", "at once")):
-        for name, words, wanted in (("node", "nodes", nodes), ("gres/gpu", "GPUs", gpus)):
+        for name, noun, wanted in (("node", "node", nodes), ("gres/gpu", "GPU", gpus)):
             found = re.search(rf"(?:^|,){name}=([0-9]{{1,9}})(?:,|$)", association.get(field, ""))
             if found and int(found[1]) < wanted:
-                yield f"the account may have {found[1]} {words} {of}, and {wanted} are asked for"
+                yield f"the account may have {counted(int(found[1]), noun)} {of}, and {wanted} are asked for"
 
 
 def _devices(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
@@ -166,17 +168,19 @@ def gpus_counted(gres: str) -> int:
 
 def _gpus(evidence: Evidence) -> Iterable[Finding]:
     for entry, facts in evidence.facts:
-        counted = gpus_counted(_node_of(evidence, entry.name).get("Gres", ""))
+        given = gpus_counted(_node_of(evidence, entry.name).get("Gres", ""))
         there = max(facts.pci_nvidia, len(facts.gpus)) or facts.pci_amd
-        if counted != there:
-            yield fail(entry.name, f"Slurm gives out {counted} GPUs there (Gres), and {there} are seen")
+        if given != there:
+            seen = f"{there} {'is' if there == 1 else 'are'} seen"
+            yield fail(entry.name, f"Slurm gives out {counted(given, 'GPU')} there (Gres), and {seen}")
 
 
 def _folders(evidence: Evidence) -> Iterable[Finding]:
     for seen in evidence.hosts:
         wrong = evidence.slurm.apart.get(seen.name, {}) if evidence.slurm else {}
-        for folder, words in wrong.items():
-            yield fail(seen.name, f"{folder}: {words}")
+        for words in dict.fromkeys(wrong.values()):
+            folders = ", ".join(folder for folder, said in wrong.items() if said == words)
+            yield fail(seen.name, f"{folders}: {words}")
 
 
 def _tmp(evidence: Evidence) -> Iterable[Finding]:

@@ -11,6 +11,7 @@ import click
 from clusterddp.cli.options import cluster_options
 from clusterddp.cli.output import report, say
 from clusterddp.errors import UsageError
+from clusterddp.remote.shared.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,7 @@ def command(
         if host not in idle or host.workdirs:
             say_cleaned(host)
     if len(idle) == len(cleaned):
-        say(f"nothing to remove on {len(cleaned)} host{'' if len(cleaned) == 1 else 's'}")
+        say(f"nothing to remove on {counted(len(cleaned), 'host')}")
     return max([*codes, *(int(_failed(host)) for host in cleaned)], default=0)
 
 
@@ -75,7 +76,7 @@ def _announce(cluster: Cluster, *, purge: bool) -> list[RunView]:
         if view in mine:
             hosts = len(view.record.hosts)
             what = "run" if view.live else "what is left of run"
-            say(f"will be stopped: {what} {_named(view)} on {hosts} host{'' if hosts == 1 else 's'}")
+            say(f"will be stopped: {what} {_named(view)} on {counted(hosts, 'host')}")
         else:
             whose = "your run of" if cluster.owner.owns(view) else f"a run of {view.record.operator}, in"
             say(f"goes on: {_named(view)}, {whose} another project ({view.record.label})")
@@ -129,7 +130,7 @@ def announce_environments(cluster: Cluster) -> list[EnvironmentFound]:
 
 def _days_ago(seconds: float) -> str:
     days = max(0, int((time.time() - seconds) // 86400))
-    return "today" if days == 0 else f"{days} day{'' if days == 1 else 's'} ago"
+    return "today" if days == 0 else f"{counted(days, 'day')} ago"
 
 
 def _named(view: RunView) -> str:
@@ -147,7 +148,7 @@ def say_cleaned(host: Cleaned) -> None:
     counts = (
         (host.spools, "spool"), (host.run_dirs, "run dir"), (host.helpers, "helper"), (int(host.warm), "warm server"),
     )  # fmt: skip
-    removed = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count)
+    removed = ", ".join(counted(count, what) for count, what in counts if count)
     size = f" ({human_size(host.bytes)})" if host.bytes else ""
     line = f"removed {removed}{size}" if removed else "nothing to remove"
     say(f"{host.host}: {line}{'; nothing of clusterddp is left' if host.gone else ''}")
@@ -157,10 +158,10 @@ def say_cleaned(host: Cleaned) -> None:
         _say_removed(host.beside)
     if host.environments:
         gone = host.environments
-        what = f"removed {gone.removed} environment{'' if gone.removed == 1 else 's'} ({human_size(gone.bytes)})"
+        what = f"removed {counted(gone.removed, 'environment')} ({human_size(gone.bytes)})"
         say(f"{gone.error}; its environments stay" if gone.error else f"{host.host}: {what}")
     for path, days in host.workdirs:
-        when = "today" if days == 0 else f"{days} day{'' if days == 1 else 's'} ago"
+        when = "today" if days == 0 else f"{counted(days, 'day')} ago"
         say(f"{host.host}: left alone: {path}, last synced {when}; no run here speaks of it")
 
 

@@ -13,6 +13,7 @@ from clusterddp.cli.options import RANKS, cluster_options
 from clusterddp.cli.output import put, say
 from clusterddp.cli.progress import Progress
 from clusterddp.errors import UsageError
+from clusterddp.remote.shared.counted import counted
 from clusterddp.text.folding import few, folded_names
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size
@@ -63,7 +64,7 @@ def command(
         advice = _advice(new_data(cluster.project, done.folder, done.paths))
     for line in (*advice, *_notices(done)):
         say(line)
-    count = f"{done.files} file{'' if done.files == 1 else 's'}, {human_size(done.bytes)}"
+    count = f"{counted(done.files, 'file')}, {human_size(done.bytes)}"
     same = f"; {done.same} here already" if done.same else ""
     put(f"{done.folder}: {count} from {folded_names(done.hosts)}{same}")
     return 0 if done.whole else 1

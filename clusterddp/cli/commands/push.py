@@ -9,6 +9,7 @@ import click
 from clusterddp.cli.options import SIZE, cluster_options, spread_option
 from clusterddp.cli.output import put
 from clusterddp.cli.progress import Progress
+from clusterddp.remote.shared.counted import counted
 from clusterddp.text.folding import folded_names
 from clusterddp.text.units import human_size
 
@@ -38,8 +39,6 @@ def command(
     for host in done:
         groups.setdefault((host.folder, host.files, host.sent_bytes), []).append(host)
     for (folder, files, size), hosts in groups.items():
-        told = (
-            f"{files} file{'' if files == 1 else 's'} put there, {human_size(size)} sent" if files else "all is there"
-        )
+        told = f"{counted(files, 'file')} put there, {human_size(size)} sent" if files else "all is there"
         put(f"{folded_names([host.name for host in hosts])}: {folder}: {told}")
     return 0

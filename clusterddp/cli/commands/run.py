@@ -29,6 +29,7 @@ from clusterddp.cli.options import (
 from clusterddp.cli.output import say
 from clusterddp.errors import UsageError
 from clusterddp.launch import option_values
+from clusterddp.remote.shared.counted import counted
 from clusterddp.remote.shared.node_env import GRACE
 
 if TYPE_CHECKING:
@@ -219,7 +220,8 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
             say("--notify: nothing follows a detached run, and its hosts cannot tell: nobody is told")
         click.echo("\n".join(run.submitted or [run.id]))
         if options.array:
-            say(f"{len(run.submitted)} runs; `clusterddp logs --follow {run.record.name}` shows the first of them")
+            how_many = counted(len(run.submitted), "run")
+            say(f"{how_many}; `clusterddp logs --follow {run.record.name}` shows the first of them")
         return 0
 
 

@@ -12,6 +12,7 @@ from clusterddp.cli.completion import runs
 from clusterddp.cli.options import Number, cluster_options
 from clusterddp.cli.output import say
 from clusterddp.errors import UsageError
+from clusterddp.remote.shared.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,4 +122,4 @@ def nothing(own: Sequence[RunView], known: Sequence[RunView], *, everything: boo
 
 
 def _count(found: Sequence[RunView]) -> str:
-    return f"{len(found)} run{'' if len(found) == 1 else 's'}"
+    return counted(len(found), "run")

@@ -9,6 +9,7 @@ import click
 from clusterddp.cli import completion
 from clusterddp.cli.options import cluster_options
 from clusterddp.cli.output import say
+from clusterddp.remote.shared.counted import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,5 +34,5 @@ def command(inventory: Path | None, limit: str | None, run: str, signal: str) ->
     left_out = [worker for worker in workers if worker.why]
     for worker in left_out:
         say(f"rank {worker.rank} ({worker.host}:{worker.local_rank}): not sent, {worker.why}")
-    say(f"{found.id}: {name} sent to {len(workers) - len(left_out)} of {len(workers)} workers")
+    say(f"{found.id}: {name} sent to {len(workers) - len(left_out)} of {counted(len(workers), 'worker')}")
     return int(bool(left_out))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clusterddp.cli import completion
+from clusterddp.cli import completion, verbose
 from clusterddp.cli.options import cluster_options
 
 if TYPE_CHECKING:
@@ -48,11 +48,13 @@ def _show(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool, inden
         more = {"stacks": [stack.to_json() for stack in found]} if stacks else {}
         click.echo(json.dumps({**view.to_json(), **more}, indent=indent))
         return
-    from clusterddp.cli.output import say_warm  # noqa: PLC0415 - start-up
-    from clusterddp.cli.run_tables import print_stacks, print_status  # noqa: PLC0415
+    from clusterddp.cli.run_tables import print_stacks, print_status  # noqa: PLC0415 - start-up
 
     print_status(view)
-    say_warm(cluster)
+    if verbose.is_on():
+        from clusterddp.cli.output import say_warm  # noqa: PLC0415 - start-up
+
+        say_warm(cluster)
     if stacks:
         print_stacks(found)
 

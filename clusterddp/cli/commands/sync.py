@@ -9,6 +9,7 @@ import click
 from clusterddp.cli.options import SIZE, cluster_options, setting, spread_option, take_option
 from clusterddp.cli.output import put, say
 from clusterddp.cli.progress import Progress
+from clusterddp.remote.shared.counted import counted
 from clusterddp.text.folding import folded_names
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size
@@ -57,7 +58,7 @@ def command(
         if lines[_MOST:]:
             put(f"  … and {len(lines) - _MOST} more")
     if not dry_run:
-        say(f"code {result.digest[:12]} is on {len(result.hosts)} host{'' if len(result.hosts) == 1 else 's'}")
+        say(f"code {result.digest[:12]} is on {counted(len(result.hosts), 'host')}")
     return 0
 
 

@@ -15,6 +15,7 @@ from clusterddp.cli.options import Checked, setting, spread_option
 from clusterddp.cli.output import say, say_warm
 from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
 from clusterddp.launch import option_values
+from clusterddp.remote.shared.counted import counted
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def command(
     spares = f", {len(reports) - len(nodes)} spare" if len(nodes) < len(reports) else ""
     but = f" but for what --skip {','.join(left_out)} leaves out" if left_out else ""
     where = "" if kept == Path(inventory) else f" in {typed(kept)}"
-    what = f": {_count(len(nodes), 'node')}, {_count(ranks, 'rank')}{spares}" if reports else ""
+    what = f": {counted(len(nodes), 'node')}, {counted(ranks, 'rank')}{spares}" if reports else ""
     say(f"ready{but}{what}; remembered {inventory}{where}")
     return 0
 
@@ -116,10 +117,6 @@ def _say_whom_it_trusts(cluster: Cluster) -> None:
     writers = cluster.inventory.writers
     if writers and writers.others:
         say(f"{cluster.inventory.path} can be written by {writers.others}, who can run programs as you by it")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _warm(cluster: Cluster, stays: str) -> None:
@@ -143,7 +140,7 @@ def _say_what_is_there(cluster: Cluster) -> None:
     theirs = {view.run for view in found if not cluster.owner.owns(view)}
     for left in cluster.orphans():
         count = len(left.processes)
-        what = f"{left.host}: {count} process{'' if count == 1 else 'es'} of run {left.run} without a supervisor"
+        what = f"{left.host}: {counted(count, 'process', 'processes')} of run {left.run} without a supervisor"
         pids = ", ".join(str(pid) for pid, _ in left.processes)
         if left.run not in theirs:
             say(f"{what}; {f'`clusterddp stop {left.run}` ends them' if left.known else f'kill them by hand: {pids}'}")

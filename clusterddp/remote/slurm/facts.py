@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from ..helper.request import Request
 from ..probes.facts import facts
+from ..shared.counted import counted
 from ..shared.fields import Fields
 from ..shared.records import Readers, maybe, read_record, records
 from ..shared.slurm_job import SlurmJob
@@ -120,7 +121,7 @@ def workers(visible: int, environment: Mapping[str, str]) -> int:
     """
     given = _number(environment, "SLURM_GPUS_ON_NODE")
     if given and not visible:
-        gpus = "%d GPU%s" % (given, "" if given == 1 else "s")
+        gpus = counted(given, "GPU")
         raise Refused("Slurm gives it %s and torch sees none" % gpus, "--nproc-per-node N says that it is meant")
     return visible or 1
 

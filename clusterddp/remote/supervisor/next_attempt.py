@@ -7,6 +7,7 @@ is told (supervisor/relaunch.py).
 from typing import Mapping, NamedTuple, Optional, Set, Tuple
 
 from ..control.messages import NodeState, Word
+from ..shared.counted import counted
 from ..shared.plan import NodePlan
 
 BACKOFF_LIMIT = 60.0  # seconds between attempts at most
@@ -46,7 +47,7 @@ def decide(plan: NodePlan, words: Mapping[int, Word], connected: Set[int], lost:
     spares = [p for p, word in sorted(words.items()) if word.state is NodeState.STANDBY and p in connected]
     chosen = sorted([*here, *spares[: max(0, plan.max_nodes - len(here))]])
     if len(chosen) < plan.min_nodes:
-        return Following((), "%d of %d hosts are left" % (len(chosen), plan.min_nodes))
+        return Following((), "%d of %s are left" % (len(chosen), counted(plan.min_nodes, "host")))
     return Following(tuple(chosen))
 
 

@@ -96,7 +96,7 @@ FACTS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"torch": TorchFacts(import_error="ModuleNotFoundError: x")}, "torch", "fail", "ModuleNotFoundError: x"),
     ({"python_version": "3.9.1"}, "python-equal", "warn", "Python 3.9.1, 3.11.2 on gpu01"),
     ({"torch": replace(TORCH, version="2.6.0+cu124")}, "torch-equal", "fail", "torch 2.6.0+cu124, 2.7.0 on gpu01"),
-    ({"cores": 1}, "hardware-equal", "warn", "1 cores, 2 on most"),
+    ({"cores": 1}, "hardware-equal", "warn", "1 core, 2 on most"),
     ({"memory_bytes": GIB // 2}, "hardware-equal", "warn", "0 GiB of memory, 1 on most"),
     ({"shm_bytes_free": 64 * MIB}, "shm", "fail", "only 64 MiB"),
     ({"shm_bytes_free": 200 * MIB}, "shm", "warn", "only 200 MiB"),

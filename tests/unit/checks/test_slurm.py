@@ -108,7 +108,7 @@ def test_an_account_that_would_keep_a_job_waiting_is_told(asked: dict[str, str],
     ("limits", "told"),
     [
         ({"MaxJobs": "0"}, "the account may have no job (MaxJobs=0)"),
-        ({"GrpTRES": "node=1,gres/gpu=64"}, "the account may have 1 nodes at once, and 2 are asked for"),
+        ({"GrpTRES": "node=1,gres/gpu=64"}, "the account may have 1 node at once, and 2 are asked for"),
         ({"GrpTRES": "gres/gpu=4"}, "the account may have 4 GPUs at once, and 16 are asked for"),
         ({"MaxTRES": "gres/gpu=8"}, "the account may have 8 GPUs a job, and 16 are asked for"),
     ],
@@ -159,6 +159,11 @@ def test_gres_is_counted(gres: str, count: int) -> None:
 def test_folders_of_their_own_and_temporary_files_elsewhere_are_told() -> None:
     apart = replace(WELL, apart={"gpu01": {"/home/u/.clusterddp": "it is not the login host's"}})
     assert of_node("slurm-folders", apart) == [("fail", "/home/u/.clusterddp: it is not the login host's")]
+    why = {"/a": "it is not the login host's", "/b": "it is not the login host's", "/c": "cannot be written"}
+    assert of_node("slurm-folders", replace(WELL, apart={"gpu01": why})) == [
+        ("fail", "/a, /b: it is not the login host's"),
+        ("fail", "/c: cannot be written"),
+    ]
     scratch = replace(WELL, config={"TmpFS": "/scratch"})
     assert of_node("slurm-tmp", scratch, places={}) == [
         ("warn", "Slurm's TmpFS is /scratch, and a job's temporary files go to /tmp")

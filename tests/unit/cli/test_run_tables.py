@@ -149,3 +149,24 @@ def test_a_status_ends_with_what_helps_and_then_the_verdict(capsys: pytest.Captu
     assert lines[2] == "code 3f9a2c, environment 4be1"
     assert lines[3].split() == ["host", "state", "ranks", "processes", "last_output"]
     assert [line.partition(":")[0] for line in lines[-2:]] == ["remedy", "verdict"]
+
+
+def live_status(capsys: pytest.CaptureFixture[str], *, printed: float) -> list[str]:
+    """The lines of a live run of one rank that has printed so many seconds ago."""
+    told = Told(0, hosts=["gpu00"], world_size=1, started=BEGAN, operator="alice@desk", script="train.py", argv=[])
+    told.node["last_output"] = int((time.time() - printed) * SECOND)
+    print_status(run_views([told.node])[0])
+    return capsys.readouterr().out.splitlines()
+
+
+def test_one_rank_is_no_ranks_and_output_of_this_moment_is_no_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = live_status(capsys, printed=0.2)
+    assert lines[0].endswith(": running, 1 rank")
+    assert not [line for line in lines if "no rank has printed" in line]
+    assert lines[-1].split()[-1] == "now"
+
+
+def test_a_silence_is_said_with_its_length(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = live_status(capsys, printed=210)
+    assert "no rank has printed for 3 min" in lines
+    assert lines[-1].endswith("  3 min ago")

@@ -156,7 +156,7 @@ def test_too_many_files_are_refused_unless_a_limit_is_given(tmp_path: Path, monk
     root = tmp_path / "p"
     monkeypatch.setattr(tree_module, "MAX_FILES", 3)
     write(root, **{f"many/{number}": "" for number in range(5)})
-    with pytest.raises(SyncError, match=r"5 files, more than 3; largest: many/0 \(1 files\)"):
+    with pytest.raises(SyncError, match=r"5 files, more than 3; largest: many/0 \(1 file\)"):
         scan(project_at(root))
     assert len(scan(project_at(root), 10**6).data) == 5
 
