@@ -22,6 +22,7 @@ from clusterddp.hosts.bootstrap import handshake
 from clusterddp.hosts.exchange import Exchange, Strays
 from clusterddp.hosts.large_packets import late_helper
 from clusterddp.hosts.outgoing import pieces
+from clusterddp.hosts.stalled import WATCH
 from clusterddp.hosts.zipapp import COMMAND, Bundle, bundle
 from clusterddp.logs.clean import clean_text
 from clusterddp.remote.shared.frames import (
@@ -70,6 +71,7 @@ class Host:
         self._heard = time.monotonic()
         self._sent = self._received = 0  # bytes
         self._strays = Strays()
+        self._write_began: float | None = None  # of the write that is under way
         self._asked = 0.0  # when a silent host was first pinged
         self._lost: str | None = None
         self._bug: Exception | None = None  # what has ended the thread that reads
@@ -103,6 +105,7 @@ class Host:
         host = cls(entry, pipe, hello, noise)
         host._reader = threading.Thread(target=host._read, args=(decoder,), name=f"read {entry.name}", daemon=True)
         host._reader.start()
+        WATCH.add(host)
         return host
 
     def __enter__(self) -> Host:  # noqa: PYI034 - typing.Self is Python 3.11
@@ -123,6 +126,7 @@ class Host:
 
     def close(self) -> None:
         """End the connection, and with it the helper."""
+        WATCH.remove(self)
         self._lose("closed")
         self._pipe.close()
         if self._reader:
@@ -161,7 +165,7 @@ class Host:
         deadline = None if timeout is None else time.monotonic() + timeout
         result = Collected(self.name, limit)
         credit = CREDIT
-        with self._watched(sending=chunks != ()), self._request(op, args) as exchange:
+        with self._request(op, args) as exchange:
             for piece in pieces(chunks):
                 while credit <= 0 or not exchange.frames.empty():
                     frame = self._next(exchange, deadline)
@@ -182,26 +186,6 @@ class Host:
             result.add(frame.body)
             self._grant(exchange, frame)
         return bool(frame.header["kind"] == "end")
-
-    @contextlib.contextmanager
-    def _watched(self, *, sending: bool) -> Iterator[None]:
-        """While ``sending``, look after the host from a thread: ours may be held in a write to a dead host."""
-        if not sending:
-            yield
-            return
-        done = threading.Event()
-
-        def look() -> None:
-            while not done.wait(QUIET / 2):
-                self._check_alive()
-
-        watcher = threading.Thread(target=look, name=f"watch {self.name}", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            done.set()
-            watcher.join()
 
     def stream(
         self,
@@ -297,7 +281,7 @@ class Host:
             raise HelperError(self.name, f"the request is too large: {error}") from error
         try:
             with self._lock:
-                self._pipe.write(data)
+                self._send(data)
                 self._sent += len(data)
         except OSError as error:
             if self._reader:
@@ -305,6 +289,20 @@ class Host:
             self._lose(str(error))
             raise self._gone() from error
         return len(data)
+
+    def _send(self, data: bytes) -> None:
+        self._write_began = time.monotonic()
+        try:
+            self._pipe.write(data)
+        finally:
+            self._write_began = None
+
+    def close_if_stalled(self) -> None:
+        """End a connection that has taken nothing for DEAD seconds; the thread that writes is held there meanwhile."""
+        began = self._write_began
+        if began is not None and time.monotonic() - began > DEAD:
+            self._lose(f"it took nothing for {DEAD:.0f} s")
+            self._pipe.close()
 
     def _next(self, exchange: Exchange, deadline: float | None) -> Frame:
         """The next frame of a request; pings a silent host and gives up a dead one."""
@@ -356,7 +354,7 @@ class Host:
             return  # somebody writes, perhaps for ever: we are here to notice that
         try:
             self._strays.allow(2 * FRAME)  # its answer
-            self._pipe.write(encode({"id": 0, "kind": "req", "op": "ping"}))
+            self._send(encode({"id": 0, "kind": "req", "op": "ping"}))
         except OSError as error:
             self._lose(str(error))
         finally:

@@ -23,11 +23,12 @@ HELLO = {
 }  # fmt: skip
 READY = f"{MAGIC_WORD} have\n".encode()
 # Says the first bytes at once, and when a request has come those it begins with, the others, so many times, and the
-# last ones. A patient one waits for credit: no more than PATIENCE of the others are on their way.
+# last ones. A patient one waits for credit: no more than PATIENCE of the others are on their way. A deaf one stays and
+# reads nothing more.
 PROGRAM = """
-import os, sys
+import os, signal, sys
 first, begin, rest, last = (bytes.fromhex(word) for word in sys.argv[1:5])
-times, patience = map(int, sys.argv[5:7])
+times, patience, deaf = map(int, sys.argv[5:8])
 os.write(1, first)
 seen = b""
 while b'"req"' not in seen:
@@ -41,6 +42,8 @@ for number in range(times + 1):
         granted, seen = granted + seen.count(b'"credit"'), seen[-7:]
     while left:
         left = left[os.write(1, left):]
+if deaf:
+    signal.pause()
 while os.read(0, 1 << 16):
     pass
 """
@@ -58,8 +61,9 @@ class Hostile:
         begin: bytes = b"",
         last: bytes = b"",
         patience: int = 0,
+        deaf: bool = False,
     ) -> None:
-        numbers = [str(times), str(patience)]
+        numbers = [str(int(number)) for number in (times, patience, deaf)]
         self._argv = [sys.executable, "-c", PROGRAM, first.hex(), begin.hex(), answer.hex(), last.hex(), *numbers]
 
     def open(self, entry: HostEntry, command: str) -> BytePipe:

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from clusterddp.errors import HelperError, HostError, UnreachableError
+from clusterddp.hosts import client, stalled
 from clusterddp.hosts.answers import Limit
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import each
@@ -101,6 +102,15 @@ def test_a_result_has_a_limit() -> None:
     limit = Limit(memory=10 * MAX_BODY)
     with hostile(answer, times=9) as host, pytest.raises(HelperError, match="bad: its answer is over"):
         host.call("facts", timeout=20, limit=limit)
+
+
+def test_a_host_that_sends_and_never_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What grants it more fills its pipe, and whoever reads its answers is held in a write."""
+    monkeypatch.setattr(client, "DEAD", 0.5)
+    monkeypatch.setattr(stalled, "INTERVAL", 0.1)
+    answer = encode({"id": 1, "kind": "data", "result": True}, b" ")
+    with hostile(answer, times=3000, deaf=True) as host, pytest.raises(HostError, match=r"bad: .*it took nothing for"):
+        host.call("facts", timeout=20)
 
 
 @pytest.mark.parametrize(

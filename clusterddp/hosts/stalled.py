@@ -1,0 +1,66 @@
+"""One thread closes connections that take no bytes any more: a thread that is held in a write cannot do that itself.
+
+A host may be gone without a sign, or send and never read. Not here: a host that is waited for and silent (client.py).
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Protocol
+
+INTERVAL = 5.0  # seconds between two looks
+
+
+class Writer(Protocol):
+    """An open connection."""
+
+    def close_if_stalled(self) -> None:
+        """Close it where a write has taken too long."""
+
+
+class _Watch:
+    """Looks at all open connections from one thread, which runs while there are any."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._open: weakref.WeakSet[Writer] = weakref.WeakSet()
+        self._thread: threading.Thread | None = None
+
+    def add(self, connection: Writer) -> None:
+        """Look after this one, too, until it is closed or forgotten."""
+        with self._changed:
+            self._open.add(connection)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="stalled connections", daemon=True)
+                self._thread.start()
+
+    def remove(self, connection: Writer) -> None:
+        """It was closed."""
+        with self._changed:
+            self._open.discard(connection)
+            self._changed.notify_all()
+            thread = None if self._open else self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while self._any_left():
+            self._look()
+
+    def _any_left(self) -> bool:
+        """Wait for the next look; whether a connection is open then."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._open, INTERVAL)
+            if not self._open:
+                self._thread = None
+            return bool(self._open)
+
+    def _look(self) -> None:
+        with self._changed:
+            connections = list(self._open)
+        for connection in connections:
+            connection.close_if_stalled()
+
+
+WATCH = _Watch()
