@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+
+_MOST_LINKS = 40  # on the way to a file, as in Linux
+# Where only names in a folder are looked up; other systems want to read it as well.
+LOOK_UP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_IS_A_LINK = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
+_ROOT = 0
 
 
 def make_private(folder: Path) -> None:
@@ -70,3 +77,103 @@ def read_private(folder: int, name: str) -> bytes:
 def _refuse_others(info: os.stat_result, path: Path) -> None:
     if info.st_uid != os.geteuid() or info.st_mode & 0o022:
         raise PermissionError(errno.EPERM, "can be written by another user", str(path))
+
+
+class StrangersLinkError(Exception):
+    """A link on the way belongs to somebody who could lead us elsewhere by it.
+
+    Attributes:
+        name: The link's name.
+        uid: Whose it is.
+    """
+
+    def __init__(self, name: str, uid: int) -> None:
+        super().__init__(f"{name} on the way there is a link of uid {uid}")
+        self.name, self.uid = name, uid
+
+
+class Walk:
+    """The way to a file, name by name; a link on it is followed only if it belongs to somebody who may own it.
+
+    Args:
+        may_own: Whether links of a user are followed, by the uid.
+    """
+
+    def __init__(self, may_own: Callable[[int], bool]) -> None:
+        self._may_own = may_own
+        self._left = _MOST_LINKS
+
+    def step(self, folder: int, name: str, flags: int) -> int:
+        """Open a name in an open folder; the descriptor.
+
+        Raises:
+            StrangersLinkError: somebody else's link has that name.
+            OSError: it can't be opened.
+        """
+        try:
+            return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+        except OSError as error:
+            target = self._target(folder, name) if error.errno in _IS_A_LINK else None
+            if target is None:
+                raise
+        self._left -= 1
+        if self._left < 0:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        return self._follow(folder, target, flags)
+
+    def _follow(self, folder: int, target: str, flags: int) -> int:
+        at = os.open("/", LOOK_UP) if target.startswith("/") else os.dup(folder)
+        names = [part for part in target.split("/") if part not in {"", "."}] or ["."]
+        for number, name in enumerate(names, 1):
+            try:
+                inner = self.step(at, name, flags if number == len(names) else LOOK_UP)
+            finally:
+                os.close(at)
+            at = inner
+        return at
+
+    def _target(self, folder: int, name: str) -> str | None:
+        """Where a link leads; None if it is none."""
+        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISLNK(info.st_mode):
+            return None
+        target = os.readlink(name, dir_fd=folder)
+        again = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        same = (info.st_ino, info.st_ctime_ns) == (again.st_ino, again.st_ctime_ns)
+        if not same or not self._may_own(info.st_uid):
+            raise StrangersLinkError(name, info.st_uid)
+        return target
+
+
+def open_folder(folder: Path, *, make: bool = False) -> int:
+    """Open a folder name by name, over links of this user and root alone; its descriptor, to read.
+
+    Args:
+        folder: From the root, or from the current folder.
+        make: Whether folders that are missing are made, with the modes that the umask gives.
+
+    Raises:
+        StrangersLinkError: another user's link is on the way.
+        OSError: it can't be opened, or made.
+    """
+    walk = Walk({os.geteuid(), _ROOT}.__contains__)
+    read = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    names = folder.parts[1:] if folder.is_absolute() else folder.parts
+    at = os.open("/" if folder.is_absolute() else ".", LOOK_UP if names else read)
+    for number, name in enumerate(names, 1):
+        flags = read if number == len(names) else LOOK_UP
+        try:
+            inner = _step_or_make(walk, at, name, flags) if make else walk.step(at, name, flags)
+        finally:
+            os.close(at)
+        at = inner
+    return at
+
+
+def _step_or_make(walk: Walk, folder: int, name: str, flags: int) -> int:
+    try:
+        return walk.step(folder, name, flags)
+    except FileNotFoundError:
+        with contextlib.suppress(FileExistsError):  # made by another process meanwhile, or a link that leads nowhere
+            os.mkdir(name, dir_fd=folder)
+        return walk.step(folder, name, flags)

@@ -9,7 +9,6 @@ Not here: whether a user has named it (consent.py), and what stands in it.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shlex
 import stat
@@ -19,16 +18,13 @@ from typing import TYPE_CHECKING
 
 from clusterddp.consent import Writers, user_name
 from clusterddp.errors import InventoryError
+from clusterddp.folders import LOOK_UP, StrangersLinkError, Walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST_BYTES = 10 << 20  # of a file: a hundred thousand hosts
-_MOST_LINKS = 40  # on the way to a file, as in Linux
-# Where only names in a folder are looked up; other systems want to read it as well.
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-_IS_A_LINK = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
 _PERMISSIONS = "check the path and its permissions"
 
 
@@ -49,9 +45,9 @@ class Source:
             InventoryError: it cannot be read, or somebody could have written it who may not write the inventory.
         """
         *folders, last = path.relative_to(self.path.parent).parts
-        walk, at = _Walk(self.writers, path), self.folder
+        walk, at = Walk(self.writers.may_own), self.folder
         with _told(path), contextlib.ExitStack() as handles:
-            for name, flags in (*((name, _FOLDER) for name in folders), (last, _FILE)):
+            for name, flags in (*((name, LOOK_UP) for name in folders), (last, _FILE)):
                 at = walk.step(at, name, flags)
                 handles.callback(os.close, at)
                 self._refuse(path, at)
@@ -124,72 +120,24 @@ def _refuse_place(place: Path, writers: Writers, path: Path) -> None:
 def _named(path: Path) -> tuple[int, int]:
     file = os.open(path, _FILE)
     try:
-        return os.open(path.parent, _FOLDER), file
+        return os.open(path.parent, LOOK_UP), file
     except OSError:
         os.close(file)
         raise
 
 
 def _kept(path: Path, writers: Writers) -> tuple[int, int]:
-    walk = _Walk(writers, path)
-    folder = os.open("/", _FOLDER)
+    walk = Walk(writers.may_own)
+    folder = os.open("/", LOOK_UP)
     try:
         for name in path.parent.parts[1:]:
-            inner = walk.step(folder, name, _FOLDER)
+            inner = walk.step(folder, name, LOOK_UP)
             os.close(folder)
             folder = inner
         return folder, walk.step(folder, path.name, _FILE)
     except BaseException:
         os.close(folder)
         raise
-
-
-class _Walk:
-    """The way to a file, name by name; a link on it is followed only if it belongs to somebody who may write there."""
-
-    def __init__(self, writers: Writers, path: Path) -> None:
-        self._writers, self._path = writers, path
-        self._left = _MOST_LINKS
-
-    def step(self, folder: int, name: str, flags: int) -> int:
-        """Open a name in a folder."""
-        try:
-            return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
-        except OSError as error:
-            target = self._target(folder, name) if error.errno in _IS_A_LINK else None
-            if target is None:
-                raise
-        self._left -= 1
-        if self._left < 0:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        return self._follow(folder, target, flags)
-
-    def _follow(self, folder: int, target: str, flags: int) -> int:
-        at = os.open("/", _FOLDER) if target.startswith("/") else os.dup(folder)
-        names = [part for part in target.split("/") if part not in {"", "."}]
-        for number, name in enumerate(names, 1):
-            try:
-                inner = self.step(at, name, flags if number == len(names) else _FOLDER)
-            finally:
-                os.close(at)
-            at = inner
-        return at
-
-    def _target(self, folder: int, name: str) -> str | None:
-        """Where a link leads; None if it is none."""
-        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if not stat.S_ISLNK(info.st_mode):
-            return None
-        target = os.readlink(name, dir_fd=folder)
-        again = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if not self._writers.may_own(info.st_uid) or (info.st_ino, info.st_ctime_ns) != (
-            again.st_ino,
-            again.st_ctime_ns,
-        ):
-            whose = user_name(info.st_uid)
-            remedy = "remove the link, or name the file itself"
-            raise InventoryError(f"{name} on the way there is a link of {whose}", where=str(self._path), remedy=remedy)
-        return target
 
 
 def _bytes(handle: int, path: Path) -> bytes:
@@ -208,5 +156,9 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
+    except StrangersLinkError as error:
+        what = f"{error.name} on the way there is a link of {user_name(error.uid)}"
+        remedy = "remove the link, or name the file itself"
+        raise InventoryError(what, where=str(path), remedy=remedy) from None
     except OSError as error:
         raise InventoryError(f"cannot be read: {error.strerror}", where=str(path), remedy=_PERMISSIONS) from None

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 HOLD = 0.05  # seconds a line waits for those of other ranks
 APART = 10**9  # ns of recorded time: a replay shows hours at once, and what was said an hour later is another line
 MOST = 8 << 20  # bytes that are held, about
+MOST_LATEST = 1 << 14  # workers and ranks whose latest line is known, before those that no longer matter are forgotten
 _OBJECT = 512  # bytes of one line besides its text, about
 
 Key = tuple[int, "int | None", str, bytes]  # attempt, start of the workers, stream, text
@@ -74,6 +75,7 @@ class Fold:
         self._held: deque[HeldLine] = deque()
         self._equal: dict[Key, list[HeldLine]] = {}  # those held, by number
         self._latest: dict[tuple[str, int | None] | int, int] = {}  # worker, rank → the number of its latest line
+        self._most_latest = MOST_LATEST
         self._count = self._size = 0
         self._oldest: float | None = None
 
@@ -102,9 +104,17 @@ class Fold:
         self._latest[worker] = last
         if not alone:
             self._latest[rank] = last
+        if len(self._latest) > self._most_latest:
+            self._forget()
         while self._size > MOST:
             done.append(self._pop())
         return done
+
+    def _forget(self) -> None:
+        """Forget whose latest line is held no longer: nothing can be put before it any more."""
+        first = self._held[0].number if self._held else self._count
+        self._latest = {who: number for who, number in self._latest.items() if number >= first}
+        self._most_latest = max(MOST_LATEST, 2 * len(self._latest))
 
     def due(self) -> list[HeldLine]:
         """The lines that have been held for long enough, in order; they are held no more."""

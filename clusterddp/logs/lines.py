@@ -2,7 +2,7 @@ r"""Splitting one file's bytes into lines as they come: the same lines however t
 
 A line ends with ``\n`` or ``\r\n``. A lone ``\r`` ends a redraw: text that the next one is drawn over. On a
 terminal each redraw shows for its moment; elsewhere one is shown every 10 s of recorded time, and the last.
-A line over 8 MiB goes on as another line.
+A line over 8 MiB goes on as another line, and so do the unfinished lines of a host that hold too much together.
 
 Not here: what a line looks like (render.py, screen.py).
 """
@@ -120,6 +120,17 @@ class LineSplitter:
         """The text of the unfinished line, or of the latest redraw, for a terminal's last row."""
         text = bytes(self._carry[:4096]).rstrip(b"\r")
         return text if text.strip() or not self._redraw else self._redraw.data
+
+    @property
+    def held(self) -> int:
+        """How many bytes wait here for more to come."""
+        return len(self._carry) + (len(self._redraw.data) if self._redraw else 0)
+
+    def cut(self) -> list[Span]:
+        """What has come of the unfinished line: what follows goes on as another line. A redraw is forgotten."""
+        self._redraw = None
+        size = len(self._carry) - (self._carry[-1:] == b"\r")  # that may be half of a line's end
+        return [self._cut(size)] if size else []
 
     def drop_redraw(self) -> None:
         """Forget the latest redraw: a line that ended with a newline was shown after it."""

@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.errors import ClusterddpError, UnreachableError
+from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
 from clusterddp.logs.selection import Position
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Open = Callable[[str, Position], Iterator[Frame]]
     Retry = Callable[[int, ClusterddpError], float | None]
 
+MOST_FILES = 1 << 15  # of one host: 16 workers, started a thousand times
 QUEUE = 16  # frames of one host that wait for the merge
 BATCH = 256  # frames of the past in one batch
 PATIENCE = 2.0  # seconds that a silent host's past holds the others back in a follow
@@ -84,7 +85,8 @@ class _HostQueue:
         self.host = host
         self.events: deque[Event] = deque()
         self.not_full = threading.Condition(lock)
-        self.position = Position()  # so far its thread has read
+        self.offsets: dict[str, int] = {}  # so far its thread has read, by file
+        self.caught_up = False  # that is more than its past
         self.in_past = in_past  # its past is not complete
         self.done = False  # nothing more comes
 
@@ -237,11 +239,9 @@ class Merge:
         attempt, reported = 0, False
         try:
             while not self._closed.is_set():
-                before = queue.position
-                error = self._read_once(queue)
+                error, came = self._read_once(queue)
                 if error is None:
                     return
-                came = queue.position is not before
                 attempt = 0 if came else attempt + 1
                 delay = self._retry(attempt, error)
                 if came or not reported or delay is None:  # a break is told once, not with every attempt to mend it
@@ -254,19 +254,25 @@ class Merge:
                 self._bug, queue.done = bug, True
                 self._arrived.notify()
 
-    def _read_once(self, queue: _HostQueue) -> ClusterddpError | None:
-        """Read the stream to its end or its break."""
+    def _read_once(self, queue: _HostQueue) -> tuple[ClusterddpError | None, bool]:
+        """Read the stream to its end, or its break; and whether anything of the run's output came."""
+        came = False
         try:
-            for frame in self._open(queue.host, queue.position):
+            for frame in self._open(queue.host, Position(offsets=dict(queue.offsets), caught_up=queue.caught_up)):
                 if frame.header.get("kind") == "end":
                     self._put(queue, StreamEnded(host=queue.host, ended=json.loads(frame.body)["ended"]), done=True)
-                    return None
+                    return None, came
+                offsets = _offsets_after(frame)
+                if len(queue.offsets) + len(offsets) > MOST_FILES:
+                    return HelperError(queue.host, f"its logs are of more than {MOST_FILES} files"), came
                 if not self._put(queue, FrameArrived(host=queue.host, frame=frame)):
-                    return None
-                queue.position = _position_after(queue.position, frame)
+                    return None, came
+                queue.offsets.update(offsets)
+                queue.caught_up = queue.caught_up or bool(frame.header.get("caught_up"))
+                came = came or bool(offsets) or queue.caught_up
         except ClusterddpError as error:
-            return error
-        return UnreachableError(queue.host, "the stream ended in the middle")
+            return error, came
+        return UnreachableError(queue.host, "the stream ended in the middle"), came
 
     def _put(self, queue: _HostQueue, event: Event, *, done: bool = False) -> bool:
         with self._lock:
@@ -293,10 +299,3 @@ def _offsets_after(frame: Frame) -> Mapping[str, int]:
     header = frame.header
     offsets: Mapping[str, int] = header.get("offsets") or {}
     return {header["file"]: header["next"]} if "file" in header else offsets
-
-
-def _position_after(position: Position, frame: Frame) -> Position:
-    """The position after a frame."""
-    offsets = _offsets_after(frame)
-    caught_up = position.caught_up or bool(frame.header.get("caught_up"))
-    return Position(offsets={**position.offsets, **offsets}, caught_up=caught_up) if offsets or caught_up else position

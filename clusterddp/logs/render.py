@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.frames import Frame
 
 T = TypeVar("T")
+MOST_HELD = 32 << 20  # bytes of unfinished lines and redraws of one host
 INDEX_STEP_MS = 100.0  # a supervisor notes sizes this often: a line may be so much older than its time
 
 
@@ -49,6 +50,7 @@ class FrameReader(ABC, Generic[T]):
         self.notices: list[str] = []
         self.views: dict[tuple[str, str], FileView] = {}
         self.hellos: dict[str, Mapping[str, Any]] = {}  # host → its hello
+        self._came: dict[str, int] = {}  # host → bytes since it was last looked how much of its lines is held
 
     @abstractmethod
     def render(self, view: FileView, span: Span) -> T:
@@ -72,7 +74,19 @@ class FrameReader(ABC, Generic[T]):
         if dropped:
             self.notices.append(f"{view.label.decode()}dropped: {counted(dropped, 'byte')}, the log limit was reached")
             found.append(Span(header["offset"] - dropped, b"", header.get("time"), dropped))
-        return [(view, span) for span in found]
+        return [*((view, span) for span in found), *self._limited(host, len(frame.body))]
+
+    def _limited(self, host: str, came: int) -> Iterator[tuple[FileView, Span]]:
+        """The beginnings of a host's unfinished lines, where it has sent so many that they are held no longer."""
+        self._came[host] = self._came.get(host, 0) + came
+        if self._came[host] < MOST_HELD // 2:  # no more can have been added to what was held then
+            return
+        self._came[host] = 0
+        views = [view for view in self.views.values() if view.host == host]
+        if sum(view.splitter.held for view in views) > MOST_HELD // 2:
+            for view in views:
+                for span in view.splitter.cut():
+                    yield view, span
 
     def unfinished_spans(self, host: str) -> Iterator[tuple[FileView, Span]]:
         """The unfinished lines of a host that sends no more."""

@@ -17,9 +17,10 @@ import time
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError
+from clusterddp.folders import StrangersLinkError, open_folder
 from clusterddp.remote.shared.chunks import content_of, hash_handle
 from clusterddp.remote.shared.manifest import FILE, Entry, as_text, on_disk
-from clusterddp.remote.shared.parts import Parts
+from clusterddp.remote.shared.parts import Parts, open_parts
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size
 
@@ -49,15 +50,24 @@ class Landing:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Landing:  # noqa: PYI034 - typing.Self is Python 3.11
-        with self._told(str(self.folder)):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._root = self._opened(str(self.folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self._lock_folder()
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(_PARTS, 0o700, dir_fd=self._root)
-            self._parts_folder = self._opened(_PARTS, _FOLDER, self._root)
+        try:
+            self._open()
+        except BaseException:
+            self._stack.close()
+            raise
         self._parts = Parts(self._parts_folder)
         return self
+
+    def _open(self) -> None:
+        with self._told(str(self.folder)):
+            try:
+                self._root = self._kept_open(open_folder(self.folder, make=True))
+            except StrangersLinkError as error:
+                remedy = "give another destination"
+                raise SyncError(f"{shown(str(self.folder))}: {error}, and is not followed", remedy=remedy) from None
+            self._lock_folder()
+        with self._told(str(self.folder / _PARTS)):
+            self._parts_folder = self._kept_open(open_parts(self._root, _PARTS))
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):  # not empty: it broke off
@@ -73,14 +83,12 @@ class Landing:
         try:
             fcntl.flock(self._root, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._stack.close()
             remedy = "wait for it, or give another destination"
             raise SyncError(f"another pull is writing to {self.folder}", remedy=remedy) from None
         except OSError:
             pass
 
-    def _opened(self, path: str, flags: int, folder: int | None = None) -> int:
-        handle = os.open(path, flags, dir_fd=folder)
+    def _kept_open(self, handle: int) -> int:
         self._stack.callback(os.close, handle)
         return handle
 
@@ -126,7 +134,8 @@ class Landing:
             self._parts = Parts(self._parts_folder)
             self._parts.want({content: list(chunks) for content, chunks in contents.items()})
             self._parts.remove_old(time.time())
-        free, needed = shutil.disk_usage(self.folder).free, self._parts.lacking_bytes
+        disk = os.fstatvfs(self._root)
+        free, needed = disk.f_bavail * disk.f_frsize, self._parts.lacking_bytes
         if needed > free:
             sizes = f"{human_size(needed)} are to come to {self.folder}, where {human_size(free)} are free"
             raise SyncError(sizes, remedy="make room there, or give another destination")

@@ -8,12 +8,48 @@ Not here: who sends them (sync_stream.py), and the places they go to.
 
 import errno
 import os
-from typing import Dict, Iterator, List, Set, Tuple
+from typing import Dict, Iterator, List, Set, Tuple, Union
 
 from .chunks import CHUNK, ZEROS, Chunk, digest_of, is_content, read_at
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 KEPT = 7 * 86400.0  # seconds after which what a broken transfer left is removed
+
+
+class NotOursError(OSError):
+    """The folder of parts belongs to another user, who could change what was proved of it."""
+
+
+def open_parts(folder: int, name: Union[str, bytes]) -> int:
+    """Open a folder of parts in an open folder, and make it if it is not there; its descriptor.
+
+    What is proved of a part holds only as long as nobody else can change it: the folder is this user's or root's, 0700.
+
+    Raises:
+        NotOursError: another user's folder has that name.
+        OSError: it cannot be made.
+    """
+    try:
+        os.mkdir(name, 0o700, dir_fd=folder)
+    except FileExistsError:  # of a transfer that broke off
+        pass
+    handle = os.open(name, _FOLDER, dir_fd=folder)
+    if not _is_ours(handle):
+        os.close(handle)
+        raise NotOursError(errno.EPERM, "it belongs to another user")
+    return handle
+
+
+def _is_ours(handle: int) -> bool:
+    """Whether a folder of parts is this user's or root's; one of this user's is closed to others."""
+    info = os.fstat(handle)
+    if info.st_uid == os.geteuid() and info.st_mode & 0o077:
+        try:
+            os.fchmod(handle, 0o700)
+        except OSError:  # a filesystem without modes: nothing on it has any
+            pass
+    return info.st_uid in (0, os.geteuid())
 
 
 class Parts:
@@ -148,12 +184,12 @@ def _is_hole(handle: int, offset: int, size: int) -> bool:
 
 
 def parts_in(path: bytes) -> Set[str]:
-    """The digests of the chunks in a folder of parts; none where there is no such folder."""
+    """The digests of the chunks in a folder of parts; none where there is no such folder of ours."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(path, _FOLDER)
     except OSError:
         return set()
     try:
-        return Parts(handle).found()
+        return Parts(handle).found() if _is_ours(handle) else set()
     finally:
         os.close(handle)

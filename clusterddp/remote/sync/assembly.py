@@ -10,7 +10,7 @@ from typing import Callable, Dict, Iterable, List, Optional
 
 from ..shared.chunks import CHUNK, Chunk, chunks_of, digest_of, is_content, read_at
 from ..shared.manifest import FILE, Disk, Entry, Stats
-from ..shared.parts import Parts
+from ..shared.parts import NotOursError, Parts, open_parts
 from ..shared.sync_stream import BadStream, ChunkStream
 from ..system.bootstrap import Refused
 from .owner import folder_time
@@ -26,25 +26,34 @@ class Assembly:
     Args:
         folder: On the filesystem that the contents go to.
         lists: The digests of the chunks of each content that has several.
+
+    Raises:
+        Refused: the folder is another user's.
     """
 
     def __init__(self, folder: bytes, lists: Dict[str, List[str]]) -> None:
         self._path, self._lists = folder, lists
         self._uses: Dict[str, int] = {}
+        above, self._name = os.path.split(folder)
+        self._above = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.mkdir(folder, 0o700)
-        except FileExistsError:  # of a transfer that broke off
-            pass
-        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            self._folder = open_parts(self._above, self._name)
+        except OSError as error:
+            os.close(self._above)
+            if isinstance(error, NotOursError):
+                message = "%s belongs to another user" % os.fsdecode(folder)
+                raise Refused(message, "remove it, or have its owner do so") from None
+            raise OSError(error.errno, error.strerror, folder) from error
         self._parts = Parts(self._folder)
 
     def close(self) -> None:
         """Leave what is there for the next one; nothing is left after a whole transfer."""
         os.close(self._folder)
         try:
-            os.rmdir(self._path)
+            os.rmdir(self._name, dir_fd=self._above)
         except OSError:  # not empty
             pass
+        os.close(self._above)
 
     def want(self, entries: Iterable[Entry]) -> None:
         """Have the contents of these files put together.
@@ -57,7 +66,7 @@ class Assembly:
             self._uses[entry.content] = self._uses.get(entry.content, 0) + 1
             wanted[entry.content] = self._chunks(entry)
         self._parts.want(wanted)
-        self._parts.remove_old(folder_time(self._path))
+        self._parts.remove_old(folder_time(self._folder))
 
     def take_from(self, disk: Disk) -> None:
         """Take the chunks that lie in files under the folder already."""

@@ -60,7 +60,7 @@ def parent_of(workdir: str, path: str) -> bytes:
     Raises:
         OSError: another user's link is on the way there.
     """
-    folder = os.path.join(os.path.realpath(on_disk(workdir)), on_disk(posixpath.dirname(path)))
+    folder = os.path.join(on_disk(workdir), on_disk(posixpath.dirname(path)))
     try:
         handle, real = open_folder(os.fsdecode(folder), alone=False)
     except FileNotFoundError:
@@ -184,7 +184,7 @@ def take(
         Refused: there is no room, it came damaged, or not whole.
         OSError: it cannot be written.
     """
-    parent = reach(os.path.join(os.path.realpath(on_disk(workdir)), on_disk(posixpath.dirname(path))))
+    parent = reach(os.path.join(on_disk(workdir), on_disk(posixpath.dirname(path))))
     try:
         _take(parent, path, carried, incoming, hold, umask)
     finally:

@@ -4,7 +4,9 @@ Others may write in a workdir, or in some folders of it. Whoever puts a link in 
 refusal, and no file of this user's that the link leads to is touched.
 """
 
+import errno
 import os
+import stat
 from typing import List, Optional, Tuple
 
 from ..shared.manifest import as_text, on_disk
@@ -138,17 +140,63 @@ def reach(path: bytes) -> int:
     Raises:
         Refused: another user's link is on the way. OSError: a folder cannot be made.
     """
+    handle, missing = _nearest(path)
+    return _made(handle, missing)
+
+
+def real_folder(path: bytes, links: int = 40) -> bytes:
+    """The path without links of a folder, or of one that is still to be made, by links of this user and root alone.
+
+    Raises:
+        Refused: another user's link is on the way: it could lead anywhere the next time. OSError: it is no folder.
+    """
+    handle, missing = _nearest(path)
+    try:
+        above = os.readlink(path_of(handle))
+        leads = _dangling(handle, missing[0], path) if missing else None
+    finally:
+        os.close(handle)
+    if leads is None:
+        return os.path.join(above, *missing)
+    if not links:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return real_folder(os.path.join(above, leads, *missing[1:]), links - 1)
+
+
+def _dangling(folder: int, name: bytes, path: bytes) -> Optional[bytes]:
+    """Where a link in a folder leads, to what is not there yet; None where there is none.
+
+    Raises:
+        Refused: it is another user's.
+    """
+    try:
+        link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    try:
+        info = os.fstat(link)
+        if not stat.S_ISLNK(info.st_mode):  # made meanwhile
+            return None
+        if info.st_uid not in (0, os.getuid()):
+            raise _not_followed(OSError(0, "is another user's link", as_text(path)))
+        return os.readlink(b"", dir_fd=link)
+    finally:
+        os.close(link)
+
+
+def _nearest(path: bytes) -> Tuple[int, List[bytes]]:
+    """The last folder on the way that is there, open, and the names of those behind it that are not."""
     missing: List[bytes] = []
     while True:
         try:
             handle, _ = open_folder(os.fsdecode(path), alone=False)
-            break
         except FileNotFoundError:
             path, name = os.path.split(path)
-            missing.append(name)
+            missing.insert(0, name)
         except OSError as error:
             raise _not_followed(error) from error
-    return _made(handle, missing[::-1])
+        else:
+            return handle, missing
 
 
 def reach_below(folder: int, path: str) -> int:

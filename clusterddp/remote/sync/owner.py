@@ -6,7 +6,7 @@ server; no clock of a host is asked.
 """
 
 import os
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 from ..shared.chunks import digest_of
 from ..system import procfs
@@ -80,8 +80,8 @@ def _host_id(state: str) -> str:
     return _host_id(state)
 
 
-def folder_time(folder: bytes) -> float:
-    """Now, by the clock of the server that has ``folder``.
+def folder_time(folder: Union[bytes, int]) -> float:
+    """Now, by the clock of the server that has ``folder``, a path or a descriptor.
 
     Raises:
         OSError: nothing can be written there.

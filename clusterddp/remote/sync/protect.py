@@ -12,6 +12,7 @@ from ..spool.layout import Spool
 from ..system import procfs
 from ..system.bootstrap import Refused
 from .beat import touch
+from .inside import real_folder
 from .live import MARK, live_runs
 from .lock import PLACE, FolderLock
 from .owner import owner_of
@@ -33,7 +34,7 @@ def protect(spool: Spool, state: str, workdir: str, digest: str) -> None:
     Raises:
         Refused: another sync has put other code there meanwhile.
     """
-    root, supervisor = os.path.realpath(on_disk(workdir)), spool.supervisor()
+    root, supervisor = real_folder(on_disk(workdir)), spool.supervisor()
     if supervisor is None:  # it has ended already
         return
     try:

@@ -23,6 +23,7 @@ from .assembly import Assembly
 from .chunk_source import chunk_stream
 from .folded import refuse_folded
 from .head import read_plan
+from .inside import real_folder
 from .links import make_links
 from .place import WorkdirUpdate
 from .push_record import PushRecord
@@ -128,10 +129,10 @@ def dest_path(workdir: str, dest: str, state: str) -> bytes:
         if ".." in parts or (parts and parts[0].startswith(".clusterddp")):
             raise Refused("%s leads out of the workdir" % dest, "give a path below it, or an absolute one")
         path = os.path.join(workdir_path(workdir, state), on_disk("/".join(parts)))
-    root = os.path.realpath(path)
-    if os.path.lexists(root) and not os.path.isdir(root):
-        raise Refused("%s is not a folder" % as_text(root), "give another place")
-    return root
+    try:
+        return real_folder(path)
+    except NotADirectoryError:
+        raise Refused("%s is not a folder" % as_text(path), "give another place") from None
 
 
 def _refuse(args: Dict[str, Any], root: bytes, plan: List[Entry], update: WorkdirUpdate) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 from ..shared.manifest import as_text, on_disk
 from ..shared.workdirs import is_beside, is_name, named
 from ..system.bootstrap import NETWORK_FILESYSTEMS, Refused, filesystem_type, home_folder
+from .inside import real_folder
 from .live import LiveRun, live_runs
 from .lock import FolderLock, folder_id
 from .record import SyncRecord
@@ -123,7 +124,10 @@ def workdir_path(workdir: str, state: str, name: str = "") -> bytes:
         workdir = os.path.join(home_folder(), workdir[2:])
     if not os.path.isabs(workdir):
         raise Refused("the workdir %r is not absolute" % workdir, setting)
-    root = os.path.realpath(on_disk(workdir))
+    try:
+        root = real_folder(on_disk(workdir))
+    except NotADirectoryError:
+        raise Refused("the workdir %s is not a folder" % workdir, setting) from None
     if name:
         if not is_name(name):
             raise Refused("%r cannot be a folder's name" % name, "use letters, digits, '.', '_' and '-'")

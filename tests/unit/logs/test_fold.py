@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.logs import Fold, FrameArrived, JsonRenderer, StreamEnded, TerminalRenderer, TextRenderer
-from clusterddp.logs.fold import APART, HOLD, MOST
+from clusterddp.logs.fold import APART, HOLD, MOST, MOST_LATEST
 from clusterddp.logs.selection import ranks
+from clusterddp.logs.view import FileView
 from clusterddp.remote.shared.frames import Frame
 from tests.unit.logs.test_render import Screen, Source
 
@@ -209,3 +210,14 @@ def test_unfolding_gives_every_line_of_every_rank_once_and_in_its_order(
     wanted += plain.draw(ends)
     written += renderer.draw(ends) + renderer.hide()
     assert unfolded(written) == unfolded(wanted)
+
+
+def test_ranks_that_a_host_invents_are_forgotten_again() -> None:
+    clock = Clock()
+    fold, source = Fold(clock), Source(rank=0, local_rank=0)
+    view = FileView(source.host, source.header)
+    for rank in range(5 * MOST_LATEST):
+        view.header = {**source.header, "rank": rank}
+        fold.take(view, 0, None, b"line\n")
+        clock.now += HOLD / 10
+        assert len(fold._latest) <= MOST_LATEST + 1

@@ -245,3 +245,18 @@ def test_a_host_that_is_given_up_is_not_waited_for() -> None:
     assert merge.done
     silent.set()
     assert sorted(texts(events)) == ["a", "silent"]
+
+
+def test_a_host_that_names_more_files_than_a_run_can_have_is_given_up_alone() -> None:
+    def many() -> Iterator[Frame]:
+        for number in range(10**9):
+            header = {"file": f"{number}.0.out", "start": number, "local_rank": 0, "rank": 0, "stream": "out"}
+            yield Frame({**header, "offset": 0, "next": 1}, b"x")
+
+    streams = {"bad": many(), "good": iter([line("fine", 0), end()])}
+    with Merge(streams, lambda host, _: streams[host], past=False) as merge:
+        events = until(merge, lambda _: merge.done)
+    assert [event.host for event in events if isinstance(event, StreamEnded)] == ["good"]
+    broken = [event for event in events if isinstance(event, StreamBroken)]
+    assert [event.notice for event in broken] == ["no more logs of bad: bad: its logs are of more than 32768 files"]
+    assert len(merge.offsets["bad"]) <= merging.MOST_FILES

@@ -24,6 +24,7 @@ from clusterddp.logs import (
     TextRenderer,
     renderer_for,
 )
+from clusterddp.logs.render import MOST_HELD
 from clusterddp.remote.shared.frames import Frame
 from clusterddp.remote.shared.plan import AGENT_LOG
 from tests.unit.spool_writer import Tail, Writer, read
@@ -290,3 +291,36 @@ def test_a_replay_shows_what_was_shown_live(tmp_path: Path) -> None:
 def test_lines_are_values_with_the_file_they_are_from() -> None:
     (line,) = LineReader().feed("gpu01", Source().frame(b"step\n", SECOND))
     assert (line.text, line.rank, line.host, line.time, line.next) == ("step", 3, "gpu01", 1.0, 5)
+
+
+@pytest.mark.parametrize("end", [b"", b"\r"])
+def test_the_unfinished_lines_of_a_host_are_held_up_to_a_limit_and_all_are_shown(end: bytes) -> None:
+    renderer, body = TextRenderer(), b"x" * (60 << 10)
+    sources = [Source(rank=number, local_rank=number) for number in range(200)]
+    shown = b""
+    for _ in range(20):  # 234 MiB
+        for source in sources:
+            shown += renderer.feed(source.host, source.frame(body)).replace(b"\n", b"")
+            assert sum(view.splitter.held for view in renderer.views.values()) <= MOST_HELD
+    for source in sources:
+        shown += renderer.feed(source.host, source.frame(end))
+    shown += renderer.end(sources[0].host)
+    assert shown.count(b"x") == 20 * 200 * len(body)
+
+
+def test_redraws_of_many_files_are_held_up_to_a_limit() -> None:
+    renderer, body = TextRenderer(), b"x" * (1 << 20)
+    for number in range(200):
+        source = Source(rank=number, local_rank=number)
+        for piece in (body, b"\r" + body, b"\ry"):  # the first is shown, the second would be drawn over
+            renderer.feed(source.host, source.frame(piece, SECOND))
+        assert sum(view.splitter.held for view in renderer.views.values()) <= MOST_HELD
+
+
+def test_a_long_line_of_one_host_is_not_cut_because_another_host_sends_many() -> None:
+    renderer = TextRenderer()
+    mine = Source(rank=0, local_rank=0, host="gpu00")
+    assert text(renderer, mine, b"a" * 1000) == b""
+    for number in range(100):
+        text(renderer, Source(rank=number, local_rank=number), b"x" * (1 << 20))
+    assert text(renderer, mine, b"b\n") == b"[0 gpu00:0] " + b"a" * 1000 + b"b\n"
