@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from clusterddp import __version__
-from clusterddp.cli import interrupts, verbose
+from clusterddp.cli import interrupts, prompt, verbose
 from clusterddp.cli.output import have_plain_signs, say, takes_more
 from clusterddp.errors import (
     EXIT_FAILED,
@@ -208,6 +208,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
         code = EXIT_NOT_THE_SCRIPT if _is_job(words) else EXIT_FAILED
     finally:
         threading.excepthook = before
+        prompt.abandon()
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -237,6 +238,7 @@ def _have_streams() -> None:
 
 def _leave(code: int) -> NoReturn:
     """After Ctrl-C or SIGTERM: at once, though threads may still wait for hosts."""
+    prompt.abandon()
     say("interrupted")
     with contextlib.suppress(OSError):  # nobody reads it any more
         if takes_more(sys.stdout.buffer):

@@ -157,11 +157,13 @@ class StandingLine:
         self.lock = threading.RLock()
         self.hide_output: Callable[[], None] | None = None
         self._shown = ""
+        self._asking = False
+        self._on_line = False  # whether the question's line is not ended yet
 
     def show(self, text: str) -> None:
         """Put a line in its place, cut to the terminal's width: of a wrapped one only the end could be wiped."""
         with self.lock:
-            if text == self._shown:
+            if self._asking or text == self._shown:
                 return
             width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
             sys.stderr.write(_WIPE + cut_in_the_middle(f"{OURS}{one_line(text)}…", width - 1))
@@ -173,10 +175,22 @@ class StandingLine:
         with self.lock:
             if self.hide_output:
                 self.hide_output()
-            if self._shown:
-                sys.stderr.write(_WIPE)
+            if self._shown or self._on_line:
+                sys.stderr.write("\n" if self._on_line else _WIPE)
                 sys.stderr.flush()
-                self._shown = ""
+                self._shown, self._on_line = "", False
+
+    @contextlib.contextmanager
+    def nothing_shown(self) -> Iterator[None]:
+        """While the block asks the user, its question has the line's place."""
+        with self.lock:
+            self.wipe()
+            self._asking = self._on_line = True
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._asking = self._on_line = False
 
 
 STANDING = StandingLine()

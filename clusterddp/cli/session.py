@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.cli.inventory_choice import choose, read_chosen
-from clusterddp.cli.output import STANDING, say
+from clusterddp.cli.output import say
 from clusterddp.cli.project_options import checked, place
+from clusterddp.cli.prompt import asking
 from clusterddp.cli.pyproject import with_defaults
 from clusterddp.remote.shared.counted import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from clusterddp.api import Cluster
     from clusterddp.cli.inventory_choice import Choice
     from clusterddp.inventory import Inventory
@@ -74,16 +71,6 @@ def _with_local_python(inventory: Inventory, project: Project) -> tuple[Inventor
     found = find_python(project.root, (named, place(project, "python")) if named else None, os.environ)
     said = f", {typed(Path(found.path))} ({found.by})"
     return with_python(inventory, found.path), said, inactive_venv(project.root, found)
-
-
-def asking() -> Callable[[str], str] | None:
-    """What asks whoever sits at the terminal for something secret; None where nobody does."""
-    return _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
-
-
-def _ask(prompt: str) -> str:
-    STANDING.wipe()
-    return getpass.getpass(prompt)
 
 
 def _describe(inventory: Inventory, chosen: Choice) -> str:

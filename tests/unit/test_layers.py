@@ -47,7 +47,7 @@ DOORS = {
     "yaml": {"inventory"},
     "click": {"cli"},
     "pathspec": {"sync/gitignore"},
-    "cryptography": {"sync/certificates"},
+    "cryptography": {"sync/certificates", "hosts/ssh/private_keys"},
     "tomllib": {"project", "environments"},
     "tomli": {"project", "environments"},
     "packaging": {"environments"},

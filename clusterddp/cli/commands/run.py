@@ -167,7 +167,8 @@ _BESIDE_AGAIN = {
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
     """Run SCRIPT with ARGS by torchrun on every node, and show its lines labelled by rank."""
-    from clusterddp.cli.session import asking, open_cluster  # noqa: PLC0415 - start-up
+    from clusterddp.cli.prompt import asking  # noqa: PLC0415 - start-up
+    from clusterddp.cli.session import open_cluster  # noqa: PLC0415
 
     if given["join"]:
         with open_cluster(inventory, limit, starts=True) as cluster:

@@ -7,26 +7,27 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import threading
-from dataclasses import dataclass
+import shlex
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import paramiko
 
 from clusterddp.errors import AuthenticationError, UsageError
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, unknown_key
+from clusterddp.hosts.ssh.pipes import DroppedError
+from clusterddp.hosts.ssh.private_keys import Credentials, LockedKeyError, UnreadableKeyError, prompting
 from clusterddp.hosts.ssh.target import let_key_in
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from clusterddp.hosts.ssh.target import Target
 
-    Ask = Callable[[str], str]  # a prompt in, the answer out; nothing is echoed
-
-_asking = threading.Lock()  # prompts come one at a time
+LONG = 0.5  # seconds that a key takes only if its passphrase is typed meanwhile
 MOST_PROMPT = 200  # characters of a server's question
 MOST_PROMPTS = 8  # of its questions at once
 
@@ -59,108 +60,110 @@ class HostKeyPolicy(paramiko.MissingHostKeyPolicy):
         self._known.append(shown, target.known_hosts[0], target.host_key_files)
 
 
+@dataclass(slots=True)
+class _Tried:
+    """The keys of one login that did not let us in, as messages name them."""
+
+    refused: list[str] = field(default_factory=list)
+    unusable: list[str] = field(default_factory=list)  # and why
+    locked: list[Path] = field(default_factory=list)  # those of them that need a passphrase
+    waited: bool = False  # for the user, so that the host may have hung up
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Login:
     """Authentication of one connection, in the shape of a paramiko auth strategy.
 
     Args:
         target: Where to log in.
-        ask: Prompts the user; without it nothing is asked.
+        credentials: The private keys, and who may be asked.
     """
 
     target: Target
-    ask: Ask | None
+    credentials: Credentials = field(default_factory=Credentials)
 
     def authenticate(self, transport: paramiko.Transport) -> list[str]:
         """Log in.
 
         Raises:
             AuthenticationError: No key of ours was accepted.
+            DroppedError: The host hung up while the user was asked.
         """
-        offered: list[str] = []
+        tried = _Tried()
         with contextlib.ExitStack() as agents:
-            for name, key in self._keys(agents, offered):
+            for name, key in self._keys(agents, tried):
                 try:
                     further = transport.auth_publickey(self.target.user, key)
                 except paramiko.BadAuthenticationType as error:
-                    return self._other_ways(transport, error.allowed_types, offered)
-                except paramiko.AuthenticationException:
-                    offered.append(name)
+                    return self._other_ways(transport, error.allowed_types, tried)
+                except paramiko.SSHException as error:
+                    if tried.waited and not transport.is_active():
+                        raise self._hung_up() from error
+                    if not isinstance(error, paramiko.AuthenticationException):
+                        raise
+                    tried.refused.append(name)
                     if not transport.is_active():
-                        raise self._refused(offered, "too many keys were offered") from None
+                        raise self._failed(tried, "too many keys were offered") from None
                     continue
-                return self._other_ways(transport, further, offered) if further else []
-        return self._other_ways(transport, ["keyboard-interactive", "password"], offered)
+                return self._other_ways(transport, further, tried) if further else []
+        return self._other_ways(transport, ["keyboard-interactive", "password"], tried)
 
-    def _keys(self, agents: contextlib.ExitStack, offered: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
+    def _keys(self, agents: contextlib.ExitStack, tried: _Tried) -> Iterator[tuple[str, paramiko.PKey]]:
         """Keys named by the user first (the agent signs for those it holds), then the agent's, then the defaults."""
-        held = {key.asbytes(): key for key in self._agent_keys(agents, offered)}
+        held = {key.asbytes(): key for key in self._agent_keys(agents, tried)}
         target = self.target
         for path in target.key_files[: target.given_keys]:
-            yield from self._from_file(path, held, offered)
+            yield from self._from_file(path, held, tried)
         if not target.only_given_keys:
             for key in list(held.values()):
                 yield f"agent key {key.comment or key.get_name()}", key
         for path in target.key_files[target.given_keys :]:
-            yield from self._from_file(path, held, offered)
+            yield from self._from_file(path, held, tried)
 
-    def _agent_keys(self, agents: contextlib.ExitStack, offered: list[str]) -> Sequence[paramiko.AgentKey]:
+    def _agent_keys(self, agents: contextlib.ExitStack, tried: _Tried) -> Sequence[paramiko.AgentKey]:
         if not self.target.agent:
             return ()
         try:
             agent = paramiko.Agent()
         except (paramiko.SSHException, OSError) as error:  # as without one, but said where no other key does
-            offered.append(f"the agent ({error})")
+            tried.unusable.append(f"the agent did not answer ({error})")
             return ()
         agents.callback(agent.close)
         return agent.get_keys()
 
     def _from_file(
-        self, path: Path, held: dict[bytes, paramiko.AgentKey], offered: list[str]
+        self, path: Path, held: dict[bytes, paramiko.AgentKey], tried: _Tried
     ) -> Iterator[tuple[str, paramiko.PKey]]:
         public = _public_blob(path)
         if public in held:
             yield f"{path} (agent)", held.pop(public)
             return
+        began = time.monotonic()
         try:
-            key = self._load(path)
+            key = self.credentials.keys.load(path, self.credentials.ask)
         except OSError as error:
-            offered.append(f"{path} ({error.strerror})")
+            tried.unusable.append(f"{path} cannot be read ({error.strerror})")
             return
-        if key is None:
-            offered.append(f"{path} (has a passphrase: ssh-add {path})")
+        except LockedKeyError as error:
+            tried.unusable.append(str(error))
+            tried.locked.append(path)
             return
+        except UnreadableKeyError as error:
+            raise UsageError(
+                f"{self.target.name}: key file {path} {error}", remedy="name the private key, not the .pub file"
+            ) from error
+        tried.waited = time.monotonic() - began > LONG
         if key.asbytes() in held:
             del held[key.asbytes()]
         yield str(path), key
 
-    def _load(self, path: Path) -> paramiko.PKey | None:
-        """The key, or None when it has a passphrase nobody gave."""
-        try:
-            return paramiko.PKey.from_path(path)
-        except (TypeError, paramiko.PasswordRequiredException):
-            pass  # it has a passphrase: asked for below
-        except (ValueError, paramiko.SSHException, paramiko.pkey.UnknownKeyType) as error:
-            raise UsageError(
-                f"{self.target.name}: key file {path} holds no private key we can read",
-                remedy="name the private key, not the .pub file",
-            ) from error
-        if self.ask is None:
-            return None
-        with _asking:
-            passphrase = self.ask(f"Passphrase of {path}: ")
-        try:
-            return paramiko.PKey.from_path(path, passphrase.encode())  # type: ignore[arg-type]
-        except (TypeError, ValueError, paramiko.SSHException) as error:
-            raise AuthenticationError(self.target.name, f"wrong passphrase for {path}") from error
-
-    def _other_ways(self, transport: paramiko.Transport, allowed: Sequence[str], offered: list[str]) -> list[str]:
+    def _other_ways(self, transport: paramiko.Transport, allowed: Sequence[str], tried: _Tried) -> list[str]:
         """A second factor or a password, when there is somebody to ask."""
-        ask, user = self.ask, self.target.user
+        ask, user = self.credentials.ask, self.target.user
         if ask is None:
-            raise self._refused(offered, f"it also asks for {', '.join(allowed)}" if "password" not in allowed else "")
+            raise self._failed(tried, f"it also asks for {', '.join(allowed)}" if "password" not in allowed else "")
         try:
-            with _asking:
+            with prompting:
                 if "keyboard-interactive" in allowed:
                     whose = f"({user}@{self.target.called}) "  # the server words the rest
                     return transport.auth_interactive(
@@ -171,16 +174,29 @@ class Login:
                     )
                 return transport.auth_password(user, ask(f"Password of {user} on {self.target.place}: "))
         except paramiko.SSHException as error:
-            raise self._refused(offered, "") from error
+            raise self._failed(tried, "") from error
 
-    def _refused(self, offered: Sequence[str], more: str) -> AuthenticationError:
-        target = self.target
-        what = f"refused {', '.join(offered)}" if offered else "got no key from us: there is none to offer"
-        return AuthenticationError(
-            target.name,
-            f"{target.user}@{target.place} {what}{f' ({more})' if more else ''}",
-            remedy=let_key_in(target, keys=bool(offered)),
+    def _hung_up(self) -> DroppedError:
+        return DroppedError(
+            self.target.name,
+            f"{self.target.place} hung up while a passphrase was waited for",
+            remedy="`ssh-add` asks for it before a command starts",
         )
+
+    def _failed(self, tried: _Tried, more: str) -> AuthenticationError:
+        """Why no key let us in; of several hosts with one locked key the same, so that it is said once."""
+        target = self.target
+        place = f"{target.user}@{target.place}"
+        said = list(tried.unusable)
+        if tried.refused or not tried.locked:
+            refused = (
+                f"refused {', '.join(tried.refused)}" if tried.refused else "got no key from us: there is none to offer"
+            )
+            said.insert(0, f"{place} {refused}{f' ({more})' if more else ''}")
+        remedy = let_key_in(target, keys=bool(tried.refused or tried.unusable))
+        if tried.locked:
+            remedy = f"`ssh-add {shlex.quote(str(tried.locked[0]))}` asks for it once, for all commands"
+        return AuthenticationError(target.name, "; ".join(said), remedy=remedy)
 
 
 def _public_blob(path: Path) -> bytes:

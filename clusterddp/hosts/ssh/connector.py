@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from clusterddp.errors import HostError, UnreachableError
@@ -19,6 +20,7 @@ from clusterddp.hosts.ssh.invoke_later import import_invoke_later
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, UnknownHostKeyError
 from clusterddp.hosts.ssh.openssh_pipe import open_pipe
 from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
+from clusterddp.hosts.ssh.private_keys import Credentials
 from clusterddp.hosts.ssh.resolve import Resolver
 from clusterddp.text.folding import few, folded_words
 
@@ -27,9 +29,9 @@ if TYPE_CHECKING:
 
     import fabric
 
-    from clusterddp.hosts.ssh.auth import Ask
     from clusterddp.hosts.ssh.fabric_pipe import Link
     from clusterddp.hosts.ssh.pipes import BytePipe
+    from clusterddp.hosts.ssh.private_keys import Ask
     from clusterddp.hosts.ssh.proxy import Timeouts
     from clusterddp.hosts.ssh.target import Target
     from clusterddp.inventory import HostEntry
@@ -66,7 +68,7 @@ class Connector:
         ask: Ask | None = None,
     ) -> None:
         self._patience = (banner_timeout or connect_timeout, auth_timeout, channel_timeout)
-        self._ask = ask
+        self._credentials = Credentials(ask)
         self._config = SshConfig()
         self._known = KnownHosts()
         self._resolver = Resolver(
@@ -161,17 +163,17 @@ class Connector:
         from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - paramiko is dear to import
 
         return _patiently(
-            lambda: fabric_pipe.start(self._connect(target, self._ask), command, target.name, self._patience[2])
+            lambda: fabric_pipe.start(self._connect(target, self._credentials), command, target.name, self._patience[2])
         )
 
-    def _connect(self, target: Target, ask: Ask | None) -> Link:
+    def _connect(self, target: Target, credentials: Credentials) -> Link:
         from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415
 
         if target.via is None:
-            link = fabric_pipe.connect(target, self._known, self._timeouts(), ask)
+            link = fabric_pipe.connect(target, self._known, self._timeouts(), credentials)
         else:
             with self._jump(target.via).opening(target.name) as jump:
-                link = fabric_pipe.connect(target, self._known, self._timeouts(), ask, jump.transport)
+                link = fabric_pipe.connect(target, self._known, self._timeouts(), credentials, jump.transport)
         _log.debug("%s: logged in as %s", target.name, target.user)
         return link
 
@@ -186,7 +188,9 @@ class Connector:
             if self._closed:
                 raise UnreachableError(via.name, "the command is ending")
             if via not in self._jumps:
-                self._jumps[via] = _Jump(lambda ask: _patiently(lambda: self._connect(via, ask)), self._ask)
+                self._jumps[via] = _Jump(
+                    lambda credentials: _patiently(lambda: self._connect(via, credentials)), self._credentials
+                )
             return self._jumps[via]
 
     def _notice(self, host: str, text: str) -> None:
@@ -199,9 +203,9 @@ class Connector:
 class _Jump:
     """One authenticated connection to a jump host, opened when first needed, shared by the hosts behind it."""
 
-    def __init__(self, connect: Callable[[Ask | None], Link], ask: Ask | None) -> None:
+    def __init__(self, connect: Callable[[Credentials], Link], credentials: Credentials) -> None:
         self._connect = connect
-        self._ask = ask
+        self._credentials = credentials
         self._lock = threading.Lock()
         self._gate = threading.BoundedSemaphore(OPENING_PER_JUMP_HOST)
         self._link: Link | None = None
@@ -236,9 +240,9 @@ class _Jump:
                 raise self._failure
             if self._link is not None:
                 self._link.close()
-                self._ask = None  # never asked again in the middle of work
+                self._credentials = replace(self._credentials, ask=None)  # never asked again in the middle of work
             try:
-                self._link = self._connect(self._ask)
+                self._link = self._connect(self._credentials)
             except HostError as error:
                 self._link, self._failure, self._failed_at = None, error, time.monotonic()
                 raise

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     import fabric
 
-    from clusterddp.hosts.ssh.auth import Ask
     from clusterddp.hosts.ssh.known_hosts import KnownHosts
+    from clusterddp.hosts.ssh.private_keys import Credentials
     from clusterddp.hosts.ssh.proxy import Proxy, Timeouts
     from clusterddp.hosts.ssh.target import Target
 
@@ -187,7 +187,11 @@ def _session(client: paramiko.SSHClient, command: str, name: str, timeout: float
 
 
 def connect(
-    target: Target, known: KnownHosts, timeouts: Timeouts, ask: Ask | None, jump: paramiko.Transport | None = None
+    target: Target,
+    known: KnownHosts,
+    timeouts: Timeouts,
+    credentials: Credentials,
+    jump: paramiko.Transport | None = None,
 ) -> Link:
     """Open one authenticated connection.
 
@@ -195,7 +199,7 @@ def connect(
         target: Where to.
         known: The known hosts.
         timeouts: Patience after the TCP connect.
-        ask: Prompts the user.
+        credentials: The private keys, and who may be asked.
         jump: The jump host's transport, when ``target`` has one.
 
     Raises:
@@ -205,7 +209,7 @@ def connect(
     client = paramiko.SSHClient()
     client.set_missing_host_key_policy(HostKeyPolicy(target, known))
     link = Link(client, sock, proxy)
-    login: Any = Login(target=target, ask=ask)  # in the shape of an AuthStrategy, without being one
+    login: Any = Login(target=target, credentials=credentials)  # in the shape of an AuthStrategy, without being one
     try:
         client.connect(
             target.host,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +24,8 @@ from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
 from clusterddp.hosts.ssh.target import let_key_in
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clusterddp.hosts.ssh.target import Target
 
 _CONNECTED = "clusterddp-connected"
@@ -215,8 +218,30 @@ def _refused(said: str, target: Target, lines: list[str]) -> AuthenticationError
     keys = ", ".join(map(str, target.key_files)) or "the agent's keys"
     mode = " (a key file others can read is not used)" if "UNPROTECTED PRIVATE KEY" in said else ""
     any_key = bool(target.key_files or os.environ.get("SSH_AUTH_SOCK"))
-    return AuthenticationError(
-        target.name,
-        f"{target.user}@{target.place} refused {keys}{mode}: {denied}",
-        remedy=let_key_in(target, keys=any_key),
-    )
+    message, remedy = f"{target.user}@{target.place} refused {keys}{mode}: {denied}", let_key_in(target, keys=any_key)
+    if locked := _locked_key(target.key_files):
+        message += f"; {locked} has a passphrase, which the ssh program may not ask for here"
+        remedy = f"`ssh-add {shlex.quote(str(locked))}` asks for it once, for all commands"
+    return AuthenticationError(target.name, message, remedy=remedy)
+
+
+def _locked_key(files: Sequence[Path]) -> Path | None:
+    """The first of these private keys that ssh could not use: it has a passphrase, and no agent has it."""
+    held = _output_of("ssh-add", "-L") if os.environ.get("SSH_AUTH_SOCK") else ""
+    for path in files:
+        public = Path(f"{path}.pub")
+        words = public.read_text(errors="replace").split() if os.access(public, os.R_OK) else []
+        if "incorrect passphrase" in _output_of("ssh-keygen", "-y", "-P", "", "-f", str(path)):
+            return None if len(words) > 1 and words[1] in held else path
+    return None
+
+
+def _output_of(*argv: str) -> str:
+    """What a program of OpenSSH's says; nothing where it cannot be started, or takes long."""
+    try:
+        done = subprocess.run(
+            argv, env=ssh_environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=5, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return (done.stdout + done.stderr).decode(errors="replace")

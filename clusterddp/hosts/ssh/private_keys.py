@@ -1,0 +1,142 @@
+"""The private keys of one command: a passphrase is asked for once a key, whatever the number of hosts.
+
+A decrypted key is kept in memory alone, for as long as the command may open connections. Where several connections need
+the same key at once, one of them asks and the others wait for the answer.
+
+Not here: which keys are offered to a host, and in which order (auth.py).
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import paramiko
+
+    Ask = Callable[[str], str]  # a prompt in, the answer out; nothing is echoed
+
+TRIES = 3  # of a passphrase, as ssh has them
+prompting = threading.Lock()  # prompts of a process come one at a time
+
+
+class LockedKeyError(Exception):
+    """A key file has a passphrase that nobody gave; says why, for a message to the user."""
+
+
+class UnreadableKeyError(Exception):
+    """A key file holds no private key that can be read here."""
+
+
+class PrivateKeys:
+    """Private keys by their files. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._unlocked: dict[Path, paramiko.PKey] = {}
+        self._given_up: dict[Path, str] = {}
+
+    def load(self, path: Path, ask: Ask | None) -> paramiko.PKey:
+        """The key in a file, decrypted.
+
+        Args:
+            path: The file.
+            ask: Prompts the user for its passphrase; None: nobody is asked.
+
+        Raises:
+            OSError: The file cannot be read.
+            LockedKeyError: It has a passphrase that nobody gave.
+            UnreadableKeyError: It holds no private key.
+        """
+        if path in self._unlocked:
+            return self._unlocked[path]
+        key = _read(path)
+        if key is not None:
+            return key
+        with self._lock:
+            if path not in self._unlocked:
+                self._unlocked[path] = self._unlock(path, ask)
+            return self._unlocked[path]
+
+    def _unlock(self, path: Path, ask: Ask | None) -> paramiko.PKey:
+        if path in self._given_up:
+            raise LockedKeyError(self._given_up[path])
+        if ask is None:
+            raise LockedKeyError(f"{path} has a passphrase, and there is no terminal to ask for it at")
+        prompt = f"Passphrase of {path}: "
+        for number in range(2, TRIES + 2):
+            with prompting:
+                given = ask(prompt)
+            if not given:
+                self._given_up[path] = f"no passphrase was given for {path}"
+                break
+            key = _read(path, given)
+            if key is not None:
+                return key
+            prompt = f"Wrong passphrase. Passphrase of {path} (attempt {number} of {TRIES}): "
+        else:
+            self._given_up[path] = f"the passphrase given for {path} was wrong, {TRIES} times"
+        raise LockedKeyError(self._given_up[path])
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a login may use besides the agent.
+
+    Attributes:
+        ask: Prompts the user; None: nobody is there to ask.
+        keys: The private keys, shared by all connections of a command.
+    """
+
+    ask: Ask | None = None
+    keys: PrivateKeys = field(default_factory=PrivateKeys)
+
+
+def _read(path: Path, passphrase: str = "") -> paramiko.PKey | None:
+    """The key in a file; None where another passphrase is needed.
+
+    Raises:
+        OSError: The file cannot be read.
+        UnreadableKeyError: It holds no private key.
+    """
+    import paramiko  # noqa: PLC0415 - expensive to import
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
+
+    try:
+        if passphrase:
+            return _decrypted(path.read_bytes(), passphrase.encode())
+        return paramiko.PKey.from_path(path)
+    except UnsupportedAlgorithm as error:
+        raise UnreadableKeyError(f"is encrypted in a way that cannot be read here ({error})") from error
+    except (TypeError, paramiko.PasswordRequiredException):
+        return None
+    except (ValueError, paramiko.SSHException, paramiko.pkey.UnknownKeyType) as error:
+        raise UnreadableKeyError("holds no private key we can read") from error
+
+
+def _decrypted(data: bytes, passphrase: bytes) -> paramiko.PKey | None:
+    """The key in a file's data, whichever format it has; None where the passphrase is another."""
+    import paramiko  # noqa: PLC0415 - expensive to import
+    from cryptography.hazmat.primitives import serialization as formats  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: PLC0415
+
+    load = formats.load_ssh_private_key if b"BEGIN OPENSSH" in data else formats.load_pem_private_key
+    try:
+        key = load(data, passphrase)
+    except ValueError:
+        return None
+    kinds: dict[type, type[paramiko.PKey]] = {
+        rsa.RSAPrivateKey: paramiko.RSAKey,
+        ec.EllipticCurvePrivateKey: paramiko.ECDSAKey,
+        ed25519.Ed25519PrivateKey: paramiko.Ed25519Key,
+    }
+    for kind, made in kinds.items():
+        if isinstance(key, kind):
+            plain = key.private_bytes(formats.Encoding.PEM, formats.PrivateFormat.OpenSSH, formats.NoEncryption())
+            return made.from_private_key(io.StringIO(plain.decode()))
+    raise ValueError("another kind of key")
