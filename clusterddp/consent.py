@@ -251,8 +251,10 @@ def _refuse_others(path: Path, info: os.stat_result) -> None:
     if info.st_uid != os.geteuid():
         raise UsageError(f"{path}: belongs to {user_name(info.st_uid)}, not to you", remedy=_REMEDY)
     if info.st_mode & 0o077:
+        import shlex  # noqa: PLC0415 - start-up
+
         mode = stat.S_IMODE(info.st_mode)
-        raise UsageError(f"{path}: is open to other users ({mode:04o})", remedy=f"`chmod go= {path}`")
+        raise UsageError(f"{path}: is open to other users ({mode:04o})", remedy=f"`chmod go= {shlex.quote(str(path))}`")
 
 
 @contextlib.contextmanager

@@ -145,6 +145,7 @@ def _results(check: Check, findings: Iterable[Finding]) -> list[CheckResult]:
             symptom=(found.symptom or check.symptom) if found.verdict in _BAD else "",
             fix=_fix(check, found) if found.verdict in _BAD else "",
             playbook=check.playbook if found.verdict in _BAD else "",
+            final=found.final,
         )
         for found, hosts in joined.items()
     ]

@@ -33,13 +33,17 @@ def internal_error(subject: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What a check found on some hosts; symptom and fix stand in for the check's own where they are given."""
+    """What a check found on some hosts; symptom and fix stand in for the check's own where they are given.
+
+    ``final``: no job can start there in spite of it, so a run that skips the check gains nothing.
+    """
 
     verdict: Verdict
     hosts: tuple[str, ...]
     message: str
     symptom: str = ""
     fix: str = ""
+    final: bool = False
 
 
 def fail(host: str, message: str, **more: Any) -> Finding:
@@ -173,7 +177,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckResult:
-    """What a check says of some hosts: one object of ``doctor --json``."""
+    """What a check says of some hosts: one object of ``doctor --json``; ``final`` as of a finding."""
 
     name: str
     category: str
@@ -183,6 +187,7 @@ class CheckResult:
     symptom: str = ""
     fix: str = ""
     playbook: str = ""
+    final: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """As docs/labels-and-json.md has it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ UV_LOCK = "uv.lock"
 _PATIENCE = 600.0  # seconds that uv may take: it may have to look at an index
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PROVE_NOTHING = {"md5", "sha1"}  # all that some indexes have; a wheel of theirs is taken as it comes
+_NO_WHEEL = "publish a wheel of it, or put its code into the project"
 _OPTIONS_WITH_PLACE = ("-e", "--editable")
 
 
@@ -85,13 +87,36 @@ def lock_of(written: str, root: Path) -> Lock:
     if not found:
         raise LockError(written, "cannot be understood", remedy="write uv.lock, or uv.lock[EXTRA,EXTRA]")
     path = root / found["path"].strip()
-    if not path.is_file():
-        raise LockError(written, f"there is no {path}", remedy="make it with `uv lock`, or name another")
     extras = tuple(word.strip() for word in (found["extras"] or "").split(",") if word.strip())
     lock = Lock(written=written, path=path, extras=extras)
+    if not path.is_file():
+        raise LockError(written, f"there is no {path}", remedy=f"make it with {_make(lock)}; or name another")
     if extras and lock.kind == "requirements":
         raise LockError(written, "requirements have no extras", remedy="leave the brackets out")
     return lock
+
+
+def _make(lock: Lock) -> str:
+    """The command that makes such a lock in its folder, or what to write where nothing there tells what to lock."""
+    name, folder = lock.path.name, lock.path.parent
+    project = (folder / "pyproject.toml").is_file()
+    if lock.kind == UV_LOCK:
+        return "`uv lock`" if project else "`uv init --bare && uv lock`"
+    source = f"{name.removesuffix('.txt')}.in" if lock.kind == "requirements" else "requirements.in"
+    if (folder / source).is_file():
+        hashes = "--generate-hashes " if lock.kind == "requirements" else ""
+        return f"`uv pip compile {hashes}{shlex.quote(source)} -o {shlex.quote(name)}`"
+    if project:
+        return f"`uv export --no-emit-project -o {shlex.quote(name)}`"
+    return f"`uv pip compile {shlex.quote(source)} -o {shlex.quote(name)}`, of a {source} that you write"
+
+
+def _pin(lock: Lock) -> str:
+    """How requirements that are loose become a lock of the same name."""
+    name = lock.path.name
+    source = f"{name.removesuffix('.txt')}.in"
+    keep = "" if (lock.path.parent / source).exists() else f"mv {shlex.quote(name)} {shlex.quote(source)} && "
+    return f"write NAME==VERSION for each package: `{keep}uv pip compile {shlex.quote(source)} -o {shlex.quote(name)}`"
 
 
 def wanted(lock: Lock, kind: Kind) -> list[Wanted]:
@@ -130,15 +155,14 @@ def _wanted(lock: Lock, kind: Kind, package: Package, source: Any) -> Wanted:
             "directory": "is a folder of this machine",
             "archive": "is an archive",
         }[is_one]
-        remedy = "publish a wheel of it, or put its code into the project"
-        raise LockError(lock.written, f"{what} {said}", remedy=remedy)
+        raise LockError(lock.written, f"{what} {said}", remedy=_NO_WHEEL)
     url = source.url or (lock.path.parent / str(source.path)).resolve().as_uri()
     file = source.name or unquote(urlsplit(url).path.rpartition("/")[2])
     if "/" in file or not file.endswith(".whl") or file.startswith((".", "-")):
         raise LockError(lock.written, f"{what}: {file[:80]!r} is no wheel's name")
     sha256 = str(source.hashes.get("sha256", "")).lower()
     if source.hashes.keys() - _PROVE_NOTHING and not _SHA256.fullmatch(sha256):
-        remedy = "make the lock again with one: `uv lock` writes it"
+        remedy = f"make the lock again with one: {_make(lock)}"
         raise LockError(lock.written, f"{what}: {file} has no sha256, only {', '.join(source.hashes)}", remedy=remedy)
     return Wanted(
         name=str(package.name),
@@ -200,7 +224,7 @@ def refuse_loose(lock: Lock, path: Path, above: tuple[Path, ...] = ()) -> None:
                     refuse_loose(lock, inside, (*above, path))
             continue
         if word in _OPTIONS_WITH_PLACE or word.startswith(("--editable=", "./", "../", "/", "git+", "file:")):
-            raise LockError(lock.written, f"{where}: a folder or a repository cannot be locked", remedy=_LOCKED)
+            raise LockError(lock.written, f"{where}: a folder or a repository cannot be locked", remedy=_NO_WHEEL)
         if word.startswith("-"):
             continue  # an index, a hash file: uv's own to understand
         try:
@@ -209,20 +233,17 @@ def refuse_loose(lock: Lock, path: Path, above: tuple[Path, ...] = ()) -> None:
             raise LockError(lock.written, f"{where}: cannot be understood") from None
         if found.url is not None:
             if not urlsplit(found.url).path.endswith(".whl"):
-                raise LockError(lock.written, f"{where}: is no wheel", remedy=_LOCKED)
+                raise LockError(lock.written, f"{where}: is no wheel", remedy=_NO_WHEEL)
             continue
         pins = [one for one in found.specifier if one.operator in {"==", "==="} and not one.version.endswith(".*")]
         if len(pins) != 1:
-            raise LockError(lock.written, f"{where}: is not pinned to one version", remedy=_LOCKED)
+            raise LockError(lock.written, f"{where}: is not pinned to one version", remedy=_pin(lock))
 
 
 def _included(path: Path, line: str) -> list[Path]:
     """The file that a line of requirements includes."""
     found = re.match(r"(?:-r|--requirement)[\s=]+(\S.*)", line)
     return [path.parent / found[1].strip()] if found else []
-
-
-_LOCKED = "write NAME==VERSION for each package: `uv pip compile requirements.in -o requirements.txt`"
 
 
 def _lines(lock: Lock, path: Path) -> Iterator[tuple[int, str]]:

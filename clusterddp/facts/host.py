@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from clusterddp.facts.fields import MOST, Fields, facts_of, read_as
+from clusterddp.remote.shared.failures import TORCH_NOT_IMPORTED_IN_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -98,6 +99,11 @@ class TorchFacts:
     device_names: tuple[str, ...] = ()
     device_error: str | None = None
     import_error: str | None = None
+
+    @property
+    def import_unfinished(self) -> bool:
+        """Whether the import's error is only that it took too long."""
+        return bool(self.import_error and self.import_error.startswith(TORCH_NOT_IMPORTED_IN_TIME))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

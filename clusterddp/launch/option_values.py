@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -117,8 +118,16 @@ take = choice("project", "host")
 def arguments(value: Any) -> tuple[str, ...]:
     """Texts; a single one is a mistake, because it would be taken letter by letter."""
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise UsageError(f"{shown(value)} is no list of texts", remedy=f"write [{shown(value)}]")
+        raise UsageError(f"{shown(value)} is no list of texts", remedy=f"write {_as_list(value)}")
     return tuple(text(one) for one in value)
+
+
+def _as_list(value: Any) -> list[str]:
+    """What somebody meant who gave one text: the words that a shell would make of it."""
+    try:
+        return shlex.split(str(value))
+    except ValueError:  # a quote that does not end
+        return [str(value)]
 
 
 def each(check: Callable[[str], object]) -> Callable[[Any], tuple[str, ...]]:

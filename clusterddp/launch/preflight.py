@@ -135,7 +135,8 @@ def admit_network(
 
 def remedy(result: CheckResult) -> str:
     """What helps against a finding, or how a run goes on in spite of it."""
-    return result.fix if result.name in ESSENTIAL else f"{result.fix}; or go on all the same: --skip {result.name}"
+    final = result.final or result.name in ESSENTIAL
+    return result.fix if final else f"{result.fix}; or go on all the same: --skip {result.name}"
 
 
 def noted(results: Iterable[CheckResult]) -> list[str]:

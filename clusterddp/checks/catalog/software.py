@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
 
 CATEGORY = locked.CATEGORY
+_SLOW = "try again when the host is less busy; see what it waits for (`top`), or whether its disk hangs"
 STEERING = ("NCCL_", "GLOO_", "TP_")
 
 
@@ -58,11 +59,14 @@ def _python(entry: HostEntry, facts: Facts) -> Finding | None:
 
 def _torch(entry: HostEntry, facts: Facts) -> Finding | None:
     if facts.torch is None:
-        return fail(entry.name, "no interpreter, no torch")
+        return fail(entry.name, "no interpreter, no torch", final=True)
+    if facts.torch.import_unfinished:
+        return fail(entry.name, f"{facts.python}: {facts.torch.import_error}", fix=_SLOW)
     if facts.torch.import_error:
         lock = (entry.environment or "").partition("[")[0]
         helps = f"add torch to what {lock} locks, and lock it again" if lock else ""
-        return fail(entry.name, f"{facts.python} has no working torch: {facts.torch.import_error}", fix=helps)
+        message = f"{facts.python} has no working torch: {facts.torch.import_error}"
+        return fail(entry.name, message, fix=helps, final=True)
     return None
 
 

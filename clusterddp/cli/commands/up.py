@@ -198,7 +198,7 @@ def _readable(path: Path, project: Project) -> Path:
         if notice := config_notice(path):
             say(notice)
         made = converted(path, project)
-        say(f"{path} is read by ansible-inventory; what it says stands in {typed(made)}, and is remembered")
+        say(f"{path} is read by ansible-inventory; what it says stands in {typed(made)}")
         return made
     except InventoryError:
         pass  # told where it is read, with whatever else there is to say

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,19 +79,23 @@ class Target:
 
 
 def let_key_in(target: Target, *, keys: bool) -> str:
-    """The command that has the host take our key, for a remedy; before it the one that makes a key, if there is none.
+    """What helps where a host refuses our key, for a remedy: another user, or the command that has it take the key.
+
+    A host does not say whether the user or the key is wrong. Where there is no key, the command that makes one is told.
 
     Args:
         target: Where to log in.
         keys: Whether there is any key to offer.
     """
     file = target.key_files[0] if target.key_files else None
-    identity = f" -i {file}" if file else ""
+    named = shlex.quote(str(file))
+    identity = f" -i {named}" if file else ""
     port = f" -p {target.port}" if target.port != 22 else ""
     copy = f"ssh-copy-id{identity}{port} {target.user}@{target.host}"
+    user = f"if your user there is not {target.user}, set ansible_user"
     if keys and (file is None or file.exists()):
-        return copy
-    return f"`ssh-keygen -t ed25519{f' -f {file}' if file else ''}` makes a key, then `{copy}`"
+        return f"{user}; else `{copy}` has it take the key"
+    return f"{user}; `ssh-keygen -t ed25519{f' -f {named}' if file else ''}` makes a key, then `{copy}`"
 
 
 def refuse_unsafe(word: str, what: str, host: str, where: str) -> None:

@@ -13,6 +13,7 @@ import shutil
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+from ..shared.failures import TORCH_NOT_IMPORTED_IN_TIME
 from ..system.bootstrap import Refused, private_folder, read_json, write_json
 from ..system.bounded_child import Child
 from ..system.small_files import sorted_names
@@ -131,7 +132,7 @@ def _ask(interpreter: Interpreter, env: Dict[str, str]) -> Dict[str, Any]:
     if answer.payload:
         facts.update(json.loads(answer.payload))
     elif answer.status is None:
-        facts["import_error"] = "import torch did not end within %d s" % TIMEOUT
+        facts["import_error"] = "%s within %d s" % (TORCH_NOT_IMPORTED_IN_TIME, TIMEOUT)
     else:
         facts["import_error"] = "import torch ended with status %s: %s" % (answer.status, answer.last_line())
     return facts

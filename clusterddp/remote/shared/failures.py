@@ -22,6 +22,7 @@ from .shortening import cut_in_the_middle
 FAIL_FAST_REASON = "another host failed"
 LEASE = "the lease lapsed"  # begins the reason to stop of a run whose operator was not heard of any more
 STOPPED = "by another command"  # of a stop that only a signal could tell
+TORCH_NOT_IMPORTED_IN_TIME = "import torch did not end"  # begins the error of an import that takes too long
 TIME_LIMIT = "the time limit was reached"  # a reason to stop that has an exit code of its own
 
 _BY_MANAGER = "by %s (SIGTERM)"  # the reason to stop of a run whose job the workload manager ends

@@ -193,8 +193,10 @@ def _no_folder(path: str, error: OSError) -> Refused:
         return cannot_write(OSError(number, error.strerror), path)
     message, remedy = "%s %s" % (error.filename, error.strerror), "set clusterddp_state to a folder of your own"
     if "written" in str(error.strerror):  # find_code.py's _check_folder
+        import shlex
+
         message += ", who could put their own in place of %s" % path
-        remedy = "`chmod +t %s`, or %s" % (error.filename, remedy)
+        remedy = "`chmod +t %s`, or %s" % (shlex.quote(str(error.filename)), remedy)
     return Refused(message, remedy)
 
 

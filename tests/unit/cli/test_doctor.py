@@ -56,7 +56,7 @@ def test_a_log_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 def result(verdict: Any, hosts: int = 32) -> CheckResult:
     names = tuple(f"gpu{number:02}" for number in range(hosts))
-    more = {"symptom": "Bus error", "fix": "mount it [larger]"} if verdict in ("fail", "warn") else {}
+    more: Any = {"symptom": "Bus error", "fix": "mount it [larger]"} if verdict in ("fail", "warn") else {}
     return CheckResult(name="shm", category="Machines", verdict=verdict, hosts=names, message="it is [so]", **more)
 
 

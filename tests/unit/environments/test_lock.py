@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clusterddp.environments.lock import Lock, Wanted, content, lock_of, wanted
 from clusterddp.errors import LockError
+from tests.remedies import remedy
 from tests.wheels_made import KIND, make_wheel
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEAD = 'lock-version = "1.0"\ncreated-by = "test"\n'
 SHA = "a" * 64
@@ -128,7 +131,7 @@ def test_requirements_are_resolved_by_uv_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("uv.lock", "there is no .*/uv.lock; make it with `uv lock`"),
+        ("uv.lock", "there is no .*/uv.lock; make it with `uv init --bare && uv lock`"),
         ("uv.lock[a", "cannot be understood"),
         ("r.txt[gpu]", "requirements have no extras"),
     ],
@@ -154,3 +157,70 @@ def test_a_change_of_an_included_file_is_a_change_of_the_lock(tmp_path: Path) ->
         (tmp_path / "a.txt").write_text(f"-r r.txt\n{text}")
         digests.add(content(lock_of("r.txt", tmp_path)))
     assert len(digests) == 2
+
+
+PINNED = remedy("environments/lock.py", "write NAME==VERSION for each package: `{}uv pip compile {} -o {}`")
+AGAIN = remedy("environments/lock.py", "make the lock again with one: {}")
+TO_WRITE = remedy("environments/lock.py", "`uv pip compile {} -o {}`, of a {} that you write")
+MISSING = remedy("environments/lock.py", "make it with {}; or name another")
+PROJECT = '[project]\nname = "x"\nversion = "0"\nrequires-python = ">=3.10"\ndependencies = []\n'
+
+
+def made_by(line: str, folder: Path) -> None:
+    """Type the command that a message told, in the lock's folder."""
+    beside = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "UV_OFFLINE": "1"}
+    (command,) = re.findall(r"`([^`]+)`", line)
+    subprocess.run(["bash", "-c", command], check=True, cwd=folder, env={**os.environ, **beside}, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("written", "there"),
+    [
+        ("uv.lock", {"pyproject.toml": PROJECT}),
+        ("uv.lock", {}),
+        ("requirements.txt", {"requirements.in": ""}),
+        ("requirements.txt", {"pyproject.toml": PROJECT}),
+        ("pylock.toml", {"pyproject.toml": PROJECT}),
+        ("pylock.toml", {"requirements.in": ""}),
+        ("gpu.txt", {"gpu.in": "", "pyproject.toml": PROJECT}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "+".join(value) or "nothing",
+)
+def test_the_command_told_for_a_missing_lock_makes_that_lock(
+    tmp_path: Path, written: str, there: dict[str, str]
+) -> None:
+    pytest.importorskip("uv", reason="uv makes them")
+    for name, text in there.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(LockError) as refused:
+        lock_of(written, tmp_path)
+    (command,) = MISSING.printed(str(refused.value))
+    made_by(command, tmp_path)
+    assert wanted(lock_of(written, tmp_path), KIND) == []
+
+
+def test_without_anything_to_lock_the_command_says_what_to_write_first(tmp_path: Path) -> None:
+    pytest.importorskip("uv", reason="uv makes them")
+    with pytest.raises(LockError) as refused:
+        lock_of("requirements.txt", tmp_path)
+    said = TO_WRITE.found(str(refused.value))
+    (tmp_path / said[3].partition(" ")[0]).write_text("")
+    made_by(said[0], tmp_path)
+    assert wanted(lock_of("requirements.txt", tmp_path), KIND) == []
+
+
+@pytest.mark.parametrize("source", ["", "old==1.0\n"])
+def test_the_command_told_for_loose_requirements_pins_them(tmp_path: Path, source: str) -> None:
+    pytest.importorskip("uv", reason="uv pins them")
+    make_wheel(tmp_path / "store", "small", "2.0", {"small.py": ""})
+    loose = f"--no-index\n--find-links {tmp_path}/store\nsmall>=1\n"
+    (tmp_path / "requirements.txt").write_text(loose)
+    if source:
+        (tmp_path / "requirements.in").write_text(loose)
+    with pytest.raises(LockError) as refused:
+        wanted(lock_of("requirements.txt", tmp_path), KIND)
+    made_by(PINNED.found(str(refused.value))[0], tmp_path)
+    text = (tmp_path / "requirements.txt").read_text()
+    (tmp_path / "requirements.txt").write_text(f"--no-index\n--find-links {tmp_path}/store\n{text}")
+    (found,) = wanted(lock_of("requirements.txt", tmp_path), KIND)
+    assert (found.name, found.version) == ("small", "2.0")

@@ -87,7 +87,7 @@ def test_a_value_is_read_as_on_the_command_line(name: str, given: Any, value: ob
         ("nproc_per_node", 0, "nproc_per_node: '0' is neither auto nor a number of at least 1"),
         ("max_restarts", 1.5, "max_restarts: 1.5 is no number of at least 0"),
         ("sync_limit", True, "sync_limit: True is no size"),
-        ("args", "--lr 3", "args: '--lr 3' is no list of texts; write ['--lr 3']"),
+        ("args", "--lr 3", "args: '--lr 3' is no list of texts; write ['--lr', '3']"),
         ("args", ["--lr", 3], "args: 3 is no text; write '3'"),
         ("env", ["A=1"], "env: ['A=1'] is no mapping"),
         ("env", {"A": 1}, "env: A: 1 is no text; write '1'"),

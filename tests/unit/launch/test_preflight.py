@@ -62,6 +62,9 @@ def test_a_failure_is_refused_with_what_helps_and_how_to_go_on() -> None:
     with pytest.raises(PlanError) as error:
         preflight.refuse([result(fix="install torch", message="no torch"), result(verdict="warn")])
     assert str(error.value) == "gpu01: no torch; install torch; or go on all the same: --skip torch"
+    with pytest.raises(PlanError) as error:
+        preflight.refuse([result(fix="install torch", message="no torch", final=True)])
+    assert str(error.value) == "gpu01: no torch; install torch"
     with pytest.raises(HostsError, match=r"\(and 1 more\)"):
         preflight.refuse([result(), result(hosts=("gpu02",))])
     preflight.refuse([result(verdict=verdict) for verdict in ("pass", "warn", "unknown", "skipped")])

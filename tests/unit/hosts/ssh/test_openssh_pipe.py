@@ -68,8 +68,8 @@ def test_errors_are_told_apart(said: str, kind: type[ClusterddpError], words: st
 @pytest.mark.parametrize(
     ("files", "keys", "remedy"),
     [
-        (["id"], True, "ssh-copy-id -i {0}/id -p 2222 me@10.0.0.1"),
-        ([], True, "ssh-copy-id -p 2222 me@10.0.0.1"),
+        (["id"], True, "else `ssh-copy-id -i {0}/id -p 2222 me@10.0.0.1` has it take the key"),
+        ([], True, "else `ssh-copy-id -p 2222 me@10.0.0.1` has it take the key"),
         ([], False, "`ssh-keygen -t ed25519` makes a key, then `ssh-copy-id -p 2222 me@10.0.0.1`"),
         (
             ["gone"],
@@ -81,7 +81,8 @@ def test_errors_are_told_apart(said: str, kind: type[ClusterddpError], words: st
 def test_who_has_no_key_is_told_how_to_make_one(tmp_path: Path, files: list[str], keys: bool, remedy: str) -> None:  # noqa: FBT001
     (tmp_path / "id").touch()
     target = replace(TARGET, key_files=tuple(tmp_path / name for name in files))
-    assert let_key_in(target, keys=keys) == remedy.format(tmp_path)
+    user = "if your user there is not me, set ansible_user; "
+    assert let_key_in(target, keys=keys) == user + remedy.format(tmp_path)
 
 
 def test_our_words_come_whole_and_strict() -> None:

@@ -1,0 +1,132 @@
+"""Remedies: what messages of the source tell a user to type, and how a test takes them from what was printed.
+
+LEFT = remedy("launch/reach.py", "go on without: --limit {}")   # its file, and its text with {} for each field
+(pattern,) = LEFT.printed(done.err)                             # fails where it was not printed
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import clusterddp
+from tests.integration.cli import CLUSTERDDP, Done
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.integration.cli import User
+
+SOURCE = Path(clusterddp.__file__).parent
+TESTS = Path(__file__).parent
+LIMIT = 120.0  # seconds for a line that is typed
+_FIELD = re.compile(r"\{\}|%[sdr]")
+_QUOTED = re.compile(r"`([^`]+)`")
+_NAMES = re.compile(
+    r"`[^`]+`"  # a command
+    r"|(?<=[\s('])--[a-z][a-z-]*[a-z]"  # an option; at the beginning of a text it is what is wrong
+    r"|\b(?:clusterddp|ansible)_[a-z_]+|\bCLUSTERDDP_[A-Z_]+"  # a setting
+)
+_NOT_SHOWN = {"help", "metavar", "epilog", "short_help"}  # keywords of texts that are read before, not in trouble
+_NOT_MESSAGES = {"debug", "compile", "getLogger"}  # functions whose texts no user is told
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A text of the source that tells what to type.
+
+    Attributes:
+        path: Its file, below the package.
+        text: It, with ``{}`` for each field.
+    """
+
+    path: str
+    text: str
+
+    def found(self, said: str) -> re.Match[str]:
+        """Where it was printed; the groups are what stood for its fields."""
+        *parts, last = [re.escape(part) for part in _FIELD.split(self.text)]
+        pattern = "".join(f"{part}(.*?)" for part in parts) + (last or "$")
+        found = re.search(pattern, said, re.MULTILINE)
+        assert found, f"{self.text!r} was not printed: {said!r}"
+        return found
+
+    def printed(self, said: str) -> tuple[str, ...]:
+        """What stood for its fields."""
+        return self.found(said).groups()
+
+    def commands(self, said: str) -> list[str]:
+        """The commands that it told, as they were printed."""
+        commands = _QUOTED.findall(self.found(said)[0])
+        assert commands, f"no command stands in {self.text!r}"
+        return commands
+
+
+def remedy(path: str, text: str) -> Remedy:
+    """Name a remedy that the test types in the situation that prints it."""
+    return Remedy(path, text)
+
+
+def type_line(user: User, line: str, **variables: str) -> Done:
+    """Type a line into the user's shell, in the project's folder."""
+    env = {**user.env, **variables, "PATH": f"{Path(CLUSTERDDP).parent}:{user.env['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", line],
+        check=False,
+        cwd=user.folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    return Done(code=done.returncode, out=done.stdout, err=done.stderr)
+
+
+@functools.cache
+def in_source() -> frozenset[Remedy]:
+    """Every remedy of the source: a message that names a command, an option or a setting."""
+    found = set()
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        found |= {
+            Remedy(name, text) for text in _texts(path) if " " in text and "\n" not in text and _NAMES.search(text)
+        }
+    return frozenset(found)
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """The texts of a file that a user may be shown, with ``{}`` for each field."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    inside |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg in _NOT_SHOWN:
+            inside |= {id(part) for part in ast.walk(node.value)}
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _NOT_MESSAGES:
+            inside |= {id(part) for part in ast.walk(node)}
+    for node in ast.walk(tree):
+        if id(node) in inside:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+@functools.cache
+def typed() -> frozenset[Remedy]:
+    """Every remedy that a test names."""
+    found = set()
+    for path in TESTS.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "remedy(" in text else ():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "remedy":
+                words = [one.value for one in node.args if isinstance(one, ast.Constant)]
+                found.add(Remedy(*map(str, words)))
+    return frozenset(found)
