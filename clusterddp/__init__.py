@@ -1,6 +1,7 @@
 """Train with PyTorch on several GPU machines from one terminal, over plain SSH.
 
-``from clusterddp import Cluster`` offers what the command line does; see ``clusterddp.api``.
+``from clusterddp import Cluster`` offers what the command line does; see ``clusterddp.api``. Every error, every option
+and every type that its calls take or return can be imported from here too; nothing is loaded before it is asked for.
 """
 
 from __future__ import annotations
@@ -9,15 +10,165 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from clusterddp.api import Cluster, Run
+    from clusterddp.checks.model import CheckResult, Diagnosis
+    from clusterddp.environments.removal import EnvironmentFound
+    from clusterddp.errors import (
+        AuthenticationError,
+        ClusterddpError,
+        DiscoverError,
+        HelperError,
+        HostError,
+        HostKeyError,
+        HostsError,
+        InventoryError,
+        LockError,
+        PlanError,
+        RunError,
+        ScriptError,
+        SyncError,
+        UnreachableError,
+        UsageError,
+    )
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.inventory.values import HostEntry, Inventory
+    from clusterddp.launch.base import Launcher
+    from clusterddp.launch.options import ClusterKeywords, DoctorKeywords, ExecKeywords, RunKeywords, RunOptions
+    from clusterddp.launch.plan import LaunchPlan
+    from clusterddp.launch.report import HostReport
+    from clusterddp.logs.lines import LogLine
+    from clusterddp.logs.selection import Selection, Words
+    from clusterddp.project import Project
+    from clusterddp.remote.shared.run_record import RunRecord
+    from clusterddp.runs.beside import WorkdirBeside
+    from clusterddp.runs.cleanup import Cleaned, Orphans
+    from clusterddp.runs.difference import Difference
+    from clusterddp.runs.nodes import Wanted
+    from clusterddp.runs.proof import Proof
+    from clusterddp.runs.run import RunHosts
+    from clusterddp.runs.signals import Signalled
+    from clusterddp.runs.stacks import WorkerStack
+    from clusterddp.runs.streams import Streams
+    from clusterddp.runs.verdict import Verdict
+    from clusterddp.runs.view import RunView
+    from clusterddp.shell.command import Command, Executed
+    from clusterddp.shell.execution import Execution
+    from clusterddp.sync.code_diff import FileDiff
+    from clusterddp.sync.collect import Pulled
+    from clusterddp.sync.deliver import Delivered
+    from clusterddp.sync.result import HostSync, SyncResult
 
-__all__ = ["Cluster", "Run", "__version__"]
+__all__ = [
+    "AuthenticationError",
+    "CheckResult",
+    "Cleaned",
+    "Cluster",
+    "ClusterKeywords",
+    "ClusterddpError",
+    "Command",
+    "Delivered",
+    "Diagnosis",
+    "Difference",
+    "DiscoverError",
+    "DoctorKeywords",
+    "EnvironmentFound",
+    "ExecKeywords",
+    "Executed",
+    "Execution",
+    "FileDiff",
+    "HelperError",
+    "Host",
+    "HostEntry",
+    "HostError",
+    "HostKeyError",
+    "HostReport",
+    "HostSync",
+    "HostsError",
+    "Inventory",
+    "InventoryError",
+    "LaunchPlan",
+    "Launcher",
+    "LockError",
+    "LogLine",
+    "Orphans",
+    "Outcome",
+    "PlanError",
+    "Project",
+    "Proof",
+    "Pulled",
+    "Run",
+    "RunError",
+    "RunHosts",
+    "RunKeywords",
+    "RunOptions",
+    "RunRecord",
+    "RunView",
+    "ScriptError",
+    "Selection",
+    "Signalled",
+    "Streams",
+    "SyncError",
+    "SyncResult",
+    "UnreachableError",
+    "UsageError",
+    "Verdict",
+    "Wanted",
+    "Words",
+    "WorkdirBeside",
+    "WorkerStack",
+    "__version__",
+]
 __version__ = "0.1.0"
+
+# The module of each name: as above, for a running program.
+_NAMES = {
+    "clusterddp.api": "Cluster Run",
+    "clusterddp.checks.model": "CheckResult Diagnosis",
+    "clusterddp.environments.removal": "EnvironmentFound",
+    "clusterddp.errors": (
+        "AuthenticationError ClusterddpError DiscoverError HelperError HostError HostKeyError HostsError InventoryError"
+        " LockError PlanError RunError ScriptError SyncError UnreachableError UsageError"
+    ),
+    "clusterddp.hosts.client": "Host",
+    "clusterddp.hosts.fanout": "Outcome",
+    "clusterddp.inventory.values": "HostEntry Inventory",
+    "clusterddp.launch.base": "Launcher",
+    "clusterddp.launch.options": "ClusterKeywords DoctorKeywords ExecKeywords RunKeywords RunOptions",
+    "clusterddp.launch.plan": "LaunchPlan",
+    "clusterddp.launch.report": "HostReport",
+    "clusterddp.logs.lines": "LogLine",
+    "clusterddp.logs.selection": "Selection Words",
+    "clusterddp.project": "Project",
+    "clusterddp.remote.shared.run_record": "RunRecord",
+    "clusterddp.runs.beside": "WorkdirBeside",
+    "clusterddp.runs.cleanup": "Cleaned Orphans",
+    "clusterddp.runs.difference": "Difference",
+    "clusterddp.runs.nodes": "Wanted",
+    "clusterddp.runs.proof": "Proof",
+    "clusterddp.runs.run": "RunHosts",
+    "clusterddp.runs.signals": "Signalled",
+    "clusterddp.runs.stacks": "WorkerStack",
+    "clusterddp.runs.streams": "Streams",
+    "clusterddp.runs.verdict": "Verdict",
+    "clusterddp.runs.view": "RunView",
+    "clusterddp.shell.command": "Command Executed",
+    "clusterddp.shell.execution": "Execution",
+    "clusterddp.sync.code_diff": "FileDiff",
+    "clusterddp.sync.collect": "Pulled",
+    "clusterddp.sync.deliver": "Delivered",
+    "clusterddp.sync.result": "HostSync SyncResult",
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the API only when it is asked for: ``clusterddp --help`` does not pay for it."""
-    if name in {"Cluster", "Run"}:
-        from clusterddp import api  # noqa: PLC0415 - see above
+    """Import a name's module only when it is asked for: ``clusterddp --help`` does not pay for it."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - start-up
 
-        return getattr(api, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -27,6 +27,7 @@ from clusterddp.launch.option_values import read
 from clusterddp.launch.options import CLUSTER_READERS, DOCTOR_READERS, RunOptions, run_options
 from clusterddp.launch.record import operator
 from clusterddp.project import Project, find
+from clusterddp.remote.shared.counted import counted
 from clusterddp.runs import cleanup, local_record
 from clusterddp.runs.choose import Requester, choose_run
 from clusterddp.runs.nodes import ALL, BRIEF, Wanted
@@ -100,6 +101,10 @@ class Cluster(LeftOnHosts):
     def local(cls, **options: Unpack[ClusterKeywords]) -> Cluster:
         """Two nodes on this machine, without SSH."""
         return cls(built_in(), **options)
+
+    def __repr__(self) -> str:
+        where = self.inventory.path or "this machine"
+        return f"<Cluster of {counted(len(self.inventory.hosts), 'host')} from {where}, project {self.project.root}>"
 
     def __enter__(self) -> Cluster:  # noqa: PYI034 - typing.Self is Python 3.11
         return self

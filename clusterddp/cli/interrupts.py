@@ -8,6 +8,14 @@ from typing import NoReturn
 from clusterddp.errors import EXIT_INTERRUPTED, EXIT_STOPPED
 
 
+class LookingEndedError(KeyboardInterrupt):
+    """Ctrl-C ended nothing but the looking; ``line`` says so."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__()
+        self.line = line
+
+
 def heed(*numbers: signal.Signals) -> None:
     """Let these signals act as Ctrl-C; ``exit_code`` tells them apart."""
     for number in numbers:

@@ -78,6 +78,7 @@ _OF_TORCHRUN = (
 )
 _LEAST_BEGUN = 3  # letters of a command that is left unfinished
 EXIT_NO_READER = 141  # 128 + SIGPIPE
+INTERRUPTED = "interrupted"
 
 
 class Commands(click.Group):
@@ -121,7 +122,8 @@ class Commands(click.Group):
             _no_output()
             raise click.exceptions.Exit(EXIT_NO_READER) from None
         except KeyboardInterrupt as interrupt:
-            _leave(interrupts.exit_code(interrupt))
+            line = interrupt.line if isinstance(interrupt, interrupts.LookingEndedError) else INTERRUPTED
+            _leave(interrupts.exit_code(interrupt), line)
 
 
 def _instead(name: str) -> str:
@@ -236,10 +238,10 @@ def _have_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
 
 
-def _leave(code: int) -> NoReturn:
+def _leave(code: int, line: str = INTERRUPTED) -> NoReturn:
     """After Ctrl-C or SIGTERM: at once, though threads may still wait for hosts."""
     prompt.abandon()
-    say("interrupted")
+    say(line)
     with contextlib.suppress(OSError):  # nobody reads it any more
         if takes_more(sys.stdout.buffer):
             sys.stdout.flush()

@@ -15,6 +15,7 @@ from clusterddp.hosts.fanout import Outcome, T, each, reading_answer, values
 from clusterddp.inventory.patterns import select
 from clusterddp.logs import LogLine, Merge, Selection, backoff, brief_backoff, lines
 from clusterddp.logs.selection import selected_by
+from clusterddp.remote.shared.host_names import folded_names
 from clusterddp.remote.shared.node_env import GRACE
 from clusterddp.remote.shared.verdict import CTRL_C
 from clusterddp.runs import local_record, signals, stacks
@@ -112,7 +113,7 @@ def current_spools(view: RunView, inventory: Inventory) -> dict[str, str]:
     return view.current | dict.fromkeys(sorted(starting - view.current.keys()), "")
 
 
-@dataclass
+@dataclass(repr=False)
 class Run:
     """One run, live or past. The hosts hold its truth; this holds how to ask them.
 
@@ -133,12 +134,16 @@ class Run:
     id: str
     attempt: int
     spools: Mapping[str, str]
-    record: RunRecord = field(repr=False)
-    attempts: Mapping[int, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    record: RunRecord
+    attempts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     live: bool = True
     submitted: tuple[str, ...] = ()
     notified: bool = False
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        name = f" ({self.record.name})" if self.record.name else ""
+        return f"<Run {self.id}{name}, attempt {self.attempt} on {folded_names(list(self.spools)) or 'no host'}>"
 
     def of_attempt(self, number: int) -> Run:
         """The same run as of one attempt: whose lines ``logs`` and ``tail`` give.

@@ -299,7 +299,10 @@ def test_a_run_outlives_its_killed_operator_and_a_lost_terminal(user: User, lab:
     with user.start("logs", "--follow", run) as follower:
         follower.wait_for("[0 gpu03:0] started")
         follower.interrupt()  # only stops looking
-        assert follower.end().code == 130
+        left = follower.end()
+    assert left.code == 130
+    shows, ends = f"`clusterddp logs --follow {run}` shows it again", f"`clusterddp stop {run}` ends it"
+    assert left.notes[-1] == f"run {run} goes on; {shows}, {ends}"
     with user.start("logs", "--follow", run) as follower:
         follower.wait_for("[0 gpu03:0] started")
         lab.host("gpu03").write(go, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clusterddp.cli import completion
+from clusterddp.cli.interrupts import LookingEndedError
 from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options, watching_options
 from clusterddp.cli.output import fold_if_wanted, say, say_event, say_reasons, writer
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from clusterddp.logs import Event, Offsets, Renderer, Selection
     from clusterddp.runs.run import Run
@@ -54,30 +56,50 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 def command(inventory: Path | None, limit: str | None, run: str | None, **given: Any) -> int:
     """Show the lines of a run: the live one, else the last; or RUN, by id, prefix or name."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
-    from clusterddp.logs import places_after, read_lines, renderer_for  # noqa: PLC0415
+    from clusterddp.logs import renderer_for  # noqa: PLC0415
 
     whole = given["show_all"] or given["rank"] is not None
     renderer = renderer_for(sys.stdout.buffer, as_json=given["as_json"], timestamps=given["timestamps"], whole=whole)
     selection = _selection(given, renderer)
     with open_cluster(inventory, limit) as cluster:
         found = cluster.find(run)
-        if selection.follow:
-            found = begun(found)
-        rank, world = given["rank"], found.record.world_size or 0
-        if rank and min(rank) >= world:
-            raise RunError(f"run {found.id} has no rank {min(rank)}", remedy=f"its ranks are 0-{world - 1}")
-        parts = chosen(found, given["attempt"], follow=selection.follow)
-        if given["host"]:
-            names = set(found.hosts_like(given["host"], "--host"))
-            selection = replace(selection, hosts=on_hosts(parts, given["host"], names))
-        reading = Reading(parts, selection, given["silence"])
-        if given["save"]:
-            return reading.save(given["save"])
-        places = places_after(read_lines(given["after"], found.id)) if given["after"] else {}
-        fold_if_wanted(renderer, found, rank, given["fold"])
-        with writer(renderer) as write:
-            reading.read(write, places, renderer.wait)
-        return reading.code()
+        if not selection.follow:
+            return _show(found, selection, renderer, given)
+        with saying_that_it_goes_on(found):
+            return _show(begun(found), selection, renderer, given)
+
+
+def _show(found: Run, selection: Selection, renderer: Renderer, given: dict[str, Any]) -> int:
+    """Show or save what the options choose of a run's lines; the command's code."""
+    from clusterddp.logs import places_after, read_lines  # noqa: PLC0415 - start-up
+
+    rank, world = given["rank"], found.record.world_size or 0
+    if rank and min(rank) >= world:
+        raise RunError(f"run {found.id} has no rank {min(rank)}", remedy=f"its ranks are 0-{world - 1}")
+    parts = chosen(found, given["attempt"], follow=selection.follow)
+    if given["host"]:
+        names = set(found.hosts_like(given["host"], "--host"))
+        selection = replace(selection, hosts=on_hosts(parts, given["host"], names))
+    reading = Reading(parts, selection, given["silence"])
+    if given["save"]:
+        return reading.save(given["save"])
+    places = places_after(read_lines(given["after"], found.id)) if given["after"] else {}
+    fold_if_wanted(renderer, found, rank, given["fold"])
+    with writer(renderer) as write:
+        reading.read(write, places, renderer.wait)
+    return reading.code()
+
+
+@contextlib.contextmanager
+def saying_that_it_goes_on(run: Run) -> Iterator[None]:
+    """Say at Ctrl-C that only the looking has ended, how to look again, and what ends the run."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not run.live:
+            raise
+        shows = f"`clusterddp logs --follow {run.id}` shows it again"
+        raise LookingEndedError(f"run {run.id} goes on; {shows}, `clusterddp stop {run.id}` ends it") from None
 
 
 def begun(run: Run) -> Run:
