@@ -13,6 +13,7 @@ end. Before the first round ours alone is run, so that caches and warm servers a
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import shutil
@@ -124,9 +125,14 @@ def torchrunx(lab: Lab, folder: Path, workers: int) -> tuple[list[list[str]], di
 
 
 def has_warm_server(host: LabHost, package: str) -> bool:
-    """Whether one is ready there that has imported the package; of an empty name, whichever."""
-    test = f"test -S ~/.clusterddp/warm/*/fork.sock && grep -q '{package}' ~/.clusterddp/warm/*/packages.json"
-    return host.run(["sh", "-c", test], check=False).returncode == 0
+    """Whether one is ready there that has imported the package; of an empty name, whichever. Ends if it is left out."""
+    test = "test -S ~/.clusterddp/warm/*/fork.sock && cat ~/.clusterddp/warm/*/packages.json"
+    found = host.run(["sh", "-c", test], check=False)
+    told = json.loads(found.stdout) if found.returncode == 0 else {"packages": [], "left_out": []}
+    left_out = [line for line in told["left_out"] if line.startswith(f"{package}: ")]
+    if left_out:
+        sys.exit(f"{host.name} leaves out {left_out[0]}")
+    return found.returncode == 0 and (not package or package in told["packages"])
 
 
 def edit(folder: Path, number: int) -> None:

@@ -18,7 +18,7 @@ import pytest
 from clusterddp.remote.worker.fork_checks import FORK_SOCKET
 from clusterddp.remote.worker.preload_trial import NO_SUCH
 from clusterddp.remote.worker.warm_folder import BEGUN_WITH
-from tests.integration.fork_spool import LOADED, empty_torch, fork_server, torch_environment
+from tests.integration.fork_spool import empty_torch, fork_server, torch_environment
 from tests.integration.shim_spool import ShimSpool, make_spool
 from tests.integration.warm_spool import ask, begun, warm_server
 
@@ -184,23 +184,6 @@ def test_what_makes_a_generator_or_an_id_at_its_import_is_left_out_and_what_does
     assert wrong == {}
 
 
-def test_torchs_own_generators_are_found_where_a_package_makes_one(tmp_path: Path) -> None:
-    packages = {
-        "attribute": "import torch\nG = torch.Generator()\n",
-        "listed": "import torch\nmade = [lambda g=torch.Generator(): g]\n",
-        "tensor": "import torch\nW = torch.rand(3)\n",
-        "default": "import torch\nG = torch.default_generator\nZ = torch.zeros(3)\n",
-    }
-    found = tried(tmp_path, list(packages), install(tmp_path, packages), first=LOADED)
-    why = "it keeps a random generator of its own in %s, of the type torch._C.Generator, which all workers would share"
-    assert {name: verdict[0] for name, verdict in found.items()} == {
-        "attribute": why % "attribute.G",
-        "listed": why % "listed.made",
-        "tensor": "tensor.W is another in each process that imports it, and all workers would share one",
-        "default": "",
-    }
-
-
 def test_what_imports_a_package_that_is_left_out_is_left_out_too(tmp_path: Path) -> None:
     packages = {"on_top": "import token_of\n", "token_of": SHARED["tokened"][0]}
     found = tried(tmp_path, ["token_of", "on_top"], install(tmp_path, packages))
@@ -272,6 +255,8 @@ def test_two_ranks_and_later_runs_draw_from_streams_of_their_own_whatever_is_nam
         for _ in range(2):
             with begun(warm, spool, *SCRIPT, env=env):
                 seen += [draws(spool, env, rank) for rank in ("0", "1")]
+    with fork_server(spool, *SCRIPT, env=env) as said:  # on a busy machine the trial takes longer than this run waits
+        assert said.endswith("\nready\n"), said
     with fork_server(spool, *SCRIPT, env=env) as said:
         assert said.startswith(f"preloaded {', '.join(FINE)}\n"), said
         seen += [draws(spool, env, rank) for rank in ("0", "1")]

@@ -24,7 +24,7 @@ from .fork_checks import RefusedError, import_state, refuse_shadows
 from .fork_imports import Imports
 from .preload_trial import Verdict, reason_against, tried
 
-RULES = 1  # of the trial; verdicts by others do not count
+RULES = 2  # of the trial; verdicts by others do not count
 LONGEST = 16 << 20  # bytes of a file of verdicts
 MOST_KEPT = 8  # files of verdicts
 ABANDONED = 3600.0  # seconds after which a trial's folder is nobody's

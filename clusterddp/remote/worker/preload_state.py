@@ -15,7 +15,7 @@ import gc
 import os
 import sys
 import types
-from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 from .fork_worker import seeded_generators
 
@@ -106,8 +106,23 @@ def generators() -> Iterator[Any]:
                 todo += gc.get_referents(one)
 
 
+# Two digests of the same values: with each number as it is, and with those left out that may be this process's own.
+Digests = Tuple[int, int]
+
+
+def same(first: Optional[Sequence[int]], second: Optional[Sequence[int]]) -> bool:
+    """Whether two processes have the same values in a place, by their digests; None: that place is not there.
+
+    Either pair of digests is enough. A number may be one process's pid by chance (in a container pids are small): then
+    the digests without it differ though the values are equal. Where a pid is kept those with it differ.
+    """
+    if not first or not second:
+        return first == second
+    return first[0] == second[0] or first[1] == second[1]
+
+
 class Values:
-    """A digest of what each attribute of the new modules leads to, each object counted where it is met first.
+    """Digests of what each attribute of the new modules leads to, each object counted where it is met first.
 
     Args:
         before: What there was before the import.
@@ -122,7 +137,7 @@ class Values:
         self._old: Container[int] = before.ids
         self._of_process = _OfThisProcess()
         self._seen: Set[int] = set(map(id, libraries_own()))
-        self.digests: Dict[str, int] = {}
+        self.digests: Dict[str, Digests] = {}
         namespaces = {name: _namespace(sys.modules.get(name)) for name in before.new_modules()}
         self._seen.update(map(id, namespaces.values()))  # functions refer to them
         for name, namespace in namespaces.items():
@@ -131,19 +146,21 @@ class Values:
                     self._add("%s.%s" % (name, attribute), value)
 
     def _add(self, place: str, value: Any) -> None:
-        digest = self._digest(place, value)
-        if digest and place not in RIGHT_IN_FORKS:
-            self.digests[place] = digest
+        digests = self._digests(place, value)
+        if any(digests) and place not in RIGHT_IN_FORKS:
+            self.digests[place] = digests
 
-    def _digest(self, place: str, value: Any) -> int:
-        digest = 0
+    def _digests(self, place: str, value: Any) -> Digests:
+        whole = without_own = 0
         todo = [value]
         while todo:
             one = todo.pop()
             kind = type(one)
             if kind in LEAVES:
-                if one == one and not (kind is int and one in self._of_process):  # noqa: PLR0124 - no NaN
-                    digest = hash((digest, one))
+                if one == one:  # noqa: PLR0124 - no NaN
+                    whole = hash((whole, one))
+                    own = kind is int and one in self._of_process
+                    without_own = hash((without_own,) if own else (without_own, one))
                 continue
             key = id(one)
             if key in self._seen or key in self._old:
@@ -155,10 +172,10 @@ class Values:
                 self.places[key] = self.places[key] or place
             content = _content(one)
             if content is not None:
-                digest = hash((digest, content))
+                whole, without_own = hash((whole, content)), hash((without_own, content))
             elif not issubclass(kind, NEVER):
                 todo += _inside(one)
-        return digest
+        return whole, without_own
 
 
 def _namespace(module: Any) -> Dict[Any, Any]:

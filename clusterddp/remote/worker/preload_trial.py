@@ -19,14 +19,14 @@ import signal
 import sys
 import time
 from importlib.machinery import PathFinder
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, NoReturn, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, NoReturn, Sequence, Set, Tuple
 
 from ..system import prctl, procfs
 from .environment_reads import EVERY, own_to_one
 from .fork_checks import RefusedError, children, mapped_files, read_paths, tell
 from .fork_imports import Imports
 from .fork_worker import draw_anew
-from .preload_state import Before, TooManyError, Values
+from .preload_state import Before, TooManyError, Values, same
 
 LIMIT = 120  # seconds for one package
 APART = 1.1  # seconds between the chains: times that are kept in whole seconds differ
@@ -60,7 +60,7 @@ class Seen(NamedTuple):
 
     verdict: Verdict
     paths: Sequence[str]
-    values: Dict[str, int]
+    values: Mapping[str, Sequence[int]]
 
 
 def tried(names: Sequence[str], folder: str, meanwhile: Callable[[], None]) -> Tuple[List[Verdict], Set[str]]:
@@ -103,7 +103,7 @@ def _compared(first: Seen, second: Seen) -> Iterator[Verdict]:
         yield second.verdict
         return
     for place in (*first.values, *second.values):
-        if first.values.get(place) != second.values.get(place):
+        if not same(first.values.get(place), second.values.get(place)):
             reason = "%s is another in each process that imports it, and all workers would share one" % place
             yield first.verdict._replace(left_out=reason)
             return
@@ -175,7 +175,8 @@ def _try_each(names: Sequence[str], here: str, notes: int) -> NoReturn:
 
 def _try(name: str, here: str) -> Seen:
     """Import a package as a fork server would, and look at what came of it."""
-    imports, values = Imports(sys.modules), {}
+    imports = Imports(sys.modules)
+    values: Mapping[str, Sequence[int]] = {}
     modules: Tuple[str, ...] = ()
     files, loaded = mapped_files(), set(sys.modules)
     try:
