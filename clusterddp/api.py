@@ -13,6 +13,7 @@ they import themselves: looking at a run waits neither for the doctor nor for wh
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,12 +200,17 @@ class Cluster(LeftOnHosts):
             reserve = inventory.spares if options.relaunch else ()
             with Early(project, options, repeat) as early:
                 outcomes = self.connections.open_all([*entries, *reserve], self.progress, early.ask, writes=True)
+                answers, others = outcomes[: len(entries)], outcomes[len(entries) :]
+                if not reserve and inventory.spares and reach.stand_ins_wanted(answers, options):
+                    others = self.connections.open_all(inventory.spares, self.progress, early.ask, writes=True)
+                answers, others, replaced = reach.filled(answers, others, options, self.notify)
                 from clusterddp.launch import prepare  # noqa: PLC0415 - imported by now, while hosts were waited for
 
-                hosts = reach.take(outcomes[: len(entries)], options, inventory, self.notify)
-                spares = reach.take_spares(outcomes[len(entries) :], self.notify)
+                hosts = reach.take(answers, options, inventory, self.notify)
+                spares = reach.take_spares(others if reserve else (), self.notify)
                 more = (project, inventory, options, self.notify, self.progress, early)
-                return prepare.prepare(hosts, spares, *more, dry=dry)
+                plan, taking = prepare.prepare(hosts, spares, *more, dry=dry)
+                return replace(plan, record=plan.record._replace(replaced=replaced)), taking
 
     def run(self, script: str, args: Sequence[str] = (), **options: Unpack[RunKeywords]) -> Run:
         """Sync the project's code, start ``script`` by torchrun on every node, return at once.

@@ -98,6 +98,8 @@ def print_status(view: RunView) -> None:
     folder = described(view.record)
     if folder:
         line(f"folder: {escape(folder)}")
+    for off, spare in value["replaced"].items():
+        line(escape(f"{off} could not be reached at the start; spare {spare} has its place"))
     for told in recovered_lines(value["failures"]):
         line(escape(told))
     for notice in value["notices"]:

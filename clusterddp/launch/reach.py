@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanError, UsageError
+from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanError, UnreachableError, UsageError
 from clusterddp.hosts.fanout import values
 from clusterddp.remote.shared.counted import counted
 
@@ -57,6 +57,46 @@ def take(
     for outcome in failed:
         notify(f"left out: {outcome.error}")
     return found
+
+
+def stand_ins_wanted(outcomes: Sequence[Outcome[Host]], options: RunOptions) -> int:
+    """How many spares must take the places of nodes that are off: that cannot be reached, however long one waits.
+
+    Nodes that answer and refuse us (their key, ours) are none of these: they want mending, and nothing hides that.
+    """
+    off = sum(isinstance(outcome.error, UnreachableError) for outcome in outcomes)
+    failed = sum(outcome.error is not None for outcome in outcomes)
+    if options.nnodes is None:
+        return off if off == failed else 0
+    _, most = options.nnodes
+    return min(off, max(0, min(most, len(outcomes)) - (len(outcomes) - failed)))
+
+
+def filled(
+    nodes: Sequence[Outcome[Host]],
+    spares: Sequence[Outcome[Host]],
+    options: RunOptions,
+    notify: Callable[[str], None],
+) -> tuple[list[Outcome[Host]], list[Outcome[Host]], dict[str, str]]:
+    """The nodes with spares in the places of those that are off, the spares that are left, and who replaces whom.
+
+    Where there are too few spares for all nodes of a run that needs all of them, nothing is replaced.
+    """
+    wanted = stand_ins_wanted(nodes, options)
+    ready = [outcome for outcome in spares if not outcome.error][:wanted]
+    if options.nnodes is None and len(ready) < wanted:
+        if spares:
+            notify(
+                f"{counted(wanted, 'node')} cannot be reached, and {counted(len(ready), 'spare')} could replace them"
+            )
+        return list(nodes), list(spares), {}
+    result, replaced = list(nodes), {}
+    off = [place for place, outcome in enumerate(nodes) if isinstance(outcome.error, UnreachableError)]
+    for place, spare in zip(off, ready):  # noqa: B905 - of an elastic run some may stay without one
+        notify(f"spare {spare.name} takes the place of {nodes[place].error}")
+        replaced[nodes[place].name] = spare.name
+        result[place] = spare
+    return result, [spare for spare in spares if spare not in ready], replaced
 
 
 def take_spares(outcomes: Sequence[Outcome[Host]], notify: Callable[[str], None]) -> list[Host]:

@@ -53,7 +53,8 @@ class Ssh:
         _refuse_array(options)
         plan, hosts = site.plan(options)
         secrets = secret_values(plan.secrets)
-        left = [entry.name for entry in site.inventory.nodes if entry.name not in {host.name for host in hosts}]
+        apart = {*(host.name for host in hosts), *plan.record.replaced}
+        left = [entry.name for entry in site.inventory.nodes if entry.name not in apart]
         elastic = plan.options.elastic
         left = left[: elastic[1] - len(plan.nodes)] if elastic else []
         plan = replace(plan, record=plan.record._replace(left_out=tuple(left), launcher=NAME))

@@ -220,6 +220,7 @@ class RunView:
             "notices": self.notices(),
             "workdirs": dict(record.workdirs),
             "own_data": {host: list(paths) for host, paths in record.own_data.items()},
+            "replaced": dict(record.replaced),
             "job": self.job.number if self.job else None,
             "waits": self.job.waits or None if self.job else None,
             "launcher": record.launcher or "ssh",  # runs of earlier versions had no other

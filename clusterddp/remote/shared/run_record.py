@@ -44,6 +44,7 @@ class RunRecord(NamedTuple):
     spares: Tuple[str, ...] = ()
     lost: Tuple[str, ...] = ()  # hosts of earlier attempts
     left_out: Tuple[str, ...] = ()  # hosts that were not ready and may join
+    replaced: Mapping[str, str] = {}  # hosts that were off at the start, and the spares that took their places
     workdir: Optional[str] = None  # the name given to the folder
     workdirs: Mapping[str, str] = {}  # by host
     own_data: Mapping[str, Tuple[str, ...]] = {}  # by host: data of the project of which it had its own version
@@ -96,6 +97,7 @@ _READERS: Readers = {
     "spares": _TEXTS,
     "lost": _TEXTS,
     "left_out": _TEXTS,
+    "replaced": _by_host(Fields.text),
     "workdir": Fields.maybe_text,
     "workdirs": _by_host(Fields.text),
     "own_data": _by_host(Fields.texts),
