@@ -15,6 +15,7 @@ from .file_work import Answer
 from .relaunch import may_follow
 from .shutdown import NEVER
 from .status import evidence
+from .stop_conditions import store_order
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -60,8 +61,9 @@ class Clearing:
         self.ending = node.children.end(max(0.0, min(LEFTOVER_GRACE, left)))
         self.survivors: Optional[List[terminate.Process]] = None  # None: they are being ended
         self.quiet = time.monotonic()  # since when no agent is connected to the store
-        alone = bool(node.children.agent_exit) and node.goes_on()
-        self.deadline = NEVER if alone else self.quiet + STORE_LIMIT
+        # Whether the others of an elastic job go on without our agent: it has failed, and they may still be starting.
+        self.others_go_on = bool(node.children.agent_exit) and node.goes_on()
+        self.deadline = NEVER if self.others_go_on else self.quiet + STORE_LIMIT
 
     def goes_on(self) -> bool:
         """Whether processes are still being ended; the survivors stay on the roster."""
@@ -76,16 +78,26 @@ class Clearing:
 
         Not after an order to end (``order``, or one that is carried out), nor when our own agent has failed: a job of
         a fixed size is over then, and without the store the other agents end too, instead of waiting in their exit
-        barrier. An elastic one may go on without our agent, for as long as it likes.
+        barrier. An elastic one may go on without our agent, for as long as it likes: the others' agents may be at their
+        start, and not be connected yet.
         """
         now, node = time.monotonic(), self.node
         failed = node.children.agent_exit and not node.goes_on()
         hurried = failed or order or node.shutdown.order or node.shutdown.told
+        if self.others_go_on and node.children.store_died and self._awaited() and not hurried:
+            self._end_the_others()
         if not node.children.store or now >= self.deadline or hurried:
             return False
-        if self._awaited() and clients((node.inbox.ready or Ready()).store):  # a dead host's connections look alive
+        # A dead host's connections look alive.
+        if self._awaited() and (self.others_go_on or clients((node.inbox.ready or Ready()).store)):
             self.quiet = now
         return now - self.quiet <= STORE_QUIET
+
+    def _end_the_others(self) -> None:
+        """The others would go on without our agent, but our store has died: no agent can start anything any more."""
+        node = self.node
+        node.shutdown.told = store_order(node.plan, node.children)
+        node.membership.pass_on(node.shutdown.told)
 
     def _awaited(self) -> bool:
         """Whether another node's agent may still need the store."""

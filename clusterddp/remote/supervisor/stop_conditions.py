@@ -43,6 +43,11 @@ def of_attempt(plan: NodePlan, reason: str, grace: float, *, ours: bool = True) 
     return Order(reason, grace, ours, plan.attempt)
 
 
+def store_order(plan: NodePlan, children: Children) -> Order:
+    """The order that ends an attempt whose rendezvous store has died."""
+    return of_attempt(plan, "the rendezvous store died: %s" % children.store_said(), 0.0)
+
+
 class StopConditions:
     """One node's, in one attempt after the other.
 
@@ -115,9 +120,7 @@ class StopConditions:
     # Of the attempt
 
     def _store(self) -> Optional[Order]:
-        if self.children.store_died:
-            return of_attempt(self.plan, "the rendezvous store died: %s" % self.children.store_said(), 0.0)
-        return None
+        return store_order(self.plan, self.children) if self.children.store_died else None
 
     def _decision(self) -> Optional[Order]:
         """The others took us for lost and are in a later attempt by now."""
