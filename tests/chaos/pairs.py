@@ -95,13 +95,16 @@ def play(scene: Scene, pair: Pair) -> None:
     """Start a run, do it at that phase, and see what becomes of the run."""
     scene.user.write("beats.py", BEATS)
     victim = scene.hosts[0] if "store" in pair.roles else scene.chance.choice(scene.hosts)
+    earlier = {path.parts[-3] for path in _spools(victim)}  # of pairs that were played on these hosts before
     live = scene.enter(scene.user.start(*ARGV, scene.go))
     scene.stack.callback(go_on, victim)
-    reach(scene, live, victim, pair.phase)
-    scene.fault(f"{pair.name} on {victim.name}")
+    reach(scene, live, victim, pair.phase, earlier)
     doomed = processes(victim, scene.runs[-1], pair.roles)
+    absent = [role for role in pair.roles if role not in doomed]
+    scene.fault(f"{pair.name} on {victim.name}" + (f", without {' and '.join(absent)}" if absent else ""))
+    assert doomed or pair.phase not in {"waiting", "running"}
     before = workers(live.text(), [host.name for host in scene.hosts])
-    victim.run(["kill", HOW[pair.how], *map(str, doomed)], user="root", check=False)
+    victim.run(["kill", HOW[pair.how], *map(str, doomed.values())], user="root", check=False)
     if pair.phase == "waiting":
         live.process.send_signal(signal.SIGCONT)
     if pair.phase in {"running", "starting"} and pair.roles == ("supervisor", "fence"):
@@ -126,13 +129,13 @@ def go_on(victim: LabHost) -> None:
             os.kill(seen.pid, signal.SIGCONT)
 
 
-def reach(scene: Scene, live: Live, victim: LabHost, phase: str) -> None:
-    """Until the victim is at that phase of the run."""
+def reach(scene: Scene, live: Live, victim: LabHost, phase: str, earlier: set[str]) -> None:
+    """Until the victim is at that phase of the run, which is none of the earlier ones."""
     if phase == "waiting":
-        seen = until(lambda: _spools(victim), "a spool")
-        until((seen[-1] / "supervisor.json").exists, "a supervisor")
+        (seen,) = until(lambda: [path for path in _spools(victim) if path.parts[-3] not in earlier], "a spool")
+        until((seen / "supervisor.json").exists, "a supervisor")
         live.process.send_signal(signal.SIGSTOP)  # the operator says nothing more until it goes on
-        scene.runs.append(seen[-1].parent.parent.name)
+        scene.runs.append(seen.parts[-3])
         return
     scene.runs.append(live.run)
     if phase == "starting":
@@ -143,12 +146,12 @@ def reach(scene: Scene, live: Live, victim: LabHost, phase: str) -> None:
     if phase == "between":
         for host in scene.hosts:
             host.write(scene.go + " fails", "")
-        until((_spools(victim)[0] / "exit.json").exists, "the end of the attempt")
+        until((_spools(victim, scene.runs[-1])[0] / "exit.json").exists, "the end of the attempt")
     elif phase in {"clearing", "concluding"}:
         scene.release()
         until(lambda: _events(victim, scene, "agent_exited"), "the agent's end")
         if phase == "concluding":
-            until((_spools(victim)[-1] / "exit.json").exists, "the node's end")
+            until((_spools(victim, scene.runs[-1])[-1] / "exit.json").exists, "the node's end")
 
 
 def until(met: Callable[[], Any], what: str) -> Any:
@@ -160,22 +163,22 @@ def until(met: Callable[[], Any], what: str) -> Any:
     return found
 
 
-def _spools(host: LabHost) -> list[Path]:
-    """The spools of the only run on a host, one an attempt."""
+def _spools(host: LabHost, run: str = "*") -> list[Path]:
+    """A host's spools of a run, one an attempt; of all runs without one."""
     runs = invariants.root(host) / f"home/{host.users[0].name}/.clusterddp/runs"
-    return sorted(runs.glob(f"*/*/*-{host.name}"), key=lambda path: (path.parts[-3], int(path.parts[-2])))
+    return sorted(runs.glob(f"{run}/*/*-{host.name}"), key=lambda path: (path.parts[-3], int(path.parts[-2])))
 
 
 def _events(host: LabHost, scene: Scene, name: str) -> list[dict[str, object]]:
-    found = [path for path in _spools(host) if path.parts[-3] == scene.runs[-1]][-1:]
+    found = _spools(host, scene.runs[-1])[-1:]
     lines = [line for path in found for line in (path / "events.jsonl").read_text().splitlines()]
     events = [json.loads(line) for line in lines if line.endswith("}")]
     return [event for event in events if event["event"] == name]
 
 
-def processes(host: LabHost, run: str, roles: tuple[str, ...]) -> list[int]:
+def processes(host: LabHost, run: str, roles: tuple[str, ...]) -> dict[str, int]:
     """The pids, as the host numbers them, of those of the roles that are there."""
-    spool = [path for path in _spools(host) if path.parts[-3] == run][-1]
+    spool = _spools(host, run)[-1]
     table = {}
     for line in host.run(["ps", "-eo", "pid=,ppid=,stat=,args="], user="root").stdout.splitlines():
         number, above, _state, args = line.split(None, 3)
@@ -188,7 +191,7 @@ def processes(host: LabHost, run: str, roles: tuple[str, ...]) -> list[int]:
             role = "keeper"
         if role and (role in {"keeper", "shim", "worker"} or parent == supervisor):
             found[role] = pid
-    return [found[role] for role in roles if found.get(role)]
+    return {role: found[role] for role in roles if found.get(role)}
 
 
 def _role(args: str) -> str:
