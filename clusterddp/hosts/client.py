@@ -124,10 +124,10 @@ class Host:
         """Whether the connection has ended."""
         return self._lost is not None
 
-    def close(self) -> None:
-        """End the connection, and with it the helper."""
+    def close(self, reason: str = "closed") -> None:
+        """End the connection, and with it the helper; who waits for an answer hears the reason."""
         WATCH.remove(self)
-        self._lose("closed")
+        self._lose(reason)
         self._pipe.close()
         if self._reader:
             self._reader.join(THREAD_PATIENCE)

@@ -119,7 +119,8 @@ class Merge:
         self._bug: BaseException | None = None
         self._given: list[Event] = []
         self._moved = time.monotonic()  # when something last came out
-        self.some_ended = threading.Event()  # set when the first host has ended, and when this is closed
+        # Set when a host has ended, when workers of one have (so the run's end may be near), and when this is closed.
+        self.stirred = threading.Event()
         self.offsets: dict[str, dict[str, int]] = {host: {} for host in self._queues}
         self.ended: dict[str, Mapping[str, Any] | None] = {}
         self.broken: set[str] = set()  # hosts whose streams are being opened again
@@ -157,7 +158,7 @@ class Merge:
     def close(self) -> None:
         """Read no more. A thread that waits for its host ends with the host's connection."""
         self._closed.set()
-        self.some_ended.set()
+        self.stirred.set()
         with self._lock:
             for queue in self._queues.values():
                 queue.events.clear()
@@ -224,7 +225,7 @@ class Merge:
             self.broken.discard(queue.host)
         if isinstance(event, StreamEnded):
             self.ended[queue.host] = event.ended
-            self.some_ended.set()
+            self.stirred.set()
         return event
 
     def _note_shown(self) -> None:
@@ -262,6 +263,9 @@ class Merge:
                 if frame.header.get("kind") == "end":
                     self._put(queue, StreamEnded(host=queue.host, ended=json.loads(frame.body)["ended"]), done=True)
                     return None, came
+                if "exited" in frame.header:  # for nobody who shows lines
+                    self.stirred.set()
+                    continue
                 offsets = _offsets_after(frame)
                 if len(queue.offsets) + len(offsets) > MOST_FILES:
                     return HelperError(queue.host, f"its logs are of more than {MOST_FILES} files"), came

@@ -5,6 +5,10 @@ run ended is known long before: its hosts have judged it and keep it (``verdict.
 where that tells the run's end, the others' streams are given up: of hosts that the verdict did without at once, of the
 others when they say nothing either. What is left out so is told.
 
+Each host is asked for a sign of life as soon as workers of any host have ended, which is before the verdict: so by then
+it is known who says nothing. Where the hosts that answer cannot tell how the run ended, a silent one may: only its
+connection may be dead, and it is asked over a new one.
+
 Not here: how the run ended (runs/view.py), the streams (logs/merge.py).
 """
 
@@ -50,11 +54,15 @@ if TYPE_CHECKING:
         def wake(self, host: str) -> None:
             """Ask it for a sign of life."""
 
+        def drop(self, host: str, reason: str) -> None:
+            """End its connection, so that a new one is made."""
+
 
 SILENT = 1.0  # seconds after which a host that was asked for a sign of life, and gave none, counts as silent
-LOOK = 0.2  # seconds between looks, from the end of the first stream on
+LOOK = 0.2  # seconds between looks, while a host owes a sign of life and from the end of the first stream on
 STOPPED = 2.0  # seconds between two looks after which this process itself was stopped
 LATE = 5.0  # seconds for the lines of a host that lives when another attempt has begun
+DEAF_AFTER = 2.0  # seconds after which a silent host whose answer is needed is asked over a new connection
 LOST_AFTER = 30.0  # seconds a silent host is looked for where no verdict is kept, or it may be in a later attempt
 
 
@@ -71,7 +79,9 @@ class Ending:
         self.run, self.senders, self.merge = run, senders, merge
         self.given_up: dict[str, float | None] = {}  # host → when something last came from it (epoch), None: never
         self._silent: set[str] = set()  # of them, those that gave no sign of life
-        self._asked: dict[str, float] = {}  # host → when it was first asked for one
+        self._asked: dict[str, float] = {}  # host → since when it owes a sign of life
+        self._woken: dict[str, float] = {}  # host → when it was last asked for one
+        self._dropped: set[str] = set()  # hosts whose dead connections were ended
         self._behind_since: float | None = None  # when another attempt was seen
         self._over = threading.Event()
 
@@ -93,20 +103,39 @@ class Ending:
         return [f"lines of {names}{since} may be missing, for nobody has waited for them; {shows}"]
 
     def _watch(self) -> None:
-        self.merge.some_ended.wait()
         while not self.merge.done:
-            began = time.monotonic()
-            if self._over.wait(LOOK):
+            began, pause = time.monotonic(), LOOK if self._asked or self.merge.ended else None
+            stirred = self.merge.stirred.wait(pause)  # the end of the merge stirs it too
+            self.merge.stirred.clear()
+            if self._over.is_set():
                 return
-            if time.monotonic() - began > STOPPED:  # we were stopped ourselves, and have not read what came meanwhile
+            if pause and time.monotonic() - began > STOPPED:  # we were stopped, and have not read what came meanwhile
                 self._asked.clear()
-            waited = self.merge.waited_for
-            if waited:
-                self._look(waited)
+            waited, ended = self.merge.waited_for, bool(self.merge.ended)
+            self._asked = {host: since for host, since in self._asked.items() if host in waited and self._owes(host)}
+            self._ask(waited if stirred or ended else list(self._asked))
+            silent = [host for host in waited if self._owes(host) >= SILENT]
+            # Right after an end others end too: there is something to look for only where somebody says nothing.
+            if waited and ended and (silent or not stirred):
+                self._look(waited, silent)
 
-    def _look(self, waited: Sequence[str]) -> None:
+    def _ask(self, hosts: Sequence[str]) -> None:
+        """Ask hosts for a sign of life; who owes one is asked again, but not more often than every look."""
+        for host in hosts:
+            now = time.monotonic()
+            self._asked.setdefault(host, now)
+            if now - self._woken.get(host, 0.0) >= LOOK:
+                self._woken[host] = now
+                self.senders.wake(host)
+
+    def _owes(self, host: str) -> float:
+        """Seconds for which a host has owed a sign of life; 0 where it has given it, or was not asked."""
+        now, silence = time.monotonic(), self.senders.silence(host)
+        since = self._asked.get(host, now)
+        return 0.0 if silence is not None and now - silence > since else now - since
+
+    def _look(self, waited: Sequence[str], silent: Sequence[str]) -> None:
         """Ask who has ended; where they tell the run's end, give up whom it can do without."""
-        silent = [host for host in waited if self._is_silent(host, SILENT)]
         view = self._view(set(self.merge.ended))
         if view and view.attempt > self.run.attempt:
             self._behind_since = self._behind_since or time.monotonic()
@@ -120,15 +149,17 @@ class Ending:
         if view and view.settled and view.kept:
             missing = view.kept.missing
             self._give_up([host for host in waited if host in missing or host in silent], silent)
-        else:
-            self._give_up([host for host in silent if self._is_silent(host, LOST_AFTER)], silent)
+            return
+        lost = [host for host in silent if self._owes(host) >= LOST_AFTER]
+        self._give_up(lost, silent)
+        self._drop([host for host in silent if host not in lost and self._owes(host) >= DEAF_AFTER])
 
-    def _is_silent(self, host: str, seconds: float) -> bool:
-        """Whether nothing has come from a host for so long, though it is asked for a sign of life again and again."""
-        now, silence = time.monotonic(), self.senders.silence(host)
-        asked = self._asked.setdefault(host, now)
-        self.senders.wake(host)
-        return now - asked >= seconds and (silence is None or silence >= seconds)
+    def _drop(self, hosts: Sequence[str]) -> None:
+        """End connections on which nothing comes, once each: the host may answer on another one."""
+        for host in hosts:
+            if host not in self._dropped:
+                self._dropped.add(host)
+                self.senders.drop(host, f"no answer for {self._owes(host):.0f} s")
 
     def silent(self) -> set[str]:
         """Hosts that need not be asked: they gave no sign of life, or have long been out of reach."""

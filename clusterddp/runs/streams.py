@@ -60,3 +60,9 @@ class Streams:
         reader = self._readers.get(host)
         if reader and not reader.lost:
             reader.ask_for_life()
+
+    def drop(self, host: str, reason: str) -> None:
+        """End the connection to who sends a host's lines; its stream breaks, and is opened again over another."""
+        reader = self._readers.get(host)
+        if reader and not reader.lost:
+            reader.close(reason)

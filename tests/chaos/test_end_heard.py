@@ -1,19 +1,23 @@
 """Who follows a run, or waits for it, hears how it ended though a host's stream stays open and brings nothing.
 
 That a follower has not waited for a stream is seen by what it never says: "interrupted" would be said of a silent host
-after its limit of half a minute, and nobody here heals a host before the follower has ended.
+after its limit of half a minute, and nobody here heals a host before the follower has ended. When it has ended is
+compared with when the first host wrote the verdict.
 
 Not covered: hosts that lose each other without a relaunch, which takes a minute (test_lost.py).
 """
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.chaos import invariants
 from tests.lab.network import OPERATOR
+from tests.lab.system import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
     from tests.lab.host import LabHost
 
 LINES = 100
+LIMIT = 120.0  # seconds until all have heard how the run ended
+HEARD = 2.0  # seconds after the first host has written the verdict in which it is heard
+ANOTHER_WAY = 10.0  # the same where the only host that has it must be asked over a new connection
 
 
 def freeze(host: LabHost) -> None:
@@ -39,23 +46,42 @@ def part_from_operator(host: LabHost) -> None:
 FAULTS = {"frozen connection": freeze, "dropped packets": part_from_operator}
 
 
-def followers(scene: Scene, stack: ExitStack, *options: str) -> dict[str, Live]:
-    """A run that has counted, attached; and who follows it, reads it as JSON, and waits for it beside that."""
+def followers(scene: Scene, stack: ExitStack, *options: str, waits: bool = True) -> dict[str, Live]:
+    """A run that has counted, attached; and who follows it, reads it as JSON, and ``waits`` for it beside that."""
     live = stack.enter_context(scene.user.start("run", *options, *scene.counting(LINES)))
     scene.runs.append(live.run)
     for rank, host in enumerate(scene.hosts):
         live.wait_for(f"[{rank} {host.name}:0] counted")
     found = {"run": live}
-    for words in (("logs", "--follow"), ("logs", "--follow", "--json"), ("wait",)):
+    for words in (("logs", "--follow"), ("logs", "--follow", "--json"), *([("wait",)] if waits else [])):
         found[" ".join(words)] = stack.enter_context(scene.user.start(*words, live.run))
     for name in ("logs --follow", "logs --follow --json"):
         found[name].wait_for("counted", times=len(scene.hosts))
     return found
 
 
-def ends(found: dict[str, Live], victim: LabHost) -> dict[str, Done]:
-    """How all of them ended; none has waited for the victim's stream, and all who show lines say so."""
+def ended(scene: Scene, found: dict[str, Live], seconds: float) -> dict[str, Done]:
+    """How all of them ended, each in so many seconds after the first host has written the verdict."""
+    at: dict[str, float] = {}
+
+    def all_have() -> bool:
+        at.update(
+            {name: time.time() for name, live in found.items() if name not in at and live.process.poll() is not None}
+        )
+        return len(at) == len(found)
+
+    wait_until("all have heard how the run ended", all_have, LIMIT)
+    spools = [invariants.spool(host, scene.runs[-1]) for host in scene.hosts if host.running]
+    written = min(path.stat().st_mtime for spool in spools if (path := spool / "verdict.json").exists())
     done = {name: live.end() for name, live in found.items()}
+    late = {name: round(then - written, 2) for name, then in at.items() if then - written > seconds}
+    assert not late, (late, done["run"].err)
+    return done
+
+
+def ends(scene: Scene, found: dict[str, Live], victim: LabHost) -> dict[str, Done]:
+    """How all of them ended; none has waited for the victim's stream, and all who show lines say so."""
+    done = ended(scene, found, HEARD)
     for name, one in done.items():
         assert "interrupted" not in one.err, (name, one.err)
         missing = [note for note in one.notes if note.startswith(f"lines of {victim.name} since ")]
@@ -73,7 +99,7 @@ def test_a_run_that_ended_well_is_heard_of_without_the_stream_of_a_silent_host(
         scene.fault(f"{victim.name}: {fault.__name__}; the run ends")
         fault(victim)
         scene.release()
-        done = ends(found, victim)
+        done = ends(scene, found, victim)
         scene.seen(done["run"])
         assert {name: one.code for name, one in done.items()} == dict.fromkeys(found, 0)
         victim.heal()
@@ -88,9 +114,31 @@ def test_a_host_without_power_does_not_hold_up_the_verdict(play: Play, place: in
         found, victim = followers(scene, stack, "--relaunch", "1"), scene.hosts[place]
         scene.fault(f"power cut of {victim.name}, and too few are left for another attempt")
         victim.power_off()
-        done = ends(found, victim)
+        done = ends(scene, found, victim)
         scene.seen(done["run"])
         assert {name: one.code for name, one in done.items()} == dict.fromkeys(found, 125)
         for one in done.values():
             assert one.notes[-1].endswith(f"{victim.name} was lost: no answer")
         assert done["run"].notes[-1] in scene.user.run("status", scene.runs[-1]).out
+
+
+@pytest.mark.parametrize("options", [(), ("--relaunch", "1")], ids=["lost at once", "lost after a while"])
+def test_the_only_host_that_knows_the_verdict_is_asked_over_a_new_connection(
+    play: Play, options: tuple[str, ...]
+) -> None:
+    """The other host's supervisor is killed, with its fence where it would tell of that."""
+    with play(f"end heard, only host {options}") as scene, ExitStack() as stack:
+        found, (gone, knows) = followers(scene, stack, *options, waits=False), scene.hosts
+        scene.fault(f"{knows.name}: freeze; {gone.name}'s supervisor killed")
+        supervisor = str(scene.pid(gone, "supervisor"))
+        fence = gone.run(["ps", "-o", "ppid=", "-p", supervisor], user="root").stdout.split()
+        freeze(knows)
+        gone.run(["kill", "-KILL", *(fence if options else []), supervisor], user="root")
+        done = ended(scene, found, ANOTHER_WAY)
+        scene.seen(done["run"])
+        assert {name: one.code for name, one in done.items()} == dict.fromkeys(found, 125)
+        for one in done.values():
+            assert one.notes[-1].endswith(f"{gone.name} was lost: its supervisor is gone")
+            assert f"logs of {knows.name} are interrupted" in one.err
+            assert "may be missing" not in one.err
+        scene.counted(done["run"], LINES, len(scene.hosts))

@@ -35,6 +35,10 @@ class Writer:
     def start(self, local_rank: int, rank: int, start: int = 0) -> None:
         append_event(str(self.folder / "events.jsonl"), "worker_started", start=start, local_rank=local_rank, rank=rank)
 
+    def exit(self, local_rank: int, rank: int, code: int = 0) -> None:
+        fields = {"start": 0, "local_rank": local_rank, "rank": rank, "exit_code": code}
+        append_event(str(self.folder / "events.jsonl"), "worker_exited", **fields)
+
     def write(self, name: str, data: bytes) -> None:
         with (self.logs / name).open("ab") as file:
             file.write(data)

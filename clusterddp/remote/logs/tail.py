@@ -15,7 +15,8 @@ Arguments of the operation, all but ``spool`` optional:
     teardown      false: without the agent's lines that follow an end of its workers (logs/teardown.py)
 
 First comes a frame ``hello``; then data frames (see ``_header``), the past ordered by time; in follow mode an
-empty frame ``caught_up`` with all offsets, then what comes, as it comes. The result is ``{ended, offsets}``.
+empty frame ``caught_up`` with all offsets, then what comes, as it comes, and an empty frame ``exited`` when workers
+have ended: the run's end may be near. The result is ``{ended, offsets}``.
 
 Not here: which files, and how one is cut into chunks (logs/files.py), how lines look (clusterddp/logs).
 """
@@ -35,6 +36,7 @@ from ..system.bootstrap import Refused
 from ..system.inotify import FolderWatch
 from .files import Chunk, LineFilter, LogFile, LogFiles, Wanted
 from .teardown import Teardowns
+from .worker_ends import WorkerEnds
 
 POLL = 0.1  # seconds between looks when nothing wakes us
 BATCH_DELAY = 0.01  # seconds between two looks at slow output: fewer, fuller frames
@@ -70,6 +72,7 @@ class LogTail:
         self.logs = LogFiles(self.spool, args, timed=self.timed)
         self.filters: Dict[str, LineFilter] = {}
         self.teardowns = Teardowns(self.spool.path("events.jsonl"))
+        self.worker_ends = WorkerEnds(self.spool.path("events.jsonl"))
         self.past_until: Set[str] = set()  # files that have come to ``until``
         self.grown: Dict[str, Tuple[int, float]] = {}  # file → (size, when it was first seen so large)
         self.lost_checked = self.exit_seen = 0.0
@@ -204,6 +207,8 @@ class LogTail:
                 started, started_before = self.logs.newest_start, started
                 if started > started_before:
                     self.request.send(b"", began=started)
+                if self.worker_ends.grown():
+                    self.request.send(b"", exited=self.worker_ends.count)
                 sent = sum([self._advance(file, over) for file in files])
                 if over or (passed and not sent):
                     return

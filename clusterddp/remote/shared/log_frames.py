@@ -3,6 +3,7 @@
     hello      hello: true, run, attempt, clock_error_ns      the first
     lines      file, start, local_rank, rank, stream, offset, next; time, open, dropped
     began      began: the number of a start of the workers    when they are started again, in a follow
+    exited     exited: how many workers have ended so far     when more of them have, in a follow
     caught_up  caught_up: true, offsets {file: offset}        in a follow, between the past and what comes
 
 ``file`` names a file of the spool: ``<start>.<local_rank>.<out|err>`` or ``agent.out``.
@@ -50,6 +51,8 @@ def read_lines(frame: Frame) -> Frame:
         return Frame({"caught_up": fields.flag("caught_up"), "offsets": read_offsets(fields)}, b"")
     if fields.given("began"):
         return Frame({"began": fields.number("began", _MOST_START)}, b"")
+    if fields.given("exited"):
+        return Frame({"exited": fields.number("exited", _MOST_RANK)}, b"")
     header = _file(fields)
     header["rank"] = fields.number("rank", _MOST_RANK) if fields.given("rank") else None
     header["offset"] = fields.number("offset", _MOST_OFFSET)

@@ -23,6 +23,7 @@ LINES = {
     "kind": "data", "file": "0.1.out", "start": 0, "local_rank": 1, "rank": 3, "stream": "out", "offset": 10,
     "next": 13, "time": 10**18,
 }  # fmt: skip
+EXITED = {"kind": "data", "exited": 2}
 CAUGHT_UP = {"kind": "data", "caught_up": True, "offsets": {"0.1.out": 13, "agent.out": 0}}
 END = json.dumps({"ended": None, "offsets": {"0.1.out": 13}}).encode()
 
@@ -42,7 +43,7 @@ def test_what_a_host_rightly_sends_is_let_in() -> None:
     agent: dict[str, Any] = {"file": "agent.out", "start": None, "local_rank": None, "rank": None, "stream": "out"}
     frames = [
         Frame(HELLO, b""), lines(), lines(b"", next=10, dropped=4), lines(open=True), lines(**agent),
-        Frame(CAUGHT_UP, b""), Frame({"kind": "end"}, END),
+        Frame(CAUGHT_UP, b""), Frame(EXITED, b""), Frame({"kind": "end"}, END),
     ]  # fmt: skip
     assert [frame.body for frame in let_in(*frames)] == [frame.body for frame in frames]
 
@@ -50,6 +51,8 @@ def test_what_a_host_rightly_sends_is_let_in() -> None:
 @pytest.mark.parametrize(
     "frame",
     [
+        Frame({**EXITED, "exited": -1}, b""),
+        Frame({**EXITED, "exited": "2"}, b""),
         lines(stream="/../../.bashrc"),
         lines(file="../../.bashrc"),
         lines(file="/etc/passwd", start=None, local_rank=None),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from clusterddp.logs import Merge, Position
 from clusterddp.logs import merge as merging
+from clusterddp.logs.merge import StreamEnded
 from clusterddp.remote.shared.frames import Frame
 from clusterddp.remote.shared.verdict_record import VerdictRecord
 from clusterddp.runs import ending
@@ -21,8 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
 HOSTS = ("gpu00", "gpu01", "gpu02")
+EXITED = Frame({"kind": "data", "exited": 1}, b"")
 END = Frame({"kind": "end"}, json.dumps({"ended": {"exit_code": 0}, "offsets": {}}).encode())
 LONG = 1000.0  # seconds; nothing here takes so long
+LIMIT = 60.0  # seconds for what a test waits for
 
 
 class Followed:
@@ -31,6 +36,8 @@ class Followed:
     Attributes:
         alive: Hosts that give a sign of life when they are asked for one.
         looks: How often the run's hosts were asked.
+        asked: How often each host was asked for a sign of life.
+        dropped: Hosts whose connections were ended.
     """
 
     id, attempt = "r1", 1
@@ -39,6 +46,9 @@ class Followed:
         self.told, self.alive, self.looks = view, alive, 0
         self.hosts = set(HOSTS)
         self.looked = threading.Condition()
+        self.asked: Counter[str] = Counter()
+        self.dropped: list[str] = []
+        self._answered: dict[str, float] = {}
 
     def view(self, hosts: Container[str] | None = None, **_: object) -> RunView:  # noqa: ARG002
         with self.looked:
@@ -47,9 +57,20 @@ class Followed:
         return self.told
 
     def silence(self, host: str) -> float | None:
-        return 0.0 if host in self.alive else LONG
+        return time.monotonic() - self._answered[host] if host in self._answered else LONG
 
-    def wake(self, host: str) -> None: ...
+    def wake(self, host: str) -> None:
+        with self.looked:
+            self.asked[host] += 1
+            if host in self.alive:
+                self._answered[host] = time.monotonic()
+            self.looked.notify_all()
+
+    def drop(self, host: str, reason: str) -> None:
+        assert reason.startswith("no answer for ")
+        with self.looked:
+            self.dropped.append(host)
+            self.looked.notify_all()
 
 
 def nodes(*ended: int, running: tuple[int, ...] = (), **record: Any) -> list[Told]:
@@ -85,11 +106,16 @@ def open_for_good() -> Iterator[threading.Event]:
     event.set()
 
 
-def followed(run: Followed, held: threading.Event) -> tuple[Merge, Ending]:
+def followed(run: Followed, held: threading.Event, end: threading.Event | None = None) -> tuple[Merge, Ending]:
+    """``end``: what the first host waits for, once its workers have ended and before it has."""
+
     def stream(host: str, _: Position) -> Iterator[Frame]:
         if host != HOSTS[0]:
-            held.wait()
+            held.wait(LIMIT)
             return
+        if end:
+            yield EXITED
+            end.wait(LIMIT)
         yield END
 
     merge = Merge(HOSTS, stream)
@@ -161,3 +187,76 @@ def test_nothing_is_said_where_no_host_was_given_up(open_for_good: threading.Eve
     with merge, end:
         pass
     assert end.missing_lines() == []
+
+
+def test_a_host_that_is_silent_when_workers_end_is_given_up_without_a_wait_when_the_verdict_is_there(
+    open_for_good: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, over = Followed(view_of(nodes(0, 1, 2), heard=HOSTS), alive={"gpu01"}), threading.Event()
+    merge, end = followed(run, open_for_good, over)
+    with merge, end:
+        with run.looked:
+            # Again and again, for longer than SILENT.
+            assert run.looked.wait_for(lambda: run.asked["gpu02"] > 20, LIMIT)
+        assert run.asked["gpu01"] == 1
+        monkeypatch.setattr(ending, "LOOK", LONG)  # no look follows but the one right after the end
+        assert not run.looks
+        over.set()
+        while "gpu02" in merge.waited_for:
+            assert merge.batch(LIMIT)
+        assert set(merge.waited_for) == {"gpu01"}
+    assert set(end.given_up) == {"gpu02"}
+
+
+def test_a_host_that_says_again_and_again_that_workers_ended_does_not_have_the_others_asked_more_often(
+    open_for_good: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "LOOK", LONG)
+    run = Followed(view_of(nodes(0, 1, 2), heard=HOSTS), alive={"gpu01", "gpu02"})
+
+    def stream(host: str, _: Position) -> Iterator[Frame]:
+        if host == HOSTS[0]:
+            for _count in range(50):
+                yield EXITED
+            yield END
+        open_for_good.wait(LIMIT)
+
+    merge = Merge(HOSTS, stream)
+    with merge, Ending(run, run, merge):
+        assert [type(event) for event in merge.batch(LIMIT)] == [StreamEnded]
+        with run.looked:
+            assert run.looked.wait_for(lambda: {"gpu01", "gpu02"} <= set(run.asked), LIMIT)
+    assert max(run.asked.values()) == 1
+
+
+def test_nobody_is_asked_for_a_sign_of_life_while_all_workers_are_at_work(open_for_good: threading.Event) -> None:
+    run = Followed(view_of(nodes(0, 1, 2), heard=HOSTS))
+
+    def stream(_host: str, _: Position) -> Iterator[Frame]:
+        yield Frame({"kind": "data", "began": 1}, b"")
+        open_for_good.wait(LIMIT)
+
+    merge = Merge(HOSTS, stream, past=False)
+    with merge, Ending(run, run, merge):
+        came = 0
+        while came < len(HOSTS):
+            came += len(merge.batch(LIMIT))
+    assert not run.asked
+
+
+def test_a_silent_host_whose_answer_is_needed_is_asked_over_a_new_connection_once(
+    open_for_good: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "DEAF_AFTER", 0.1)
+    run = Followed(view_of(nodes(0)), alive={"gpu01"})
+    assert still_waited_for(run, open_for_good) == {"gpu01", "gpu02"}
+    assert run.dropped == ["gpu02"]
+
+
+def test_no_connection_is_ended_where_the_verdict_is_known(
+    open_for_good: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "DEAF_AFTER", 0.0)
+    run = Followed(view_of(nodes(0, 1, 2), heard=HOSTS))
+    given_up(run, open_for_good)
+    assert not run.dropped

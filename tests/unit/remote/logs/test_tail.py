@@ -76,6 +76,19 @@ def test_a_follow_tells_of_a_start_of_the_workers_that_prints_nothing(writer: Wr
     assert tail.finish().data == []
 
 
+def test_a_follow_tells_when_workers_end_how_many_have(writer: Writer) -> None:
+    tail = Tail(writer, follow=True).begin().wait(caught_up)
+    for count in (1, 2):
+        writer.exit(count - 1, 4)
+        tail.wait(lambda t: exits(t) == [*range(1, count + 1)])  # noqa: B023 - waited for at once
+    writer.end()
+    assert exits(tail.finish()) == [1, 2]
+
+
+def exits(tail: Tail) -> list[int]:
+    return [frame.header["exited"] for frame in tail.frames if "exited" in frame.header]
+
+
 def test_a_follow_of_a_run_whose_supervisor_is_gone_ends_without_a_record(writer: Writer) -> None:
     writer.write("0.0.out", b"alone\n")
     (writer.folder / "supervisor.json").write_text("{}")

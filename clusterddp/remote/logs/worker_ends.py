@@ -1,0 +1,30 @@
+"""How many workers of one node have ended so far, from its events file."""
+
+import os
+
+from ..spool.events import read_events
+
+
+class WorkerEnds:
+    """Counts them; reads the file only where it has grown.
+
+    Args:
+        events: The path of the node's events file.
+    """
+
+    def __init__(self, events: str) -> None:
+        self._events, self._size = events, -1
+        self.count = 0
+
+    def grown(self) -> bool:
+        """Whether more of them have ended than at the last look."""
+        try:
+            size = os.stat(self._events).st_size
+        except FileNotFoundError:  # nothing was written yet
+            return False
+        if size == self._size:
+            return False
+        before = self.count
+        self._size = size
+        self.count = sum(event["event"] == "worker_exited" for event in read_events(self._events))
+        return self.count > before
