@@ -99,6 +99,8 @@ def play(scene: Scene, pair: Pair) -> None:
     live = scene.enter(scene.user.start(*ARGV, scene.go))
     scene.stack.callback(go_on, victim)
     reach(scene, live, victim, pair.phase, earlier)
+    if pair.phase in {"waiting", "starting"}:  # a node's processes begin one after the other
+        until(lambda: len(processes(victim, scene.runs[-1], pair.roles)) == len(pair.roles), f"all of {pair.roles}")
     doomed = processes(victim, scene.runs[-1], pair.roles)
     absent = [role for role in pair.roles if role not in doomed]
     scene.fault(f"{pair.name} on {victim.name}" + (f", without {' and '.join(absent)}" if absent else ""))
