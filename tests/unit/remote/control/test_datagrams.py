@@ -5,7 +5,7 @@ from __future__ import annotations
 import selectors
 import socket
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -54,7 +54,8 @@ class Wire:
 
     def close(self) -> None:
         self.pair.close()
-        for each in (*self.listeners, self.caller, self.called, self.attacker):
+        ends: list[Any] = [*self.listeners, self.caller, self.called, self.attacker]
+        for each in ends:
             each.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 from typing import TYPE_CHECKING
@@ -129,6 +130,29 @@ def test_who_lacks_the_key_or_asks_for_another_path_gets_nothing(nodes: Nodes) -
     assert nodes.take(gone) == ["ckpt/last: no host of the run has it; gpu00 cannot be asked"]
     assert nodes.take(nodes.serve(0), stopped=True) == []
     assert list(nodes.workdir(9).iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("secret", "asks"),
+    [
+        (Secret(b"x" * 32, "r1", 9), {}),
+        (Secret(KEY, "r2", 9), {}),
+        (Secret(KEY, "r1", 9), {"path": "other"}),
+        (Secret(KEY, "r1", 9), {"place": 8}),
+        (Secret(KEY, "r1", 9), {"nonce": "0" * 32}),
+        (Secret(KEY, "r1", 9), {"get": False}),
+    ],
+    ids=["key", "run", "path", "place", "nonce", "get"],
+)
+def test_a_question_is_answered_only_as_it_was_proved(nodes: Nodes, secret: Secret, asks: dict[str, object]) -> None:
+    nodes.write(0, b"x")
+    source = nodes.serve(0)
+    with socket.create_connection(source.address, 30) as connection, connection.makefile("rb") as answers:
+        theirs, ours = json.loads(answers.readline())["nonce"], "f" * 32
+        proof = carry._proof(secret, "asks", theirs, ours, 9, 0, PATH, True)
+        asked = {"place": 9, "nonce": ours, "path": PATH, "get": True, "proof": proof, **asks}
+        connection.sendall(json.dumps(asked).encode() + b"\n")
+        assert answers.read() == b""
 
 
 def test_who_connects_and_asks_nothing_keeps_nobody_waiting(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,6 +230,26 @@ def test_a_member_that_reads_nothing_holds_two_uploads_at_most(transfer: Transfe
         one.close()
 
 
+def test_a_member_holds_eight_connections_at_most(transfer: Transfer) -> None:
+    giver, greedy = transfer.host("h0"), peers._context(transfer.own("h2"), ssl.PROTOCOL_TLS_CLIENT)
+    with contextlib.ExitStack() as held:
+        for number in range(8 + 1):
+            plain = held.enter_context(socket.create_connection(place(giver), 5))
+            connection = held.enter_context(greedy.wrap_socket(plain, server_hostname="h0"))
+            connection.settimeout(10)
+            connection.sendall(b"[[0,1]]\n")
+            got = b""
+            with contextlib.suppress(ConnectionError):
+                got = connection.recv(1)
+            assert bool(got) == (number < 8)
+        assert transfer.host("h1").fetch("h0", place(giver), SMALL, CHUNKS[:3])
+
+
+@pytest.mark.parametrize("side", [ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT])
+def test_no_older_tls_is_spoken_whatever_the_system_allows(transfer: Transfer, side: Any) -> None:
+    assert peers._context(transfer.own("h0"), side).minimum_version >= ssl.TLSVersion.TLSv1_2
+
+
 NO_REQUESTS = (b"{", b"null", b'"x"', b"[[0]]", b"[[9,9]]", b"[[null,1]]", b"[[0,4],[0,4]]", b"x" * peers.MOST_LINE)
 
 
