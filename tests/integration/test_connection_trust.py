@@ -13,6 +13,7 @@ from clusterddp.hosts.ssh import Connector, UnknownHostKeyError, append_known_ho
 from tests.integration.throwaway_sshd import (
     Sshd,
     connector,
+    free_port,
     home,
     host_entry,
     make_key,
@@ -22,7 +23,7 @@ from tests.integration.throwaway_sshd import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from clusterddp.hosts.ssh import BytePipe
@@ -40,6 +41,41 @@ def way(sshd: Sshd, transport: str) -> HostEntry:
 
 def read_all(pipe: BytePipe) -> bytes:
     return b"".join(iter(lambda: pipe.read(65536), b""))
+
+
+FORWARDED = "echo agent=$SSH_AUTH_SOCK display=$DISPLAY; exec 3<>/dev/tcp/127.0.0.1/{port} && echo a port is open"
+
+
+@pytest.fixture
+def agent(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A real agent of the operator's."""
+    path = home / "agent"
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            assert "SSH_AUTH_SOCK" in process.stdout.readline()
+            monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+            yield
+        finally:
+            process.kill()
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize("transport", SSH)
+def test_no_agent_display_or_port_is_a_hosts_whatever_ssh_config_says(
+    sshd: Sshd, home: Path, connector: Connector, transport: str
+) -> None:
+    port, config = free_port(), home / "config"
+    forwards = f"RemoteForward 127.0.0.1:{port} 127.0.0.1:{free_port()}"
+    config.write_text(f"Host *\n ForwardAgent yes\n ForwardX11 yes\n {forwards}\n")
+    command = f"bash -c '{FORWARDED.format(port=port)}'"
+    entry = host_entry(sshd, transport=transport, ssh_args=("-F", str(config)))
+    assert read_all(connector.open(entry, command)) == b"agent= display=\n"
+    keys = ["-i", str(home / ".ssh/id_ed25519"), f"-oUserKnownHostsFile={home}/.ssh/known_hosts"]
+    words = ["ssh", "-F", str(config), *keys, "-p", str(sshd.port), f"{entry.user}@127.0.0.1", command]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60)
+    assert "agent=/" in done.stdout, done.stderr  # ssh by itself does forward
+    assert "a port is open" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("transport", SSH)
