@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.hosts.zipapp import bundle
 from clusterddp.remote.spool.events import read_events
-from clusterddp.remote.spool.layout import Spool, create_spool
+from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.worker.environment import shim_script
-from tests.unit.plan_made import PLAN
+from tests.unit.plan_made import PLAN, made_spool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -107,7 +106,7 @@ def make_spool(
     cwd.mkdir()
     plan = PLAN._replace(run="r1", python=python, cwd=str(cwd), workdir=str(cwd), world_size=4)
     plan = plan._replace(elastic=elastic, min_nodes=1, preload=preload)
-    assert create_spool(spool, plan, bundle().code)
+    assert made_spool(spool, plan)
     worker = Path(spool.path("worker"))
     worker.write_text(shim_script(helper, spool.path("remote.pyz"), spool.folder))
     worker.chmod(0o700)

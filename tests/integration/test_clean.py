@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
 DAY = 86400.0
+MOST_LEFT = 100_000  # bytes of disk that a run which does next to nothing leaves
 WAITS = "import os, time; print('agent', os.getpid()); time.sleep(600)"
 FILLS = """
     import os
@@ -171,7 +173,46 @@ class TestOldSpools:
             other.word("agent")
 
 
+class TestWhatARunLeaves:
+    def test_a_small_run_takes_little_room_for_our_code_is_there_once(self, host: Host, tmp_path: Path) -> None:
+        def taken() -> int:
+            found = {(one.st_dev, one.st_ino): one.st_blocks for one in map(os.lstat, (tmp_path / "state").rglob("*"))}
+            return 512 * sum(found.values())
+
+        small(host, tmp_path)  # the folders that all runs share
+        before = taken()
+        node = small(host, tmp_path)
+        assert taken() - before <= MOST_LEFT
+        assert retention.disk_usage(node.spool.folder) <= MOST_LEFT
+
+    def test_its_code_outlives_the_helpers(self, host: Host, tmp_path: Path) -> None:
+        node = small(host, tmp_path)
+        for path in (tmp_path / "state" / "helper").iterdir():
+            path.unlink()
+        with zipfile.ZipFile(node.spool.path("remote.pyz")) as code:
+            assert code.testzip() is None
+        assert retention.disk_usage(node.spool.folder) > 1_000_000  # now it is the last name of it
+
+
+def small(host: Host, folder: Path) -> Started:
+    """A run that writes a line and ends."""
+    with running(host, folder, "print('here')") as node:
+        node.ended()
+    return node
+
+
 class TestHelpers:
+    def test_one_that_nobody_has_used_for_as_long_as_runs_are_kept_goes_at_a_start(
+        self, host: Host, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "state" / "helper"
+        older, newer = folder / ("0" * 64 + ".pyz"), folder / ("1" * 64 + ".pyz")
+        for path, days in ((older, retention.KEPT_DAYS + 1), (newer, retention.KEPT_DAYS - 1)):
+            path.write_bytes(b"of another version")
+            os.utime(path, (time.time() - days * DAY,) * 2)
+        small(host, tmp_path)
+        assert (older.exists(), newer.exists()) == (False, True)
+
     def test_another_version_that_nobody_uses_goes(self, tmp_path: Path) -> None:
         folder = tmp_path / "state" / "helper"
         older, in_use = version("3 "), version("4 ")

@@ -16,9 +16,8 @@ import pytest
 
 from clusterddp.errors import HelperError
 from clusterddp.hosts.client import Host
-from clusterddp.hosts.zipapp import bundle
 from clusterddp.launch.prepare import new_run_id
-from clusterddp.remote.spool.layout import Spool, create_spool
+from clusterddp.remote.spool.layout import Spool
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for
 from tests.integration.runs_started import (
     Started,
@@ -30,7 +29,7 @@ from tests.integration.runs_started import (
     start,
     with_constant,
 )
-from tests.unit.plan_made import PLAN
+from tests.unit.plan_made import PLAN, made_spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,7 +145,7 @@ class TestStart:
 
     def test_a_stop_between_the_spool_and_the_supervisor_holds(self, folder: Path) -> None:
         spool = Spool.of(str(folder / "state"), new_run_id(), 1, "0-here")
-        assert create_spool(spool, PLAN._replace(run=spool.run, host="here"), bundle().code)
+        assert made_spool(spool, PLAN._replace(run=spool.run, host="here"))
         spool.write_stop_order("by a test", 0.0)
         argv = [sys.executable, "-I", "-S", spool.path("remote.pyz"), "supervisor", spool.folder, "-", "-"]
         done = subprocess.run(argv, input="{}", capture_output=True, text=True, timeout=30, check=False)

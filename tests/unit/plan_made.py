@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from typing import Any
 
+from clusterddp.hosts.zipapp import bundle
 from clusterddp.remote.shared.node_env import Policy
 from clusterddp.remote.shared.plan import NodePlan, Peer, Store
 from clusterddp.remote.shared.records import written
 from clusterddp.remote.shared.run_record import RunRecord
+from clusterddp.remote.spool.layout import Spool, create_spool
 
 PLAN = NodePlan(
     run="run1",
@@ -41,3 +44,11 @@ PLAN = NodePlan(
 def plan_text(**changes: Any) -> str:
     """What ``plan.json`` holds."""
     return json.dumps(written(PLAN._replace(**changes)))
+
+
+def made_spool(spool: Spool, plan: NodePlan = PLAN) -> bool:
+    """Make a spool as a start does; False if it was there already."""
+    with tempfile.NamedTemporaryFile() as code:
+        code.write(bundle().code)
+        code.flush()
+        return create_spool(spool, plan, code.fileno())

@@ -9,12 +9,13 @@ Not here: what a user's ``down`` removes besides (cleanup/uninstall.py). Run dir
 import os
 import shutil
 import time
-from typing import Container, NamedTuple, Set
+from typing import Container, Dict, NamedTuple, Set, Tuple
 
 from ..processes.ownership import NodeProcesses
 from ..spool.layout import Spool, all_spools
 from ..system import procfs
 from ..system.bootstrap import Refused, private_folder
+from .helpers import remove_unused_helpers
 
 KEPT_DAYS = 30
 KEPT_BYTES = 20 * 10**9  # a host
@@ -31,10 +32,14 @@ class Removed(NamedTuple):
 
 
 def prune_at_start(state: str, hosts: Container[str]) -> None:
-    """Prune at most once an hour, for two seconds at most; errors are ignored, since the run can start without it."""
+    """Prune at most once an hour, for two seconds at most; errors are ignored, since the run can start without it.
+
+    Helpers that nobody has used for as long as runs are kept go too: each version of clusterddp leaves one.
+    """
     try:
         if take_turn(os.path.join(state, "pruned")):
             prune(state, hosts, time.monotonic() + PATIENCE)
+            remove_unused_helpers(state, own=False, unused=KEPT_DAYS * 86400)
     except (OSError, ValueError, Refused):  # a full disk, another's folder: the next start, or `down`, tries again
         pass
 
@@ -112,12 +117,17 @@ def remove_empty(*folders: str) -> None:
 
 
 def disk_usage(folder: str) -> int:
-    """The bytes a folder takes on disk, as ``du`` counts them: holes take nothing."""
+    """The bytes of disk that removing a folder frees: holes take nothing, nor does a file with a name elsewhere."""
     total = 0
+    shared: Dict[Tuple[int, int], int] = {}  # names in the folder of files that have several
     for base, _, names in os.walk(folder):
         for name in names:
             try:
-                total += os.lstat(os.path.join(base, name)).st_blocks * 512
+                info = os.lstat(os.path.join(base, name))
             except OSError:  # removed meanwhile
                 continue
+            key = info.st_dev, info.st_ino
+            shared[key] = shared.get(key, 0) + 1 if info.st_nlink > 1 else 1
+            if shared[key] == info.st_nlink:
+                total += info.st_blocks * 512
     return total

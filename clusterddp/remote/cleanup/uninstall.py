@@ -7,19 +7,17 @@ project, and what is only a cache. Never a live run's files, never a workdir.
 import os
 import re
 import shutil
-import sys
 import time
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, List
 
 from ..helper.request import Request
 from ..shared.manifest import as_text, on_disk
 from ..spool.layout import Spool, all_spools
 from ..sync.memory import folder_of
-from ..system import procfs
 from ..worker import warm_folder
 from . import retention
+from .helpers import remove_unused_helpers
 
-HELPER_UNUSED = 600.0  # seconds since a helper's last start, in which one may be about to open it
 SUPERVISOR_EXIT_LIMIT = 10.0  # seconds that a supervisor has to go after its record
 CACHES = ("facts",)
 
@@ -83,30 +81,6 @@ def remove_ended_runs(state: str, spools: List[Spool], report: Dict[str, Any]) -
             shutil.rmtree(run_dir, ignore_errors=True)
 
 
-def remove_unused_helpers(state: str, *, own: bool) -> int:
-    """Remove helpers of other versions that no process uses, with ``own`` this one too; returns how many.
-
-    A job that a workload manager has not started yet may want any of them: all stay then.
-    """
-    folder, count = os.path.join(state, "helper"), 0
-    jobs = os.path.join(state, "slurm")
-    for name in os.listdir(jobs) if os.path.isdir(jobs) else ():
-        if os.path.isdir(os.path.join(jobs, name)) and not os.path.exists(os.path.join(jobs, name, "end.json")):
-            return 0
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-        path = os.path.join(folder, name)
-        ours = name[:64] == os.path.basename(sys.argv[0])[:64]  # the digest of what was sent
-        if ours and not own:
-            continue
-        try:
-            if (ours or time.time() - os.stat(path).st_mtime > HELPER_UNUSED) and not _users(path):
-                os.unlink(path)
-                count += 1
-        except FileNotFoundError:  # another `down` was faster
-            continue
-    return count
-
-
 def unclaimed_workdirs(state: str) -> List[List[Any]]:
     """The synced workdirs that no run on record uses: path, and days since the last sync."""
     plans = [spool.readable_plan() for spool in all_spools(state)]
@@ -143,11 +117,3 @@ def remove_leftovers(state: str) -> bool:
 def _of(spool: Spool, project: str) -> bool:
     plan = spool.readable_plan() if project else None
     return plan is not None and plan.record.project == project
-
-
-def _users(path: str) -> Set[int]:
-    """The pids that have a helper's file open, as each helper has its own; this process and its parent left out."""
-    own = {os.getpid(), os.getppid()}
-    return {
-        pid for pid, process in procfs.snapshot().items() if pid not in own and procfs.has_open(process.folder, path)
-    }

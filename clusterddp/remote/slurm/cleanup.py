@@ -10,6 +10,7 @@ import time
 from typing import Any, Dict, Iterator, List, Optional, Set
 
 from ..cleanup import retention, uninstall
+from ..cleanup.helpers import remove_unused_helpers
 from ..helper.request import Request
 from ..shared.slurm_job import JOB_ID
 from ..spool.layout import all_spools
@@ -42,7 +43,7 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
         if purged or ended.is_old(folder):
             remove_run(folder, report, run_dirs=purged)
     last = args["purge"] and not any(all_spools(state)) and not any(_folders(state))
-    report["helpers"] = uninstall.remove_unused_helpers(state, own=last)
+    report["helpers"] = remove_unused_helpers(state, own=last)
     report["workdirs"] = uninstall.unclaimed_workdirs(state)
     if last:
         _unlink(os.path.join(state, STAMP))

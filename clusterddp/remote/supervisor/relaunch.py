@@ -264,7 +264,7 @@ class Relaunching:
         spool = old.in_attempt(decision.attempt, plan.node)
         shutil.rmtree(spool.folder, ignore_errors=True)  # what an earlier try, cut short by a full disk, has left
         with open(old.path("remote.pyz"), "rb") as code:
-            create_spool(spool, plan, code.read())
+            create_spool(spool, plan, code.fileno())
         spool.take_lock()
         spool.write_supervisor()
         write_private(spool.path("control.key"), old.control_key(), durable=False)

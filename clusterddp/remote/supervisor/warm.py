@@ -18,10 +18,10 @@ import sys
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..shared.plan import NodePlan
-from ..spool.layout import Spool, all_spools, zip_member
+from ..spool.layout import Spool, all_spools, place_hook
 from ..system import procfs
-from ..system.bootstrap import private, private_folder, write_json, write_private
-from ..system.descriptors import own_code
+from ..system.bootstrap import private, private_folder, write_json
+from ..system.descriptors import keep_file, opened_code
 from ..worker.environment import fork_server_environment, script_environment
 from ..worker.environment_reads import is_free, own_to_one
 from ..worker.fork_client import Connection, NotForkedError, connect, decoded, differences, send
@@ -168,14 +168,13 @@ class Start(NamedTuple):
             self._start(supervisor)
 
     def _start(self, supervisor: int) -> None:
-        code = own_code()
         here = os.path.join(self.folder, "cwd-" + os.urandom(8).hex())
         hooks = os.path.join(self.folder, "hook")
         for folder in (here, hooks, os.path.join(hooks, "__pycache__")):  # Python would ask the umask
             os.mkdir(folder, 0o700)
-        write_private(os.path.join(self.folder, "remote.pyz"), code, durable=False)
-        hook = zip_member(code, "clusterddp_remote/worker/hook/sitecustomize.py")
-        write_private(os.path.join(self.folder, "hook", "sitecustomize.py"), hook, durable=False)
+        with opened_code() as code:
+            keep_file(code, os.path.join(self.folder, "remote.pyz"))
+            place_hook(code, hooks)
         awaited = supervisor, procfs.start_ticks(supervisor) or 0
         told = "warm %g %d %d" % (self.plan.warm, *awaited)
         wishes = {"preload": self.plan.preload, "secrets": self.plan.secrets}

@@ -1,8 +1,11 @@
 """This process's open files, one of them the zipapp that it imports our modules from (system/indexed_code.py)."""
 
+import contextlib
 import os
 import sys
-from typing import Container, Optional
+from typing import Container, Iterator, Optional
+
+from .bootstrap import write_private
 
 
 def close_all_but(kept: Container[int], *, code: bool = False) -> None:
@@ -25,10 +28,53 @@ def code_handle() -> Optional[int]:
     return found
 
 
-def own_code() -> bytes:
-    """The zipapp that this process runs from, by the descriptor that its modules come from."""
+@contextlib.contextmanager
+def opened_code() -> Iterator[int]:
+    """The descriptor of the zipapp that this process runs from."""
     handle = code_handle()
     if handle is not None:
-        return os.pread(handle, os.fstat(handle).st_size, 0)
+        yield handle
+        return
     with open(sys.argv[0], "rb") as stream:  # it was started by this path, in a folder of ours
-        return stream.read()
+        yield stream.fileno()
+
+
+def own_code() -> bytes:
+    """The zipapp that this process runs from, by the descriptor that its modules come from."""
+    with opened_code() as handle:
+        return whole(handle)
+
+
+def whole(handle: int) -> bytes:
+    """All bytes of an open file."""
+    return os.pread(handle, os.fstat(handle).st_size, 0)
+
+
+def keep_file(handle: int, path: str) -> None:
+    """Have an open file at ``path`` too: by another name of the same file where that is possible, else by a copy.
+
+    A name takes no room, and the file lasts as long as it has any. What is kept is what is open, whatever lies at its
+    path by now. Others may not have been able to read or write it, so one that is not ours alone is copied.
+    """
+    info = os.fstat(handle)
+    if info.st_uid == os.getuid() and not info.st_mode & 0o077:
+        try:
+            _give_name(handle, path)
+        except OSError:  # another file system, one without links, as many as it can have, removed meanwhile
+            pass
+        else:
+            return
+    write_private(path, whole(handle), durable=False)
+
+
+def _give_name(handle: int, path: str) -> None:
+    """Make a hard link to an open file.
+
+    Raises:
+        OSError: it cannot have one.
+    """
+    folder = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:  # with a folder Python calls linkat, which follows the kernel's link to what is open
+        os.link(str(handle), path, src_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(folder)

@@ -6,6 +6,7 @@ Not here: for which files, and when (logs/limit.py, spool/layout.py).
 """
 
 import errno
+import fcntl
 import os
 
 FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
@@ -65,6 +66,30 @@ def preallocate(path: str, size: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def free_preallocated(path: str) -> None:
+    """Free the blocks that were preallocated behind a file's end, if nobody else has it open: it stays otherwise.
+
+    A lease makes whoever opens it meanwhile wait, for else a line could be appended that is then cut off.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        info = os.fstat(handle)
+        if info.st_blocks * 512 < info.st_size + info.st_blksize:
+            return
+        import signal  # expensive, and most who import this module free nothing
+
+        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)  # of one who waits: it is ignored
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        os.ftruncate(handle, os.fstat(handle).st_size)
+    except OSError:  # somebody has it open, or the file system knows no leases
+        pass
+    finally:
+        os.close(handle)  # and the lease ends
 
 
 def punch_hole(path: str, start: int, end: int) -> None:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.hosts.zipapp import bundle
-from clusterddp.remote.spool.layout import Spool, create_spool
+from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor import fork_server
 from clusterddp.remote.supervisor.fork_server import Fork, ForkServer, server_argv
-from tests.unit.plan_made import PLAN
+from tests.unit.plan_made import PLAN, made_spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +34,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
     made = Spool(str(tmp_path / "runs" / "run1" / "1" / "0-h"))
-    assert create_spool(made, PLAN, bundle().code)
+    assert made_spool(made)
     return made
 
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.hosts.zipapp import bundle
-from clusterddp.remote.spool.layout import Spool, create_spool
+from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor import warm
 from clusterddp.remote.supervisor.start import agent_environment
 from clusterddp.remote.supervisor.warm import DiffersError, Start
@@ -24,7 +23,7 @@ from clusterddp.remote.system import procfs
 from clusterddp.remote.worker import fork_client, warm_folder, warm_server
 from clusterddp.remote.worker.fork_checks import RefusedError
 from clusterddp.remote.worker.warm_folder import WarmServer
-from tests.unit.plan_made import PLAN
+from tests.unit.plan_made import PLAN, made_spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +35,7 @@ ENV = {"PATH": "/bin", "OMP_NUM_THREADS": "1"}
 def start(state: Path, **environment: str) -> Start:
     """A node that is about to be started."""
     spool = Spool(str(state / "runs" / "run1" / "1" / "0-h"))
-    create_spool(spool, FORKED, bundle().code)
+    made_spool(spool, FORKED)
     return Start(str(state), spool, FORKED, {**ENV, **environment})
 
 
@@ -264,7 +263,7 @@ def test_where_several_people_have_runs_on_one_account_there_is_none(tmp_path: P
     for run, operator in (("run2", "ann@here"), ("run3", "bob@there")):
         other = Spool(str(tmp_path / "runs" / run / "1" / "0-h"))
         plan = FORKED._replace(run=run, record=FORKED.record._replace(operator=operator))
-        assert create_spool(other, plan, bundle().code)
+        assert made_spool(other, plan)
     node.leave_one(0)
     assert not Path(warm_folder.folder_of(str(tmp_path))).exists()
 

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.hosts.zipapp import bundle
 from clusterddp.remote.shared.node_records import StopOrder
-from clusterddp.remote.spool.layout import Spool, all_spools, create_spool
+from clusterddp.remote.spool.layout import Spool, all_spools
 from clusterddp.remote.system import bootstrap
 from clusterddp.remote.system.bootstrap import (
     Refused,
@@ -28,7 +27,7 @@ from clusterddp.remote.system.bootstrap import (
     write_json,
     write_private,
 )
-from tests.unit.plan_made import PLAN
+from tests.unit.plan_made import PLAN, made_spool
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
 
@@ -188,7 +187,7 @@ def spool(tmp_path: Path) -> Spool:
     made = Spool.of(str(tmp_path / "state"), "r1", 2, "0-gpu-01")
     before = os.umask(0o000)
     try:
-        assert create_spool(made, PLAN._replace(run="r1", host="gpu-01"), bundle().code)
+        assert made_spool(made, PLAN._replace(run="r1", host="gpu-01"))
     finally:
         os.umask(before)
     return made
@@ -200,7 +199,7 @@ class TestSpool:
         assert spool.plan().run == "r1"
 
     def test_it_is_made_once(self, spool: Spool) -> None:
-        assert create_spool(spool, PLAN._replace(run="other"), b"") is False
+        assert made_spool(spool, PLAN._replace(run="other")) is False
         assert spool.plan().run == "r1"
 
     def test_all_of_it_is_private(self, spool: Spool, tmp_path: Path) -> None:

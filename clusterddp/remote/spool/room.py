@@ -1,0 +1,34 @@
+"""What an ended node's folder gives back: the room that was kept for a full disk, and the start-up hook."""
+
+import os
+from typing import List
+
+from ..system.disk_space import free_preallocated
+
+
+def give_back(folder: str) -> None:
+    """Free what only the node's own processes needed; none is left. What cannot be freed stays, until all of it goes.
+
+    The code stays: it is a name of a file that the host keeps once (system/descriptors.py).
+    """
+    logs = os.path.join(folder, "logs")
+    written = [os.path.join(logs, name) for name in _names(logs) if name.endswith(".err")]
+    for path in (os.path.join(folder, "events.jsonl"), *written):
+        free_preallocated(path)
+    hook = os.path.join(folder, "hook")
+    compiled = os.path.join(hook, "__pycache__")
+    try:
+        for name in _names(compiled):
+            os.unlink(os.path.join(compiled, name))
+        os.unlink(os.path.join(hook, "sitecustomize.py"))
+        for place in (compiled, hook):
+            os.rmdir(place)
+    except OSError:  # the disk is read-only, or another process does so too
+        pass
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
