@@ -81,6 +81,7 @@ def attach(
     try:
         signal.signal(signal.SIGQUIT, _detach)
         run = run.begun(progress.show)
+        notifier.record = run.record
         _announce(cluster, run, shown)
         progress.watch(run)
         with lease_renewal(run), joining_late_hosts(cluster, run, say):
@@ -149,9 +150,12 @@ def _follow(
 ) -> Verdict | None:
     renderer = renderer_for(sys.stdout.buffer, whole=whole)
     fold_if_wanted(renderer, run, shown, fold)
+    follower: Follower | None = None
 
     def tell(event: str, line: str) -> None:
         say_event(event, line)
+        if follower:
+            notifier.record = follower.run.record
         if event != "missing":  # it is about what is shown here
             notifier.tell(event, line)
 
@@ -164,7 +168,10 @@ def _follow(
             watch.saw(events)
 
         selection = selection_for(renderer, shown, agents=agents)
-        return Follower(run, selection, write_alone, tell, renderer.wait).follow()
+        follower = Follower(run, selection, write_alone, tell, renderer.wait)
+        verdict = follower.follow()
+        notifier.record = follower.run.record
+        return verdict
 
 
 def _ended(run: Run, verdict: Verdict | None, seconds: float, notifier: Notifier) -> int:

@@ -8,14 +8,18 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 from clusterddp.cli.output import say
 from clusterddp.cli.words import is_url
 from clusterddp.crash import hide
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from clusterddp.launch.base import Webhook
+    from clusterddp.remote.shared.run_record import RunRecord
 
 PATIENCE = 20.0  # seconds for one command or request
 
@@ -32,13 +36,17 @@ class Notifier:
     """Tells events of one run, each in a thread of its own, so that nothing waits for it.
 
     Args:
-        target: A command for the shell, which has ``CLUSTERDDP_EVENT``, ``CLUSTERDDP_TEXT`` and ``CLUSTERDDP_RUN``; or
-            a URL, which is sent them as JSON ``{run, event, text}``. Empty: nobody is told.
+        target: A URL, which is sent each event as JSON (``notice_of``); or a command for the shell, which has the same
+            in variables: ``CLUSTERDDP_EVENT``, ``CLUSTERDDP_TEXT``, …. Empty: nobody is told.
         run: The run's id.
+        record: The run's record.
+
+    Attributes:
+        record: That of the latest attempt; who follows the run keeps it so.
     """
 
-    def __init__(self, target: str, run: str) -> None:
-        self._target, self._run = target, run
+    def __init__(self, target: str, run: str, record: RunRecord) -> None:
+        self._target, self._run, self.record = target, run, record
         _hide(target)
         self._threads: list[threading.Thread] = []
         self._failed = False
@@ -46,7 +54,10 @@ class Notifier:
     def tell(self, event: str, text: str) -> None:
         """Tell one event; its names stand in docs/run.md."""
         if self._target:
-            thread = threading.Thread(target=self._send, args=(event, text), name="notify", daemon=True)
+            from clusterddp.remote.shared.webhook_request import notice_of  # noqa: PLC0415 - start-up
+
+            told = notice_of(self._run, _struck(self.record), event, text, time.time_ns())
+            thread = threading.Thread(target=self._send, args=(told,), name="notify", daemon=True)
             self._threads.append(thread)
             thread.start()
 
@@ -58,10 +69,9 @@ class Notifier:
         except KeyboardInterrupt:
             say("--notify: not waited for any longer")
 
-    def _send(self, event: str, text: str) -> None:
+    def _send(self, told: Mapping[str, Any]) -> None:
         from http.client import HTTPException  # noqa: PLC0415 - start-up
 
-        told = {"run": self._run, "event": event, "text": text}
         try:
             why = _post(self._target, told) if is_url(self._target) else _run(self._target, told)
         except (OSError, ValueError, HTTPException, subprocess.TimeoutExpired) as error:
@@ -81,7 +91,15 @@ def _hide(target: str) -> None:
         hide([target])
 
 
-def _post(url: str, told: dict[str, str]) -> str:
+def _struck(record: RunRecord) -> RunRecord:
+    """A run's record whose name and script hold no secret value."""
+    from clusterddp.remote.shared.redaction import Redaction  # noqa: PLC0415 - start-up
+
+    redaction = Redaction(os.environ.get(name, "") for name in record.secrets)
+    return record._replace(name=redaction.value(record.name), script=redaction.value(record.script))
+
+
+def _post(url: str, told: Mapping[str, Any]) -> str:
     from urllib.request import urlopen  # noqa: PLC0415 - start-up
 
     from clusterddp.remote.shared.webhook_request import request_of  # noqa: PLC0415 - start-up
@@ -90,8 +108,8 @@ def _post(url: str, told: dict[str, str]) -> str:
         return ""
 
 
-def _run(command: str, told: dict[str, str]) -> str:
-    own = {f"CLUSTERDDP_{name.upper()}": value for name, value in told.items()}
+def _run(command: str, told: Mapping[str, Any]) -> str:
+    own = {f"CLUSTERDDP_{name.upper()}": _in_variable(value) for name, value in told.items()}
     done = subprocess.run(
         ["/bin/sh", "-c", command],
         env={**os.environ, **own},
@@ -102,3 +120,8 @@ def _run(command: str, told: dict[str, str]) -> str:
         start_new_session=True,
     )
     return f"the command ended with {done.returncode}" if done.returncode else ""
+
+
+def _in_variable(value: Any) -> str:
+    """A field of a notice as a command has it: names separated by commas, nothing where there is none."""
+    return ",".join(value) if isinstance(value, list) else "" if value is None else str(value)

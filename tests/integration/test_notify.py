@@ -72,6 +72,12 @@ def test_a_detached_run_tells_a_url_of_a_lost_host_the_next_attempt_and_the_end(
         (run, "relaunched", "attempt 2 on gpu01, gpu02"),
         (run, "done", "succeeded after 1 relaunch"),
     ]
+    assert {(told["name"], told["script"]) for told in server.told} == {(None, "train.py")}
+    assert [told["verdict"] for told in server.told] == [None, None, "succeeded after 1 relaunch"]
+    assert [told["hosts"] for told in server.told] == [["gpu00", "gpu01", "gpu02"], *[["gpu01", "gpu02"]] * 2]
+    durations = [told["duration"] for told in server.told]
+    assert 0 < durations[0] < durations[-1] < 300
+    assert durations == sorted(durations)
     assert "very-secret" not in "".join(path.read_text(errors="replace") for path in user.home.rglob("*.json"))
 
 
@@ -81,7 +87,8 @@ def test_a_password_in_the_url_is_shown_to_its_server_alone(make_lab: MakeLab, t
     with served(f"10.77.{lab.number}.{network.OPERATOR}") as server:
         user.env["CLUSTERDDP_NOTIFY"] = server.url.replace("://", "://alice:passWort7@")
         shown = user.run("run", "--dry-run", "train.py")
-        done = user.run("run", "-v", "--detach", "train.py")
+        user.env["TOKEN"] = "hunter2token"
+        done = user.run("run", "-v", "--secret", "TOKEN", "--name", "job-hunter2token", "--detach", "train.py")
         assert done.code == 0, done.err
         run = done.out.strip()
         user.hear(run, "here", times=2)
@@ -90,6 +97,9 @@ def test_a_password_in_the_url_is_shown_to_its_server_alone(make_lab: MakeLab, t
             host.write("/tmp/go", "")
         wait_until("the end is told", lambda: bool(server.told), timeout=60)
         wait_until_nothing_is_left(lab.hosts, run)
+    (told,) = server.told
+    assert (told["event"], told["name"], told["script"]) == ("failed", "job-********", "train.py")
+    assert "exit code 3" in told["verdict"]
     assert server.authorized == ["Basic " + base64.b64encode(b"alice:passWort7").decode()]
     assert not any(knowing(host, "passWort7") for host in lab.hosts)
     listed = user.run("runs", "--json")
@@ -105,7 +115,11 @@ def test_where_hosts_have_no_way_out_the_operator_tells(make_lab: MakeLab, tmp_p
     with served() as server:
         user.env["CLUSTERDDP_NOTIFY"] = server.url
         done = user.run("run", "train.py")
-    assert (done.code, [told["event"] for told in server.told]) == (0, ["done"])
+    assert done.code == 0, done.err
+    (told,) = server.told
+    assert 0 < told.pop("duration") < 120
+    about = {"run": done.run, "name": None, "script": "train.py", "hosts": ["gpu00", "gpu01"]}
+    assert told == {**about, "event": "done", "text": "succeeded", "verdict": "succeeded"}
     said = "--notify: no way out from gpu00, gpu01 (Connection refused): told from here, while this follows the run"
     assert said in done.notes
     assert "very-secret" not in done.err + done.out

@@ -209,7 +209,7 @@ def command(inventory: Path | None, limit: str | None, **given: Any) -> int:
                     shown = {"shown": given["show"], "agents": given["show_agents"], "whole": given["show_all"]}
                     shown |= {"fold": given["fold"], "silence": given["silence"]}
                     target = "" if run.notified else given["notify"] or ""
-                    with contextlib.closing(Notifier(target, run.id)) as notifier:
+                    with contextlib.closing(Notifier(target, run.id, run.record)) as notifier:
                         return attach(
                             cluster, run, progress, **shown, grace=options.grace, result=result, notifier=notifier
                         )

@@ -1,16 +1,42 @@
 """The request that tells a URL one event of a run (``--notify``); both sides send it.
 
-Not here: what is told, and when (supervisor/webhook.py, cli/notify.py).
+Not here: when something is told (supervisor/webhook.py, cli/notify.py).
 """
 
 import base64
 import json
 import urllib.request
-from typing import Mapping, Tuple
+from typing import Any, Dict, Mapping, Tuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from .run_record import RunRecord
 
-def request_of(url: str, told: Mapping[str, str]) -> urllib.request.Request:
+ENDS = ("done", "failed", "stopped")  # events that are the last of a run
+
+
+def notice_of(run: str, record: RunRecord, event: str, text: str, now: int) -> Dict[str, Any]:
+    """One event of a run as it is sent: what happened, and of which run.
+
+    Args:
+        run: The run's id.
+        record: The run's record, of its latest attempt, without secret values.
+        event: The event's name; one of ``ENDS`` is the run's end, whose text is the verdict.
+        text: One line.
+        now: When it happened, in ns by the operator's clock, as the run's start.
+    """
+    return {
+        "run": run,
+        "event": event,
+        "text": text,
+        "name": record.name,
+        "script": record.script,
+        "verdict": text if event in ENDS else None,
+        "duration": None if record.started is None else round(max(0, now - record.started) / 1e9, 1),
+        "hosts": list(record.hosts),
+    }
+
+
+def request_of(url: str, told: Mapping[str, Any]) -> urllib.request.Request:
     """A POST of ``told`` as JSON. User and password of the URL go as Basic authorization, which no redirect has.
 
     Raises:

@@ -94,7 +94,7 @@ def start_node(
     if secrets:
         keep_secrets(spool.folder, json.dumps(secrets).encode())
     write_worker(spool, plan.python)
-    telling = _begin_telling(spool, environment, notified) if notified else None
+    telling = _begin_telling(spool, environment, _with_run(notified, plan, secrets)) if notified else None
     answer = _spawn_somehow(state, plan, spool, environment, listeners)
     if answer != b"ready\n":
         reason = "the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died")
@@ -115,6 +115,14 @@ def _begin_telling(spool: Spool, environment: Mapping[str, str], notified: Mappi
 
     answer = webhook.begin(spool, environment, notified)
     return lambda: webhook.way_out(answer)
+
+
+def _with_run(notified: Mapping[str, Any], plan: NodePlan, secrets: Mapping[str, str]) -> Dict[str, Any]:
+    """What tells a URL of the run, with the run's name and script; secret values are struck from both."""
+    from ..shared.redaction import Redaction  # most runs tell nobody
+
+    redaction, record = Redaction(secrets.values()), plan.record
+    return {**notified, "name": redaction.value(record.name), "script": redaction.value(record.script)}
 
 
 def _check_own_code() -> None:

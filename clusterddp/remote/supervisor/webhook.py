@@ -20,7 +20,8 @@ import urllib.request
 from typing import Any, List, Mapping, Optional, Set, Tuple
 from urllib.parse import urlsplit
 
-from ..shared.webhook_request import request_of
+from ..shared.run_record import RunRecord
+from ..shared.webhook_request import notice_of, request_of
 from ..spool.layout import Spool, all_spools
 from ..system.bootstrap import Refused
 from .status import last_output
@@ -42,7 +43,8 @@ def begin(spool: Spool, environment: Mapping[str, str], wanted: Mapping[str, Any
     Args:
         spool: The node's.
         environment: The agent's: its proxies are the way out.
-        wanted: ``{url, silence}``: silence in seconds, 0 for never.
+        wanted: ``{url, silence, name, script}``: silence in seconds, 0 for never; the last two are the run's, without
+            secret values, which nobody knows any more when the run has ended.
     """
     ours, its = socket.socketpair()
     with its:
@@ -75,7 +77,7 @@ def way_out(answer: socket.socket) -> str:
 
 
 def main(argv: List[str]) -> int:
-    """Tell until the run is over. ``argv``: the spool of the first attempt; stdin: ``{url, silence}``."""
+    """Tell until the run is over. ``argv``: the spool of the first attempt; stdin: ``wanted`` of ``begin``."""
     wanted = json.load(sys.stdin)
     signal.alarm(int(WAY_OUT) + 1)  # a name service may take longer: then nobody has heard of us
     why = _try_way(wanted["url"])
@@ -88,7 +90,7 @@ def main(argv: List[str]) -> int:
     spool = Spool(argv[0])
     if why or not _chosen(spool):
         return 0
-    Teller(spool, wanted["url"], float(wanted["silence"])).run()
+    Teller(spool, wanted["url"], float(wanted["silence"]), wanted["name"], wanted["script"]).run()
     return 0
 
 
@@ -119,7 +121,7 @@ def _try_way(url: str) -> str:
     return ""
 
 
-def post(url: str, told: Mapping[str, str]) -> Tuple[str, bool]:
+def post(url: str, told: Mapping[str, Any]) -> Tuple[str, bool]:
     """Send it as JSON; why it failed (empty: it did not; never with the URL), and whether another try may help."""
     try:
         with urllib.request.urlopen(request_of(url, told), timeout=PATIENCE):  # noqa: S310 - http or https alone
@@ -139,10 +141,13 @@ class Teller:
         spool: Of the first attempt.
         url: Where to.
         silence: Seconds without output after which that is told; 0: never.
+        name: The run's.
+        script: The run's.
     """
 
-    def __init__(self, spool: Spool, url: str, silence: float) -> None:
+    def __init__(self, spool: Spool, url: str, silence: float, name: Optional[str], script: Optional[str]) -> None:
         self.spool, self.url, self.silence = spool, url, silence
+        self.name, self.script = name, script
         self.state = spool.state
         self.lost: Set[str] = set()  # hosts that are known to be
         self.silent = False  # it was told
@@ -169,7 +174,8 @@ class Teller:
         verdict = newest.verdict()
         if verdict:
             if verdict.writer == newest.host:
-                self.tell(_EVENTS.get(verdict.state, "failed"), verdict.line)
+                self.spool = newest
+                self.tell(_EVENTS.get(verdict.state, "failed"), verdict.line, verdict.ended)
             return True
         peers = newest.peers()
         if peers is None:  # it has just begun: who leads is not known yet
@@ -205,9 +211,19 @@ class Teller:
             self.tell("silent", "no rank on %s has printed for %d s, since %s" % (self.spool.host, quiet, since))
         self.silent = quiet >= self.silence
 
-    def tell(self, event: str, text: str) -> None:
-        """Send it; what cannot be sent is an event of the node."""
-        told = {"run": self.spool.run, "event": event, "text": text}
+    def _record(self) -> Tuple[RunRecord, int]:
+        """The run's record without secret values, and how far this host's clock is ahead of the operator's, in ns."""
+        try:
+            plan = self.spool.plan()
+            record, ahead = plan.record, plan.clock_offset_ns
+        except (Refused, OSError, ValueError):  # damaged: what happened is told all the same
+            record, ahead = RunRecord(hosts=()), 0
+        return record._replace(name=self.name, script=self.script), ahead
+
+    def tell(self, event: str, text: str, when: Optional[int] = None) -> None:
+        """Send it; what cannot be sent is an event of the node. ``when``: in ns by the operator's clock, if not now."""
+        record, ahead = self._record()
+        told = notice_of(self.spool.run, record, event, text, when or time.time_ns() - ahead)
         why = ""
         for pause in PAUSES:
             time.sleep(pause)

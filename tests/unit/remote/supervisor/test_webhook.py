@@ -35,7 +35,7 @@ class Node:
     def __init__(self, folder: Path, server: Served, silence: float = 0.0) -> None:
         self.server = server
         self.writer = Writer(folder)
-        self.teller = Teller(Spool(str(self.writer.folder)), server.url, silence)
+        self.teller = Teller(Spool(str(self.writer.folder)), server.url, silence, "tiny", "********.py")
 
     def knows(self, lead: str = "h", **peers: list[str]) -> None:
         (self.writer.folder / "peers.json").write_text(json.dumps({"nodes": {}, "lead": lead, **peers}))
@@ -93,7 +93,35 @@ def test_who_judged_the_run_tells_how_it_ended(tmp_path: Path, server: Served, s
     node = Node(tmp_path, server)
     node.judged(state=state, line="as it was")
     node.teller.run()  # and ends
-    assert server.told == [{"run": "run1", "event": event, "text": "as it was"}]
+    (told,) = server.told
+    assert (told["event"], told["text"], told["verdict"]) == (event, "as it was", "as it was")
+
+
+def test_each_notice_says_which_run_it_is_of(tmp_path: Path, server: Served) -> None:
+    node = Node(tmp_path, server)
+    path = node.writer.folder / "plan.json"
+    plan = json.loads(path.read_text())
+    plan["record"].update(hosts=["h", "g"], name="of a secret", script="secret.py", started=7 * 10**9)
+    path.write_text(json.dumps(plan))
+    node.knows(missing=["g"], gone=["g"])
+    node.teller.look()
+    node.judged(ended=19_540_000_000)
+    node.teller.look()
+    lost, end = server.told
+    about = {"run": "run1", "name": "tiny", "script": "********.py", "hosts": ["h", "g"]}  # struck when it began
+    assert lost == {**about, "event": "lost", "text": "g is lost", "verdict": None, "duration": lost["duration"]}
+    assert lost["duration"] > 10**6
+    words = "rank 0 (h:0) failed first: exit code 3"
+    assert end == {**about, "event": "failed", "text": words, "verdict": words, "duration": 12.5}
+
+
+def test_a_damaged_plan_leaves_what_happened_to_be_told(tmp_path: Path, server: Served) -> None:
+    node = Node(tmp_path, server)
+    node.judged()
+    (node.writer.folder / "plan.json").write_text("{")
+    node.teller.run()
+    (told,) = server.told
+    assert (told["event"], told["name"], told["hosts"], told["duration"]) == ("failed", "tiny", [], None)
 
 
 def test_who_heard_of_the_end_from_another_says_nothing(tmp_path: Path, server: Served) -> None:
