@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(clusterddp.__file__).parent
 TESTS = Path(__file__).parent
+LISTED = TESTS / "data" / "remedies.tsv"
 LIMIT = 120.0  # seconds for a line that is typed
 _FIELD = re.compile(r"\{\}|%[sdr]")
 _QUOTED = re.compile(r"`([^`]+)`")
@@ -89,15 +90,19 @@ def type_line(user: User, line: str, **variables: str) -> Done:
 
 
 @functools.cache
-def in_source() -> frozenset[Remedy]:
-    """Every remedy of the source: a message that names a command, an option or a setting."""
+def texts() -> frozenset[Remedy]:
+    """Every text of the source that a user may be shown, in one line."""
     found = set()
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
-        found |= {
-            Remedy(name, text) for text in _texts(path) if " " in text and "\n" not in text and _NAMES.search(text)
-        }
+        found |= {Remedy(name, text) for text in _texts(path) if " " in text and "\n" not in text}
     return frozenset(found)
+
+
+@functools.cache
+def in_source() -> frozenset[Remedy]:
+    """Every remedy of the source: a message that names a command, an option or a setting."""
+    return frozenset(one for one in texts() if _NAMES.search(one.text))
 
 
 def _texts(path: Path) -> Iterator[str]:
@@ -130,3 +135,20 @@ def typed() -> frozenset[Remedy]:
                 words = [one.value for one in node.args if isinstance(one, ast.Constant)]
                 found.add(Remedy(*map(str, words)))
     return frozenset(found)
+
+
+@functools.cache
+def listed() -> dict[Remedy, str]:
+    """The remedies that no test types, with the reason: lines of reason, file and text, apart by tabs."""
+    rows = [line.split("\t") for line in LISTED.read_text(encoding="utf-8").splitlines()]
+    return {Remedy(path, text): reason for reason, path, text in rows}
+
+
+def main() -> None:
+    """Write the list anew."""
+    left = sorted(in_source() - typed(), key=lambda one: (one.path, one.text))
+    LISTED.write_text("".join(f"{listed().get(one, 'open')}\t{one.path}\t{one.text}\n" for one in left))
+
+
+if __name__ == "__main__":
+    main()

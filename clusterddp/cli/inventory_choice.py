@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clusterddp.cli.command_lines import name_inventory
 from clusterddp.cli.project_options import checked, place
 from clusterddp.errors import InventoryError, UsageError
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from clusterddp.consent import Writers
     from clusterddp.inventory import Inventory
     from clusterddp.project import Project
-
-FOLDER_GIVEN = "clusterddp.folder"  # in a context's meta: the folder of -C
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +55,8 @@ def choose(project: Project, path: Path | None, limit: str | None) -> Choice:
     """
     path_by, limit_by = _variable("inventory") if path else "", _variable("limit") if limit else ""
     own = checked(project)
+    if path and not path_by:
+        name_inventory(str(path))
     if path is None and project.named.inventory:
         return _remembered(project, limit, limit_by)
     if path is None and "inventory" in own:
@@ -115,10 +116,8 @@ def _not_agreed(where: str, path: Path | None, limit: str | None) -> InventoryEr
     if path is None or not os.path.exists(path):  # noqa: PTH110 - Path's raises where it may not look
         remedy = "`clusterddp up FILE` remembers another"
         return InventoryError("there is no such inventory file", where=f"{where}: {path}", remedy=remedy)
-    context = click.get_current_context(silent=True)
-    folder = context.find_root().meta.get(FOLDER_GIVEN) if context else None
     file = typed(path)
-    words = ["clusterddp", *(["-C", folder] if folder else []), "up", f"./{file}" if file.startswith("-") else file]
+    words = ["clusterddp", "up", f"./{file}" if file.startswith("-") else file]
     line = shlex.join([*words, *(["--limit", limit] if limit else [])])
     remedy = f"if you trust it: `{line}`"
     return InventoryError(f"the inventory {file} is not read without your consent", where=where, remedy=remedy)

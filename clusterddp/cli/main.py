@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from clusterddp import __version__
-from clusterddp.cli import interrupts, prompt, verbose
+from clusterddp.cli import command_lines, interrupts, prompt, verbose
 from clusterddp.cli.output import have_plain_signs, say, takes_more
 from clusterddp.errors import (
     EXIT_FAILED,
@@ -135,16 +135,13 @@ def _instead(name: str) -> str:
     return f"; did you mean {near}?" if near else ""
 
 
-def _change_folder(context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+def _change_folder(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None:
         try:
             os.chdir(value)
         except OSError as error:
             raise UsageError(f"-C {value}: {error.strerror}", remedy="name the project's folder") from None
-        from clusterddp.cli.inventory_choice import FOLDER_GIVEN  # noqa: PLC0415 - start-up
-
-        meta = context.find_root().meta  # a remedy that is to be typed in the shell's own folder names it
-        meta[FOLDER_GIVEN] = os.path.join(meta.get(FOLDER_GIVEN, ""), value)  # noqa: PTH118 - no text is changed
+        command_lines.name_folder(value)
     return value
 
 
@@ -180,6 +177,7 @@ cli.params.append(_folder_option())
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run one command and exit with its code."""
     words = sys.argv[1:] if argv is None else argv
+    command_lines.forget()
     _have_streams()
     have_plain_signs()
     threading.excepthook, before = lambda thread: _in_thread(thread.exc_value, words), threading.excepthook

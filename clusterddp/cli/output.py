@@ -11,6 +11,7 @@ import sys
 import threading
 from typing import IO, TYPE_CHECKING
 
+from clusterddp.cli.command_lines import completed
 from clusterddp.text.folding import cut_in_the_middle, folded_names
 from clusterddp.text.printable import one_line
 
@@ -52,7 +53,8 @@ def say_warm(cluster: Cluster) -> None:
     found = cluster.warm_servers()
     if found:
         most = human_size(max(found.values()))
-        say(f"{folded_names(list(found))}: a warm server waits for the next run ({most} at most); `down` ends it")
+        hosts = folded_names(list(found))
+        say(f"{hosts}: a warm server waits for the next run ({most} at most); `clusterddp down` ends it")
 
 
 @contextlib.contextmanager
@@ -200,7 +202,7 @@ def say(line: str) -> None:
     """One stderr line of ours; whatever it quotes, it is one line, and a terminal obeys nothing in it."""
     with STANDING.lock:
         STANDING.wipe()
-        sys.stderr.write(f"{OURS}{one_line(line)}\n")
+        sys.stderr.write(f"{OURS}{one_line(completed(line))}\n")
         sys.stderr.flush()
 
 

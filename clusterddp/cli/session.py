@@ -64,13 +64,13 @@ def open_cluster(
 
 def _with_local_python(inventory: Inventory, project: Project) -> tuple[Inventory, str, str]:
     """The built-in nodes with the Python of this machine that they train with; how it is said; what else is to say."""
-    from clusterddp.inventory.local_python import find_python, inactive_venv, with_python  # noqa: PLC0415 - start-up
+    from clusterddp.inventory.local_python import find_python, unused_venv, with_python  # noqa: PLC0415 - start-up
     from clusterddp.project import typed  # noqa: PLC0415
 
     named = checked(project).get("python")
     found = find_python(project.root, (named, place(project, "python")) if named else None, os.environ)
     said = f", {typed(Path(found.path))} ({found.by})"
-    return with_python(inventory, found.path), said, inactive_venv(project.root, found)
+    return with_python(inventory, found.path), said, unused_venv(project.root, found, os.environ)
 
 
 def _describe(inventory: Inventory, chosen: Choice) -> str:

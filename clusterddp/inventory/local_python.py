@@ -80,13 +80,15 @@ def with_python(inventory: Inventory, python: str) -> Inventory:
     return replace(inventory, hosts=hosts)
 
 
-def inactive_venv(project: Path, chosen: LocalPython) -> str:
+def unused_venv(project: Path, chosen: LocalPython, environ: Mapping[str, str]) -> str:
     """A line about the project's ``.venv`` where it is not what was chosen; empty if there is nothing to say."""
     if chosen.by == VARIABLE or not os.path.lexists(project / ".venv" / "bin" / "python"):
         return ""
     if Path(chosen.path).parent.resolve() == (project / ".venv" / "bin").resolve():
         return ""
-    return "the project's .venv is not active and not used; `source .venv/bin/activate` in the project's folder does so"
+    if (active := environ.get("VIRTUAL_ENV")) and Path(active).resolve() == (project / ".venv").resolve():
+        return "the project's .venv is active and finds no torch, so it is not used; install torch there"
+    return "the project's .venv is not active, so it is not used; `source .venv/bin/activate` there changes that"
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[LocalPython]:

@@ -124,7 +124,9 @@ def _only_live(mine: Sequence[RunView], theirs: Sequence[RunView]) -> RunView:
     if len(live) == 1:
         return live[0]
     if live:
-        raise RunError(f"several runs are live: {_listed(live)}", remedy="name one, or `stop --all` ends all")
+        raise RunError(
+            f"several runs are live: {_listed(live)}", remedy="name one, or `clusterddp stop --all` ends all"
+        )
     others = [view for view in theirs if view.live]
     if others:
         listed = ", ".join(f"{view.run} of {_whose(view)}" for view in others)

@@ -14,7 +14,7 @@ import pytest
 
 from clusterddp.environments.lock import Lock, Wanted, content, lock_of, wanted
 from clusterddp.errors import LockError
-from tests.remedies import remedy
+from tests.remedies import Remedy, remedy
 from tests.wheels_made import KIND, make_wheel
 
 HEAD = 'lock-version = "1.0"\ncreated-by = "test"\n'
@@ -160,8 +160,9 @@ def test_a_change_of_an_included_file_is_a_change_of_the_lock(tmp_path: Path) ->
 
 
 PINNED = remedy("environments/lock.py", "write NAME==VERSION for each package: `{}uv pip compile {} -o {}`")
-AGAIN = remedy("environments/lock.py", "make the lock again with one: {}")
 TO_WRITE = remedy("environments/lock.py", "`uv pip compile {} -o {}`, of a {} that you write")
+COMPILE = remedy("environments/lock.py", "`uv pip compile {}{} -o {}`")
+EXPORT = remedy("environments/lock.py", "`uv export --no-emit-project -o {}`")
 MISSING = remedy("environments/lock.py", "make it with {}; or name another")
 PROJECT = '[project]\nname = "x"\nversion = "0"\nrequires-python = ">=3.10"\ndependencies = []\n'
 
@@ -174,20 +175,19 @@ def made_by(line: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "there"),
+    ("written", "there", "told"),
     [
-        ("uv.lock", {"pyproject.toml": PROJECT}),
-        ("uv.lock", {}),
-        ("requirements.txt", {"requirements.in": ""}),
-        ("requirements.txt", {"pyproject.toml": PROJECT}),
-        ("pylock.toml", {"pyproject.toml": PROJECT}),
-        ("pylock.toml", {"requirements.in": ""}),
-        ("gpu.txt", {"gpu.in": "", "pyproject.toml": PROJECT}),
+        ("uv.lock", {"pyproject.toml": PROJECT}, remedy("environments/lock.py", "`uv lock`")),
+        ("uv.lock", {}, remedy("environments/lock.py", "`uv init --bare && uv lock`")),
+        ("requirements.txt", {"requirements.in": ""}, COMPILE),
+        ("requirements.txt", {"pyproject.toml": PROJECT}, EXPORT),
+        ("pylock.toml", {"pyproject.toml": PROJECT}, EXPORT),
+        ("pylock.toml", {"requirements.in": ""}, COMPILE),
+        ("gpu.txt", {"gpu.in": "", "pyproject.toml": PROJECT}, COMPILE),
     ],
-    ids=lambda value: value if isinstance(value, str) else "+".join(value) or "nothing",
 )
 def test_the_command_told_for_a_missing_lock_makes_that_lock(
-    tmp_path: Path, written: str, there: dict[str, str]
+    tmp_path: Path, written: str, there: dict[str, str], told: Remedy
 ) -> None:
     pytest.importorskip("uv", reason="uv makes them")
     for name, text in there.items():
@@ -195,6 +195,7 @@ def test_the_command_told_for_a_missing_lock_makes_that_lock(
     with pytest.raises(LockError) as refused:
         lock_of(written, tmp_path)
     (command,) = MISSING.printed(str(refused.value))
+    assert told.found(command)
     made_by(command, tmp_path)
     assert wanted(lock_of(written, tmp_path), KIND) == []
 

@@ -11,7 +11,7 @@ import pytest
 
 from clusterddp.errors import UsageError
 from clusterddp.inventory import local_python
-from clusterddp.inventory.local_python import LocalPython, find_python, inactive_venv
+from clusterddp.inventory.local_python import LocalPython, find_python, unused_venv
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
@@ -178,8 +178,9 @@ def test_what_pyproject_names_runs_only_once_the_user_has_chosen_the_same(
 
 def test_a_venv_of_the_project_is_named_unless_it_is_the_chosen_one(pythons: dict[str, Path], tmp_path: Path) -> None:
     other = LocalPython(path=str(pythons["path"]), by="python on PATH")
-    assert inactive_venv(tmp_path, other) == ""
+    assert unused_venv(tmp_path, other, {}) == ""
     inside = script(tmp_path / ".venv" / "bin" / "python", "")
-    assert ".venv is not active" in inactive_venv(tmp_path, other)
-    assert inactive_venv(tmp_path, LocalPython(path=str(pythons["path"]), by="CLUSTERDDP_PYTHON")) == ""
-    assert inactive_venv(tmp_path, LocalPython(path=str(inside), by="VIRTUAL_ENV")) == ""
+    assert ".venv is not active" in unused_venv(tmp_path, other, {})
+    assert ".venv is active and finds no torch" in unused_venv(tmp_path, other, {"VIRTUAL_ENV": f"{tmp_path}/.venv"})
+    assert unused_venv(tmp_path, LocalPython(path=str(pythons["path"]), by="CLUSTERDDP_PYTHON"), {}) == ""
+    assert unused_venv(tmp_path, LocalPython(path=str(inside), by="VIRTUAL_ENV"), {}) == ""

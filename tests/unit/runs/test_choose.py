@@ -32,7 +32,9 @@ class TestChoose:
 
     def test_several_live_ones_are_listed(self) -> None:
         live = seen(*made("r1", name="one", started=1, project="p1"), *made("r2", started=2, project="p1"))
-        with pytest.raises(RunError, match=r"several runs are live: r1 \(one\), r2; name one, or `stop --all`"):
+        with pytest.raises(
+            RunError, match=r"several runs are live: r1 \(one\), r2; name one, or `clusterddp stop --all`"
+        ):
             choose_run(live, None, ME, ending=True)
         assert choose_run(live, None, ME).run == "r2"
 

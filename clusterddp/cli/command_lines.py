@@ -1,0 +1,44 @@
+"""Commands in our messages, completed by the folder and the inventory that the user's own command line named.
+
+`clusterddp stop RUN` finds no run where the user has started it with ``-i FILE``; with that in it, it can be typed as
+it is shown. Not here: what a variable or `up` names, which hold for the next command too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+NO_INVENTORY = frozenset({"up", "init", "discover"})  # commands without -i
+_COMMAND = re.compile(r"`clusterddp (?P<name>[a-z]+)(?P<rest>(?: [^`]*)?)`")
+_given = {"folder": "", "inventory": ""}
+
+
+def forget() -> None:
+    """Begin a command line that has named nothing yet."""
+    _given.update(folder="", inventory="")
+
+
+def name_folder(folder: str) -> None:
+    """Remember the folder of ``-C``, for the commands of later messages; one that follows another is relative to it."""
+    _given["folder"] = os.path.join(_given["folder"], folder)  # noqa: PTH118 - no text is changed
+
+
+def name_inventory(inventory: str) -> None:
+    """Remember the file of ``-i``, for the commands of later messages."""
+    _given["inventory"] = inventory
+
+
+def completed(line: str) -> str:
+    """A message of which each command can be typed as it is shown."""
+    return _COMMAND.sub(_completed, line) if any(_given.values()) else line
+
+
+def _completed(found: re.Match[str]) -> str:
+    import shlex  # noqa: PLC0415 - start-up
+
+    name, rest, folder, inventory = found["name"], found["rest"], _given["folder"], _given["inventory"]
+    before = f"-C {shlex.quote(folder)} " if folder else ""
+    named = re.search(r" (?:-i|--inventory)[ =]", rest)
+    after = f" -i {shlex.quote(inventory)}" if inventory and name not in NO_INVENTORY and not named else ""
+    return f"`clusterddp {before}{name}{after}{rest}`"

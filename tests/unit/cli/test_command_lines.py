@@ -1,0 +1,53 @@
+"""Commands in messages hold what the user's own line named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from clusterddp.cli.command_lines import NO_INVENTORY, completed, forget, name_folder, name_inventory
+from clusterddp.cli.main import COMMANDS, cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def _nothing_named() -> Iterator[None]:
+    forget()
+    yield
+    forget()
+
+
+def test_without_folder_and_inventory_a_message_is_as_it_is() -> None:
+    assert completed("`clusterddp stop abc` ends it") == "`clusterddp stop abc` ends it"
+
+
+def test_each_command_gets_what_the_line_named() -> None:
+    name_folder("my project")
+    name_inventory("a b.yaml")
+    assert completed("`clusterddp logs --follow x` shows it, `clusterddp stop x` ends it; `nvidia-smi`") == (
+        "`clusterddp -C 'my project' logs -i 'a b.yaml' --follow x` shows it,"
+        " `clusterddp -C 'my project' stop -i 'a b.yaml' x` ends it; `nvidia-smi`"
+    )
+    assert completed("`clusterddp down` again") == "`clusterddp -C 'my project' down -i 'a b.yaml'` again"
+
+
+def test_an_inventory_that_a_command_names_or_cannot_take_is_not_added() -> None:
+    name_inventory("a.yaml")
+    for line in ("`clusterddp run -i b.yaml SCRIPT`", "`clusterddp up b.yaml`", "`clusterddp init a,b`"):
+        assert completed(line) == line
+
+
+def test_folders_that_follow_each_other_are_one() -> None:
+    name_folder("a")
+    name_folder("b")
+    assert completed("`clusterddp runs`") == "`clusterddp -C a/b runs`"
+
+
+def test_all_other_commands_take_an_inventory() -> None:
+    commands = {name: cli.get_command(click.Context(cli), name) for name in COMMANDS}
+    without = {name for name, one in commands.items() if one and not any("-i" in p.opts for p in one.params)}
+    assert without == NO_INVENTORY
