@@ -145,12 +145,12 @@ class Walk:
         return target
 
 
-def open_folder(folder: Path, *, make: bool = False) -> int:
+def open_folder(folder: Path, *, make: int | None = None) -> int:
     """Open a folder name by name, over links of this user and root alone; its descriptor, to read.
 
     Args:
         folder: From the root, or from the current folder.
-        make: Whether folders that are missing are made, with the modes that the umask gives.
+        make: The mode of folders that are missing and are made, as far as the umask gives it; None: none is made.
 
     Raises:
         StrangersLinkError: another user's link is on the way.
@@ -163,17 +163,17 @@ def open_folder(folder: Path, *, make: bool = False) -> int:
     for number, name in enumerate(names, 1):
         flags = read if number == len(names) else LOOK_UP
         try:
-            inner = _step_or_make(walk, at, name, flags) if make else walk.step(at, name, flags)
+            inner = walk.step(at, name, flags) if make is None else _step_or_make(walk, at, name, flags, make)
         finally:
             os.close(at)
         at = inner
     return at
 
 
-def _step_or_make(walk: Walk, folder: int, name: str, flags: int) -> int:
+def _step_or_make(walk: Walk, folder: int, name: str, flags: int, mode: int) -> int:
     try:
         return walk.step(folder, name, flags)
     except FileNotFoundError:
         with contextlib.suppress(FileExistsError):  # made by another process meanwhile, or a link that leads nowhere
-            os.mkdir(name, dir_fd=folder)
+            os.mkdir(name, mode, dir_fd=folder)
         return walk.step(folder, name, flags)

@@ -33,10 +33,12 @@ class Limit:
     Attributes:
         memory: Bytes it may take here, all copies together.
         paths: Its texts may be names of files, which hold bytes that are no UTF-8 as surrogates (U+DC80 to U+DCFF).
+        remedy: What a user can do where the answer would be more; empty: nothing.
     """
 
     memory: int = MEMORY
     paths: bool = False
+    remedy: str = ""
 
     @classmethod
     def of_files(cls, count: int) -> Limit:
@@ -51,6 +53,10 @@ class Limit:
 
 ORDINARY = Limit()
 PATHS = Limit(paths=True)
+
+
+class TooLargeError(ValueError):
+    """An answer would take more than its limit."""
 
 
 class Collected:
@@ -75,7 +81,8 @@ class Collected:
         self.text += piece
         self._frames += 1
         if len(self.text) + FRAME * self._frames > self._limit.bytes:
-            raise HelperError(self._host, f"its answer is over {self._limit.bytes >> 20} MiB")
+            over = f"its answer is over {self._limit.bytes >> 20} MiB"
+            raise HelperError(self._host, over, remedy=self._limit.remedy)
 
     def checked(self) -> bytes:
         """The whole answer as text, for whoever reads it once more.
@@ -95,7 +102,9 @@ class Collected:
         try:
             return read_answer(self.text, self._limit)
         except ValueError as error:
-            raise HelperError(self._host, f"its answer is no JSON: {error}") from error
+            told = str(error) if isinstance(error, TooLargeError) else f"its answer is no JSON: {error}"
+            remedy = self._limit.remedy if isinstance(error, TooLargeError) else ""
+            raise HelperError(self._host, told, remedy=remedy) from error
 
 
 def read_answer(text: bytes | bytearray, limit: Limit = ORDINARY) -> Any:
@@ -108,7 +117,8 @@ def read_answer(text: bytes | bytearray, limit: Limit = ORDINARY) -> Any:
         raise ValueError("it holds bytes that no JSON of a helper has")
     needed = cost(text)
     if needed > limit.memory:
-        raise ValueError(f"it would take {needed >> 20} MiB of memory; {limit.memory >> 20} MiB are its limit")
+        took = f"its answer would take {needed >> 20} MiB of memory; {limit.memory >> 20} MiB are its limit"
+        raise TooLargeError(took)
     value = parse_json(text)
     return encodable(value, paths=limit.paths) if _has_surrogates(text) else value
 

@@ -10,14 +10,18 @@ Not here: which lines, and from where (selection.py).
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import re
+import stat
+import weakref
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from clusterddp.errors import RunError
-from clusterddp.folders import make_private
+from clusterddp.folders import StrangersLinkError, open_folder
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.remote.shared.counted import counted
 from clusterddp.remote.shared.fields import Fields
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
 _WORKER = re.compile(r"(\d+)\.(\d+)/(?:rank\d+|unknown)-(.+)-(\d+)\.(out|err)")
 _AGENT = re.compile(r"(\d+)/agent-(.+)\.out")
 _MARK = "run.json"
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe in its place is not waited for
+_IN_THE_WAY = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR)
 
 Key = tuple[int, str, str]  # attempt, host, file in the spool
 
@@ -69,22 +75,34 @@ class Saver:
                 yield (int(agent[1]), unquote(agent[2]), "agent.out"), name
 
     def _claim(self, run: str) -> None:
-        mark = self.folder / _MARK
-        owner = _run_of(mark.read_bytes()) if mark.exists() else None
+        try:
+            self._root = open_folder(self.folder, make=0o700)
+        except StrangersLinkError as error:
+            raise RunError(f"{self.folder}: {error}, and is not followed", remedy="name another folder") from None
+        weakref.finalize(self, os.close, self._root)
+        owner = self._claimed()
         if owner == run:
             return
         if owner:
             raise RunError(f"{self.folder} holds the output of run {owner}", remedy="name another folder")
         if self._files:
             raise RunError(f"{self.folder} holds output of a run that it does not name", remedy="name another folder")
-        make_private(self.folder)
-        self._write(mark, json.dumps({"run": run}).encode() + b"\n", 0)
+        self._write(_MARK, json.dumps({"run": run}).encode() + b"\n", 0)
+
+    def _claimed(self) -> str | None:
+        """Whose output the folder holds, as far as it says."""
+        try:
+            handle = os.open(_MARK, os.O_RDONLY | _FILE, dir_fd=self._root)
+        except OSError:  # it says nothing
+            return None
+        with os.fdopen(handle, "rb") as file:
+            return _run_of(file.read(1 << 16)) if stat.S_ISREG(os.fstat(handle).st_mode) else None
 
     def offsets(self) -> Offsets:
         """Where each file goes on."""
         offsets: Offsets = {}
         for (attempt, host, file), name in self._files.items():
-            offsets.setdefault(attempt, {}).setdefault(host, {})[file] = (self.folder / name).stat().st_size
+            offsets.setdefault(attempt, {}).setdefault(host, {})[file] = (self.folder / name).lstat().st_size
         return offsets
 
     def save(self, events: Iterable[Event]) -> None:
@@ -101,23 +119,14 @@ class Saver:
             return
         key = (self.attempts[host], host, header["file"])
         name = self._files.setdefault(key, _name(key, header))
-        self._write(self._inside(name), frame.body, header["offset"])
+        self._write(name, frame.body, header["offset"])
         self.written += len(frame.body)
         self.touched.add(name)
 
-    def _inside(self, name: str) -> Path:
-        """A file's place, in a folder of its own; whatever its name is, it is in ours, and so is what it leads to."""
-        path = self.folder / name
-        whole = path.resolve()
-        if whole.parent.parent != self.folder.resolve():
-            raise RunError(f"{path} is not in {self.folder}", remedy="save to a new folder")
-        whole.parent.mkdir(mode=0o700, exist_ok=True)
-        return whole
-
-    @staticmethod
-    def _write(path: Path, data: bytes, offset: int) -> None:
+    def _write(self, name: str, data: bytes, offset: int) -> None:
+        """Write into a file of the folder, and make it, with a folder of its own; no link there is followed."""
         try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            handle = self._opened(name)
             try:
                 view = memoryview(data)
                 while view:
@@ -126,8 +135,28 @@ class Saver:
             finally:
                 os.close(handle)
         except OSError as error:
-            remedy = "make room there, or name another folder"
-            raise RunError(f"{path}: cannot be written ({error.strerror})", remedy=remedy) from error
+            taken = error.errno in _IN_THE_WAY
+            why = "a link, or something else than a file or folder, has its name" if taken else error.strerror
+            remedy = "save to a new folder" if taken else "make room there, or name another folder"
+            raise RunError(f"{self.folder / name}: cannot be written ({why})", remedy=remedy) from error
+
+    def _opened(self, name: str) -> int:
+        *above, last = name.split("/")
+        folder = os.dup(self._root)
+        try:
+            for one in above:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(one, 0o700, dir_fd=folder)
+                inner = os.open(one, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                os.close(folder)
+                folder = inner
+            handle = os.open(last, os.O_WRONLY | os.O_CREAT | _FILE, 0o600, dir_fd=folder)
+        finally:
+            os.close(folder)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
+        return handle
 
     def summary(self) -> str:
         """What was written, for the user."""

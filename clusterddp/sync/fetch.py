@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
 
-# A data set of 200,000 files, and a hundred thousand chunks of those that are large; more is pulled folder by folder.
-_LISTED = Limit.of_files(300_000)
+# Some 75,000 files, or chunks of large ones.
+_LISTED = Limit(paths=True, remedy="pull its folders one by one")
 _LISTING = 3600.0  # seconds; all that was not hashed before is
 
 

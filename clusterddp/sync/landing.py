@@ -61,7 +61,7 @@ class Landing:
     def _open(self) -> None:
         with self._told(str(self.folder)):
             try:
-                self._root = self._kept_open(open_folder(self.folder, make=True))
+                self._root = self._kept_open(open_folder(self.folder, make=0o777))
             except StrangersLinkError as error:
                 remedy = "give another destination"
                 raise SyncError(f"{shown(str(self.folder))}: {error}, and is not followed", remedy=remedy) from None

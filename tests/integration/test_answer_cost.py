@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import pytest
 
@@ -18,19 +18,25 @@ OPERATOR = """
 import json, re, sys, time
 from pathlib import Path
 from clusterddp.errors import ClusterddpError
+from clusterddp.sync.fetch import listing
 from tests.integration.hostile_helper import hostile
 
 def kib(name):
     return int(re.search(name + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 
 told = json.loads(sys.stdin.read())
-stream, answer = told.pop("stream"), bytes.fromhex(told.pop("answer"))
+asked, answer = told.pop("asked"), bytes.fromhex(told.pop("answer"))
+asking = {
+    "facts": lambda host: host.call("facts", timeout=60),
+    "tail": lambda host: list(host.stream("tail")),
+    "pull": lambda host: listing(host, "/w", "out"),
+}
 told = {name: value if isinstance(value, int) else bytes.fromhex(value) for name, value in told.items()}
 with hostile(answer, **told) as host:
     Path("/proc/self/clear_refs").write_text("5")
     before, began, said = kib("VmRSS"), time.process_time(), ""
     try:
-        list(host.stream("tail")) if stream else host.call("facts", timeout=60)
+        asking[asked](host)
     except ClusterddpError as error:
         said = str(error)
     cpu = time.process_time() - began
@@ -47,7 +53,7 @@ class Sent:
     begin: bytes = b""
     last: bytes = b""
     patience: int = 0
-    stream: bool = False
+    asked: str = "facts"
 
 
 def result(body: bytes, times: int, begin: bytes = b"", end: bytes = b"") -> Sent:
@@ -68,12 +74,21 @@ def most(unit: bytes) -> Sent:
     return result(body, int((MEMORY - (1 << 20)) / whole), b"[", b"0]")
 
 
-def large(unit: bytes, mib: float, begin: bytes = b"", end: bytes = b"") -> Sent:
+def large(unit: bytes, mib: float, begin: bytes = b"", end: bytes = b"", asked: str = "facts") -> Sent:
     """So many MiB of something."""
     body = unit * (MAX_BODY // len(unit))
-    return result(body, int(mib * 2**20) // len(body), begin, end)
+    return replace(result(body, int(mib * 2**20) // len(body), begin, end), asked=asked)
 
 
+def listed(unit: bytes) -> Sent:
+    """A list for a pull of as many of these files as are read: they are the same ones again and again, and refused."""
+    sent = most(unit)
+    end = unit[:-1] + b'],"chunks":{},"skipped":[],"others":[],"there":true,"folder":true,"root":"/w","shared":null}'
+    begin = encode({"id": 1, "kind": "data", "result": True}, b'{"entries":[')
+    return replace(sent, asked="pull", begin=begin, last=encode({"id": 1, "kind": "end"}, end))
+
+
+FILE = b'["out/sample.png","file",false,1,"' + b"0" * 64 + b'"],'
 HEADER = b'{"id":1,"kind":"data","x":[' + b"[]," * 20_000 + b"[]]}\n"
 LONG_HEADER = (len(HEADER) + 1).to_bytes(4, "big") + HEADER + b"1"
 ONE_BYTE = encode({"id": 1, "kind": "data", "result": True}, b"1")
@@ -100,8 +115,13 @@ REFUSED = {
     "no end": large(b"1,", 1, b"["),
     "frames of one byte": Sent(answer=ONE_BYTE, times=2_000_000),
     "patient frames of one byte": Sent(answer=ONE_BYTE, times=2_000_000, patience=1000),
+    "files of a pull": listed(FILE),
+    "links of a pull": listed(b'["a","link",false,0,"b"],'),
+    "a pull of more files": large(
+        b'["out/sample.png","file",false,1,"' + b"0" * 64 + b'"],', 25, b"[", b"0]", asked="pull"
+    ),
     "headers": Sent(answer=LONG_HEADER, times=4000, patience=8),
-    "headers of a stream": Sent(answer=LONG_HEADER, times=4000, stream=True),
+    "headers of a stream": Sent(answer=LONG_HEADER, times=4000, asked="tail"),
     "grants": Sent(answer=encode({"id": 1, "kind": "credit", "n": 1}), times=1_000_000),
     "grants of nothing": Sent(answer=encode({"id": 1, "kind": "credit", "n": 0}), times=1_000_000),
     "frames of no request": Sent(answer=encode({"id": 9, "kind": "data"}, b"x" * 9), times=5_000_000),
@@ -111,7 +131,9 @@ REFUSED = {
 
 def told_of(sent: Sent) -> str:
     """What an operator says who asks such a host, when it has cost no more than it may."""
-    given = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(sent).items()}
+    given: dict[str, object] = {
+        name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(sent).items()
+    }
     argv = [sys.executable, "-c", OPERATOR]
     done = subprocess.run(argv, input=json.dumps(given), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -58,7 +58,7 @@ def test_what_no_helper_writes_is_refused(text: bytes) -> None:
 
 def test_what_would_take_too_much_is_refused_before_it_is_read() -> None:
     lists = b"[" + b"[]," * 400_000 + b"0]"
-    with pytest.raises(ValueError, match=r"it would take \d+ MiB of memory; 64 MiB are its limit"):
+    with pytest.raises(ValueError, match=r"its answer would take \d+ MiB of memory; 64 MiB are its limit"):
         read_answer(lists)
     assert len(read_answer(lists, Limit(memory=cost(lists)))) == 400_001
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 from typing import TYPE_CHECKING
 
@@ -85,6 +86,24 @@ class TestSave:
             (tmp_path / "run.json").write_text(text)
             with pytest.raises(RunError, match="a run that it does not name"):
                 Saver(tmp_path, "r1")
+
+    @pytest.mark.parametrize("place", ["1.0", "1.0/rank3-h-1.out", "run.json"])
+    @pytest.mark.parametrize("kind", ["link", "link to nothing", "pipe"])
+    def test_nothing_is_written_through_what_somebody_has_put_there(
+        self, tmp_path: Path, place: str, kind: str
+    ) -> None:
+        folder, outside, planted = tmp_path / "saved", tmp_path / "outside", tmp_path / "saved" / place
+        outside.mkdir()
+        (outside / "file").write_text("mine")
+        planted.parent.mkdir(parents=True)
+        if kind == "pipe":
+            os.mkfifo(planted)
+        else:
+            target = outside if place == "1.0" else outside / "file"
+            planted.symlink_to(target if kind == "link" else outside / "new")
+        with pytest.raises(RunError, match=r"cannot be written|a run that it does not name"):
+            save(folder, hello("h"), said("h", b"theirs"))
+        assert {path.name: path.read_text() for path in outside.iterdir()} == {"file": "mine"}
 
     def test_a_file_that_takes_no_more_is_named(self, tmp_path: Path) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
