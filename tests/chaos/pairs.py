@@ -255,8 +255,9 @@ def judged(scene: Scene, pair: Pair, victim: LabHost, done: Done) -> None:
     else:
         assert victim.name in last, told
         assert done.code in {CANNOT, 137, 1}, told
-    by_itself = pair.how == "killed" and pair.phase in {"starting", "running", "between"}
-    assert not by_itself or done.code == 0, told
+    started = pair.phase in {"starting", "running", "between"}
+    by_itself = started or (pair.phase == "waiting" and "supervisor" not in pair.roles)
+    assert not by_itself or pair.how == "stopped" or done.code == 0, told
 
 
 def shown_once(done: Done) -> None:

@@ -89,7 +89,7 @@ class Children:
     @property
     def store_died(self) -> bool:
         """Whether the store is gone that should be there."""
-        return self.serves and self.store is None and "store" not in self.forks and self.listener is not None
+        return self.serves and self.store is None and "store" not in self.forks
 
     def start_store(self, how: str = "quick") -> None:
         """The rendezvous store, if it is this node's: by the training interpreter, on the port already bound.

@@ -15,7 +15,6 @@ from .file_work import Answer
 from .relaunch import may_follow
 from .shutdown import NEVER
 from .status import evidence
-from .stop_conditions import store_order
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -84,20 +83,12 @@ class Clearing:
         now, node = time.monotonic(), self.node
         failed = node.children.agent_exit and not node.goes_on()
         hurried = failed or order or node.shutdown.order or node.shutdown.told
-        if self.others_go_on and node.children.store_died and self._awaited() and not hurried:
-            self._end_the_others()
         if not node.children.store or now >= self.deadline or hurried:
             return False
         # A dead host's connections look alive.
         if self._awaited() and (self.others_go_on or clients((node.inbox.ready or Ready()).store)):
             self.quiet = now
         return now - self.quiet <= STORE_QUIET
-
-    def _end_the_others(self) -> None:
-        """The others would go on without our agent, but our store has died: no agent can start anything any more."""
-        node = self.node
-        node.shutdown.told = store_order(node.plan, node.children)
-        node.membership.pass_on(node.shutdown.told)
 
     def _awaited(self) -> bool:
         """Whether another node's agent may still need the store."""

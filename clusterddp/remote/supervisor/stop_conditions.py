@@ -9,7 +9,7 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence
 
 from ..control.leader import Control
 from ..control.membership import SLOWER, START, Membership
-from ..control.messages import Order
+from ..control.messages import NodeState, Order
 from ..rendezvous.participants import Participants
 from ..shared.failures import LEASE, STOPPED, TIME_LIMIT, ended_by_manager
 from ..shared.plan import NodePlan
@@ -41,11 +41,6 @@ LIMITS_RELAUNCH = Limits(lost=7.5, fence=5.0, grace=1.0, behind=30.0, excluded=7
 def of_attempt(plan: NodePlan, reason: str, grace: float, *, ours: bool = True) -> Order:
     """An order that ends the plan's attempt; another one may follow."""
     return Order(reason, grace, ours, plan.attempt)
-
-
-def store_order(plan: NodePlan, children: Children) -> Order:
-    """The order that ends an attempt whose rendezvous store has died."""
-    return of_attempt(plan, "the rendezvous store died: %s" % children.store_said(), 0.0)
 
 
 class StopConditions:
@@ -120,7 +115,15 @@ class StopConditions:
     # Of the attempt
 
     def _store(self) -> Optional[Order]:
-        return store_order(self.plan, self.children) if self.children.store_died else None
+        """The rendezvous store is gone: it died here, or its node's part of an elastic job has ended before ours."""
+        if self.children.store_died:
+            return of_attempt(self.plan, "the rendezvous store died: %s" % self.children.store_said(), 0.0)
+        place = self.plan.store_place
+        word = self.membership.over(self.plan.attempt).get(place) if self.plan.elastic else None
+        if place == self.plan.place or word is None or word.state is not NodeState.ENDED or not word.code:
+            return None
+        reason = "%s has ended its part, and with it the rendezvous store" % self.membership.names[place]
+        return of_attempt(self.plan, reason, self.limits.grace)
 
     def _decision(self) -> Optional[Order]:
         """The others took us for lost and are in a later attempt by now."""

@@ -1,0 +1,53 @@
+"""When a node ends its part because the rendezvous store is gone. Not covered: what else ends a part (integration)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from clusterddp.remote.control.messages import NodeState, Word
+from clusterddp.remote.supervisor.stop_conditions import LIMITS_RELAUNCH, StopConditions
+from tests.unit.plan_made import PLAN
+
+HOSTS = ["gpu00", "gpu01", "gpu02"]
+
+
+def conditions(word: Word | None, *, died: bool = False, **changes: Any) -> StopConditions:
+    """Of the second node, to which the first, whose the store is, has said this of itself."""
+    plan = PLAN._replace(**{"place": 1, "places": (0, 1, 2), "elastic": True, "min_nodes": 2, "relaunch": 2, **changes})
+    membership: Any = SimpleNamespace(names=HOSTS, over=lambda attempt: {0: word} if word and attempt == 1 else {})
+    unused: Any = None
+    made = StopConditions(unused, membership, unused, plan)
+    children: Any = SimpleNamespace(store_died=died, store_said=lambda: "killed")
+    made.begin(plan, children)
+    return made
+
+
+def test_an_elastic_job_ends_its_attempt_when_the_node_that_has_the_store_has_failed() -> None:
+    order = conditions(Word(NodeState.ENDED, 1, 127)).of_attempt["store"]()
+    assert order
+    assert order.reason == "gpu00 has ended its part, and with it the rendezvous store"
+    assert (order.attempt, order.ours, order.grace) == (1, True, LIMITS_RELAUNCH.grace)
+
+
+@pytest.mark.parametrize(
+    ("word", "changes"),
+    [
+        (None, {}),
+        (Word(NodeState.ENDING, 1, 137), {}),  # its store waits for us
+        (Word(NodeState.ENDED, 1, 0), {}),  # the job has ended well
+        (Word(NodeState.ENDED, 1, 137), {"elastic": False}),  # the leader ends such a job
+        (Word(NodeState.ENDED, 1, 137), {"place": 0}),
+        (Word(NodeState.ENDED, 1, 137), {"store_place": 2}),
+    ],
+)
+def test_it_goes_on_while_the_store_may_be_there(word: Word | None, changes: dict[str, Any]) -> None:
+    assert conditions(word, **changes).of_attempt["store"]() is None
+
+
+def test_a_store_that_dies_on_this_node_ends_the_attempt_at_once() -> None:
+    order = conditions(None, died=True).of_attempt["store"]()
+    assert order
+    assert (order.reason, order.grace) == ("the rendezvous store died: killed", 0.0)
