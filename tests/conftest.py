@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -78,6 +80,11 @@ def pytest_runtest_teardown() -> Generator[None, None, None]:
     """Limit how long the fixtures' end takes."""
     with _ended_in_time():
         return (yield)
+
+
+def pytest_unconfigure() -> None:
+    """Limit how long the end of this process takes, which waits for threads that tests have left."""
+    faulthandler.dump_traceback_later(LONGEST, exit=True, file=sys.__stderr__ or sys.stderr)
 
 
 def pytest_report_header() -> str:

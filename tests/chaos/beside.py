@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 STARTING = threading.Semaphore(2)  # held while a run starts: each has two or three torchruns; waiting costs nothing
 UnderWay = dict[tuple[str, int], Future[None]]
+LONGEST = 280.0  # seconds that a test waits for its scenario; whatever that waits for has an end of its own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +31,16 @@ class Lost:
     name: str
     hosts: int
     play: Callable[[Scene], None]
+
+
+def outcome(playing: Future[None], what: str) -> None:
+    """Raise what a scenario raised; and where it has not ended in time."""
+    try:
+        playing.result(LONGEST)
+    except TimeoutError:
+        if playing.done():  # it is the scenario's own
+            raise
+        raise AssertionError(f"{what}: it had not ended after {LONGEST:g} s") from None
 
 
 @contextlib.contextmanager

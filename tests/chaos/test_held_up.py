@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.chaos import invariants
-from tests.chaos.beside import STARTING, Lost
+from tests.chaos.beside import STARTING, Lost, outcome
 from tests.chaos.rounds import ROUNDS
 from tests.integration.cli import WAIT
 from tests.lab import network
@@ -175,7 +175,7 @@ def relay(scene: Scene, address: str, port: int, target: tuple[str, int]) -> Ite
         assert running.poll() is None
     finally:
         running.kill()
-        running.wait()
+        running.wait(10)
         command("ip", "-n", place, "addr", "del", f"{address}/24", "dev", network.FRONT)
 
 
@@ -195,4 +195,4 @@ HELD_UP = (
     ids=lambda lost: lost.name,
 )
 def test_who_is_held_up(lost: Lost, number: int, under_way: UnderWay) -> None:
-    under_way[lost.name, number].result()
+    outcome(under_way[lost.name, number], lost.name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.chaos.beside import STARTING, Lost
+from tests.chaos.beside import STARTING, Lost, outcome
 from tests.chaos.invariants import spool
 from tests.chaos.rounds import ROUNDS
 from tests.lab.network import OPERATOR
@@ -195,4 +195,4 @@ LOST = (
 @pytest.mark.parametrize("number", range(ROUNDS))
 @pytest.mark.parametrize("lost", LOST, ids=lambda lost: lost.name)
 def test_what_is_lost(lost: Lost, number: int, under_way: UnderWay) -> None:
-    under_way[lost.name, number].result()
+    outcome(under_way[lost.name, number], lost.name)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.chaos.beside import outcome
 from tests.chaos.conftest import begin, open_lab
 from tests.chaos.pairs import PAIRS, Pair, play
 from tests.chaos.rounds import ROUNDS
@@ -64,7 +65,7 @@ def played(
             arenas.put(lab.hosts[place * HOSTS : (place + 1) * HOSTS])
 
         def one(pair: Pair) -> None:
-            hosts = arenas.get()
+            hosts = arenas.get_nowait()  # as many as threads
             try:
                 with begin(lab, hosts, folders[pair.name], pair.name, 0) as scene:
                     play(scene, pair)
@@ -83,7 +84,7 @@ def played(
     [pytest.param(pair, id=pair.name, marks=() if wanted(pair) else LONG) for pair in PAIRS],
 )
 def test_two_processes_of_a_node(pair: Pair, played: UnderWay) -> None:
-    played[pair.name].result()
+    outcome(played[pair.name], pair.name)
 
 
 def test_the_twelve_that_are_always_played_are_among_all_pairs() -> None:

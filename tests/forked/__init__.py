@@ -31,6 +31,7 @@ SCRIPT = str(Path(sys.executable).with_name("clusterddp"))
 CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine()) if sys.platform == "linux" else None  # its number
 AT_START = ("PYTHON", "COV", "LANG", "LC_", "LD_", "MALLOC_", "GLIBC_", "OPENSSL_", "SSL_")  # read by an interpreter
 LONGEST = 100_000  # bytes of a request: one datagram
+PATIENCE = 120.0  # seconds for the server to begin, and to answer
 
 
 def popen(
@@ -103,6 +104,7 @@ class _Server:
             self._process = subprocess.Popen(
                 argv, cwd="/", env=_variables(), stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
             )
+        self._socket.settimeout(PATIENCE)
         atexit.register(self.close)
 
     def fork(
@@ -111,8 +113,12 @@ class _Server:
         """The pid of a new child of this process."""
         request = {"argv": list(argv), "cwd": str(cwd), "env": dict(env), "terminal": terminal}
         with self._lock:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], files)
-            answer = self._socket.recv(64)
+            try:
+                socket.send_fds(self._socket, [json.dumps(request).encode()], files)
+                answer = self._socket.recv(64)
+            except TimeoutError:
+                self._socket.close()  # a late answer would be taken for the next one's
+                raise AssertionError(f"the server of forked commands has not answered for {PATIENCE:g} s") from None
         assert answer, "the server of forked commands is gone"
         return int(answer)
 

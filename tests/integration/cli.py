@@ -125,7 +125,8 @@ class Live:
             assert self.process.stdout
             assert self.process.stderr
             ends = {"out": self.process.stdout.fileno(), "err": self.process.stderr.fileno()}
-        self._readers = [threading.Thread(target=self._collect, args=end) for end in ends.items()]
+        # Daemons: what the command has left behind may hold its output open.
+        self._readers = [threading.Thread(target=self._collect, args=end, daemon=True) for end in ends.items()]
         for reader in self._readers:
             reader.start()
 

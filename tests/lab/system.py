@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 CLONE_NEWNET = 0x40000000
+LIMIT = 120.0  # seconds for one command of the lab; each takes a moment
 T = TypeVar("T")
 
 
@@ -30,8 +31,15 @@ class LabError(RuntimeError):
 
 
 def command(*argv: str, text: str | None = None, check: bool = True) -> str:
-    """Run a program and return its stdout; a failure names the program and what it said."""
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+    """Run a program and return its stdout; a failure names the program and what it said.
+
+    Raises:
+        LabError: It failed, or had not ended in time.
+    """
+    try:
+        done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise LabError(f"{' '.join(argv)}: it had not ended after {LIMIT:g} s") from None
     if check and done.returncode:
         raise LabError(f"{' '.join(argv)}: {done.stderr.strip() or f'exit code {done.returncode}'}")
     return done.stdout

@@ -45,3 +45,24 @@ def test_a_test_that_waits_for_ever_fails_where_it_waits(tmp_path: Path) -> None
     assert done.stdout.count("this had not ended after 0.2 s") >= 2
     assert "child.wait()" in done.stdout
     assert "cleaned up" in done.stdout
+
+
+LEAVES_A_THREAD = """
+import threading
+
+def test_leaves_a_thread():
+    threading.Thread(target=threading.Event().wait, name="left").start()
+"""
+
+
+def test_a_thread_that_a_test_has_left_does_not_keep_the_run_from_its_end(tmp_path: Path) -> None:
+    hook = "from tests import conftest\nfrom tests.conftest import pytest_unconfigure\nconftest.LONGEST = 0.2\n"
+    (tmp_path / "conftest.py").write_text(hook)
+    (tmp_path / "test_leaves.py").write_text(LEAVES_A_THREAD)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    asked = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    done = subprocess.run(asked, capture_output=True, text=True, env=environment, timeout=60, cwd=tmp_path, check=False)
+    assert "1 passed" in done.stdout
+    assert done.returncode == 1
+    assert "Timeout" in done.stderr
+    assert "in wait" in done.stderr
