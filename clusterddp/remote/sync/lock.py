@@ -16,7 +16,7 @@ import errno
 import os
 import stat
 import time
-from typing import Optional
+from typing import Optional, Union
 
 from ..shared.manifest import as_text
 from ..system.bootstrap import Refused
@@ -77,7 +77,7 @@ class FolderLock:
         if self._beaten is None or time.monotonic() - self._beaten < BEAT:
             return
         try:
-            os.utime(self._held)
+            os.utime(self._held, follow_symlinks=False)
         except FileNotFoundError:
             self._beaten = None
             message = "this sync stood still, and another one has taken over %s" % as_text(self.root)
@@ -157,8 +157,22 @@ def _for_readers(path: str, flags: int) -> int:
 
 def folder_id(root: bytes) -> Optional[str]:
     """The random word of a workdir; None where no sync has been there."""
+    path = os.path.join(root, PLACE, b"id")
     try:
-        with open(os.path.join(root, PLACE, b"id"), encoding="ascii", errors="replace") as stream:
+        with open(path, encoding="ascii", errors="replace", opener=without_waiting) as stream:
             return stream.read(64)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def without_waiting(path: Union[str, bytes], flags: int) -> int:
+    """The ``opener`` of a file that others may have put there: no link is followed, and no pipe waited for.
+
+    Raises:
+        OSError: it is no file.
+    """
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "is no file", path)
+    return handle

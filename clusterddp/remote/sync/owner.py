@@ -93,7 +93,7 @@ def folder_time(folder: Union[bytes, int]) -> float:
 def last_beat(path: bytes) -> Optional[float]:
     """A file's mtime; None where it is gone. Opening it asks the server: a network filesystem's ``stat`` may be old."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:

@@ -20,7 +20,7 @@ from ..shared.fields import Fields
 from ..shared.json_text import to_json
 from ..shared.manifest import Disk, Entry, checked_entry, on_disk
 from ..system.bootstrap import read_json, write_private
-from .lock import PLACE
+from .lock import PLACE, without_waiting
 from .memory import Known, Memory, former_path, read_memory, write_memory
 from .proof import Proof, prove
 
@@ -104,7 +104,7 @@ class SyncRecord:
         if digest in self._former:
             return self._former[digest]
         try:
-            with open(self._path(MANIFEST + on_disk(digest)), "rb") as stream:
+            with open(self._path(MANIFEST + on_disk(digest)), "rb", opener=without_waiting) as stream:
                 data = stream.read()
         except (OSError, ValueError):
             return b""

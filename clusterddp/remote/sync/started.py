@@ -9,7 +9,7 @@ import os
 from typing import Any, Iterable, List, NamedTuple, Optional
 
 from ..shared.manifest import as_text
-from .lock import PLACE
+from .lock import PLACE, without_waiting
 
 _START = b"start."
 _KEPT = 30 * 86400 * 10**9  # ns
@@ -48,7 +48,7 @@ def start_of(root: bytes, run: str) -> Optional[Start]:
 
 def _live_then(root: bytes, run: str) -> List[str]:
     try:
-        with open(os.path.join(root, PLACE, _START + os.fsencode(run)), "rb") as stream:
+        with open(os.path.join(root, PLACE, _START + os.fsencode(run)), "rb", opener=without_waiting) as stream:
             told: Any = json.loads(stream.read(1 << 16))
     except (OSError, ValueError, RecursionError):  # others may write in the folder
         return []

@@ -251,7 +251,7 @@ def read_json(path: str) -> Any:
     import json
 
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, encoding="utf-8", opener=_without_waiting) as stream:
             return json.load(stream)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
@@ -259,6 +259,11 @@ def read_json(path: str) -> Any:
         raise
     except RecursionError:
         raise ValueError("%s is nested too deep" % path) from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """The ``opener`` of a file in whose place somebody may have put a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def receive_helper(stream: BinaryIO, magic: str) -> None:

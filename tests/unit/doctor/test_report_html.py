@@ -128,6 +128,18 @@ def test_what_a_host_says_is_text(field: str) -> None:
     assert "script" not in {tag for tag, _ in found.tags}
 
 
+@pytest.mark.parametrize("field", ["message", "fix", "symptom", "hosts"])
+@pytest.mark.parametrize("verdict", ["fail", "pass"])
+def test_a_result_that_quotes_a_host_is_text(field: str, verdict: Any) -> None:
+    evidence = cluster(count=2)
+    one = next(iter(judge(evidence, select())))
+    evil: Any = (EVIL,) if field == "hosts" else EVIL
+    told = replace(one, verdict=verdict, **{field: evil})
+    found = Reader(page(Diagnosis(evidence=evidence, results=(told,)), MADE))
+    assert "script" not in {tag for tag, _ in found.tags}
+    assert EVIL in found.text or (verdict == "pass" and field in ("fix", "symptom"))
+
+
 def test_nothing_is_loaded() -> None:
     found = read(3, pairs(3))
     policy = {own.get("content") for tag, own in found.tags if tag == "meta"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -163,3 +165,28 @@ def test_a_lock_s_folder_that_another_user_has_put_is_refused(tmp_path: Path, th
     ):
         pass
     assert sorted(path.name for path in place.iterdir()) == before
+
+
+READ = """
+import os, sys
+from clusterddp.remote.sync.live import live_runs
+from clusterddp.remote.sync.lock import folder_id
+from clusterddp.remote.sync.record import SyncRecord
+from clusterddp.remote.sync.started import start_of
+state, root = sys.argv[1], os.fsencode(sys.argv[2])
+for read in (lambda: folder_id(root), lambda: start_of(root, "r1"), lambda: live_runs(state, root),
+             lambda: SyncRecord(state, root).manifest(sys.argv[3])):
+    try:
+        read()
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+@pytest.mark.parametrize("name", ["id", "start.r1", "synced.json", f"manifest.{'0' * 64}", "run.a-b-1-1.r1.host"])
+def test_no_pipe_in_our_dotted_folder_is_waited_for(tmp_path: Path, name: str) -> None:
+    place = tmp_path / "workdir" / os.fsdecode(PLACE)
+    place.mkdir(parents=True)
+    os.mkfifo(place / name)
+    words = [sys.executable, "-c", READ, str(tmp_path / "state"), str(place.parent), "0" * 64]
+    subprocess.run(words, check=True, timeout=60)
