@@ -95,6 +95,15 @@ class LineSplitter:
                 return spans
         return spans + self._gather(body)
 
+    def at_line_start(self, offset: int) -> bool:
+        """Whether a line may begin at ``offset``: none is unfinished, and there is no gap."""
+        return not self._carry and self._next in (None, offset)
+
+    def skip(self, following: int) -> None:
+        """Go on at ``following``, past whole lines that were shown already."""
+        self._next = following
+        self._redraw = None
+
     def _gather(self, body: bytes) -> list[Span]:
         spans = []
         seen = max(0, len(self._carry) - 1)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
 from clusterddp.logs.selection import Position
+from clusterddp.remote.shared.log_frames import offsets_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -302,4 +303,4 @@ def _offsets_after(frame: Frame) -> Mapping[str, int]:
     """The next offsets after a frame, of the files it speaks of."""
     header = frame.header
     offsets: Mapping[str, int] = header.get("offsets") or {}
-    return {header["file"]: header["next"]} if "file" in header else offsets
+    return offsets_after(frame) if "file" in header else offsets

@@ -12,6 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from dataclasses import fields
 from datetime import datetime
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from clusterddp.logs.clean import clean
@@ -19,6 +20,7 @@ from clusterddp.logs.lines import LogLine, Span
 from clusterddp.logs.merge import FrameArrived, StreamBroken, StreamEnded
 from clusterddp.logs.view import FileView
 from clusterddp.remote.shared.counted import counted
+from clusterddp.remote.shared.log_frames import parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MOST_HELD = 32 << 20  # bytes of unfinished lines and redraws of one host
+_NEWLINE = 10
 INDEX_STEP_MS = 100.0  # a supervisor notes sizes this often: a line may be so much older than its time
 
 
@@ -56,18 +59,22 @@ class FrameReader(ABC, Generic[T]):
     def render(self, view: FileView, span: Span) -> T:
         """Render one span."""
 
-    def spans(self, host: str, frame: Frame) -> Iterable[tuple[FileView, Span]]:
+    def spans(self, host: str, frame: Frame) -> list[tuple[FileView, Span]]:
         """The whole lines that a frame brings, as spans."""
         header = frame.header
-        if "file" not in header:
-            if header.get("hello"):
-                if self.hellos.get(host, header)["attempt"] != header["attempt"]:
-                    self.views = {key: view for key, view in self.views.items() if key[0] != host}
-                self.hellos[host] = header
-            return ()
-        view = self.views.get((host, header["file"]))
-        if view is None:
-            view = self.views[host, header["file"]] = FileView(host, header)
+        if "pieces" in header:
+            return [span for part in parts(frame) for span in self._spans_of_file(host, part)]
+        if "file" in header:
+            return self._spans_of_file(host, frame)
+        if header.get("hello"):
+            if self.hellos.get(host, header)["attempt"] != header["attempt"]:
+                self.views = {key: view for key, view in self.views.items() if key[0] != host}
+            self.hellos[host] = header
+        return []
+
+    def _spans_of_file(self, host: str, frame: Frame) -> list[tuple[FileView, Span]]:
+        header = frame.header
+        view = self.view_of(host, header)
         found = view.splitter.feed(frame.body, header["offset"], header.get("time"))
         view.header = header
         dropped = int(header.get("dropped") or 0)
@@ -87,6 +94,13 @@ class FrameReader(ABC, Generic[T]):
             for view in views:
                 for span in view.splitter.cut():
                     yield view, span
+
+    def view_of(self, host: str, header: Mapping[str, Any]) -> FileView:
+        """The state of showing the file that a header names."""
+        view = self.views.get((host, header["file"]))
+        if view is None:
+            view = self.views[host, header["file"]] = FileView(host, dict(header))
+        return view
 
     def unfinished_spans(self, host: str) -> Iterator[tuple[FileView, Span]]:
         """The unfinished lines of a host that sends no more."""
@@ -177,6 +191,19 @@ class TextRenderer(Renderer):
         """The folded lines."""
         return self.folded(self._fold.all()) if self._fold else b""
 
+    def feed(self, host: str, frame: Frame) -> bytes:
+        """What a frame adds; whole lines of both streams of a worker at once, for their label is the same."""
+        header = frame.header
+        if "pieces" not in header or self.timed or self._fold or not _pieces_are_whole(frame):
+            return super().feed(host, frame)
+        files = (header, {**header, **header["beside"]})
+        views = [self.view_of(host, file) for file in files]
+        if not all(view.splitter.at_line_start(file["offset"]) for view, file in zip(views, files, strict=True)):
+            return super().feed(host, frame)
+        for view, file in zip(views, files, strict=True):
+            view.splitter.skip(file["next"])
+        return self.render(views[0], Span(header["offset"], frame.body, header.get("time")))
+
     def plain_prefix(self, view: FileView, time: int | None) -> bytes:
         """What stands before a line, without colour."""
         return timestamp(time).encode() + b" " + view.label if self.timed else view.label
@@ -231,6 +258,12 @@ class TextRenderer(Renderer):
         text = clean(text)
         end = self.reset + b"\n" if self.reset and b"\x1b" in text else b"\n"
         return prefix + text[:-1].replace(b"\n", end + prefix) + end
+
+
+def _pieces_are_whole(frame: Frame) -> bool:
+    """Whether every piece of a frame consists of lines that end with a newline, and none is a redraw."""
+    body = frame.body
+    return b"\r" not in body and all(body[end - 1] == _NEWLINE for end in accumulate(frame.header["pieces"]))
 
 
 class LineReader(FrameReader["list[LogLine]"]):

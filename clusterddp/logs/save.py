@@ -26,6 +26,7 @@ from clusterddp.logs.merge import FrameArrived
 from clusterddp.remote.shared.counted import counted
 from clusterddp.remote.shared.fields import Fields
 from clusterddp.remote.shared.frames import parse_json
+from clusterddp.remote.shared.log_frames import parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -115,7 +116,13 @@ class Saver:
         header = frame.header
         if header.get("hello"):
             self.attempts[host] = header["attempt"]
-        if "file" not in header or not frame.body:
+        if "file" in header:
+            for part in parts(frame):
+                self._keep(host, part)
+
+    def _keep(self, host: str, frame: Frame) -> None:
+        header = frame.header
+        if not frame.body:
             return
         key = (self.attempts[host], host, header["file"])
         name = self._files.setdefault(key, _name(key, header))

@@ -117,6 +117,7 @@ class Selection:
         tail: Only so many last lines of each worker.
         timed: Lines carry their time (costs a tenth of a second while following).
         partials: Unfinished lines too.
+        ordered: stdout and stderr of a worker in the order in which they were written; else each by itself.
         start: Where to go on: host → file → offset; a file not named is read from its start. See ``resume.py``.
 
     Raises:
@@ -135,6 +136,7 @@ class Selection:
     tail: int | None = None
     timed: bool = False
     partials: bool = False
+    ordered: bool = True
     start: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -168,4 +170,5 @@ class Selection:
             "tail": None if at.caught_up else self.tail,
             "timed": self.timed,
             "partials": self.partials,
+            "ordered": self.ordered,
         }

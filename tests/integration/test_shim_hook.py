@@ -312,7 +312,7 @@ def test_a_full_disk_and_a_used_up_quota_are_the_same(
             raise OSError(number, os.strerror(number))
         return min(len(data), room_left.pop(0))
 
-    surviving = hook._surviving(write, "0.3", "err")
+    surviving = hook._surviving(write, "0.3", "err", hook.StreamOrder("0.3"))
     assert surviving(b"x" * 100) == 100  # 40 fit; the rest is lost
     assert surviving(b"y" * 50) == 50
     (event,) = Spool(str(tmp_path)).events()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterddp.remote.logs.tail import tail
 from clusterddp.remote.logs.time_index import IndexWriter
 from clusterddp.remote.shared.frames import Frame
+from clusterddp.remote.shared.log_frames import parts, read_lines
 from clusterddp.remote.spool.events import append_event
 from tests.unit.plan_made import plan_text
 
@@ -21,6 +22,13 @@ SECOND = 10**9
 LIMIT = 20.0  # seconds a test waits for an event before it fails
 
 
+class HasFolder(Protocol):
+    """What has a spool's folder."""
+
+    @property
+    def folder(self) -> Path: ...
+
+
 class Writer:
     """Writes a spool; the clock of the index is the test's."""
 
@@ -30,6 +38,7 @@ class Writer:
         self.logs.mkdir(parents=True)
         self.index = IndexWriter(str(self.logs))
         self.clock = 1_700_000_000 * SECOND
+        self.latest = ""  # the stream that ``print`` wrote last
         (self.folder / "plan.json").write_text(plan_text(clock_offset_ns=0, clock_error_ns=2_000_000))
 
     def start(self, local_rank: int, rank: int, start: int = 0) -> None:
@@ -42,6 +51,18 @@ class Writer:
     def write(self, name: str, data: bytes) -> None:
         with (self.logs / name).open("ab") as file:
             file.write(data)
+
+    def print(self, stream: str, data: bytes) -> None:
+        """Write as the first worker's Python does: a mark where the stream changes (worker/hook/sitecustomize.py)."""
+        if self.latest not in ("", stream):
+            sizes = [self.size(name) for name in ("0.0.out", "0.0.err")]
+            self.write("0.0.order.idx", b"\n%d %d\n" % tuple(sizes))
+        self.latest = stream
+        self.write("0.0." + stream, data)
+
+    def size(self, name: str) -> int:
+        path = self.logs / name
+        return path.stat().st_size if path.exists() else 0
 
     def note(self, seconds: float = 1.0) -> int:
         """Let time pass and the supervisor look; returns the time."""
@@ -63,9 +84,9 @@ class Writer:
 
 
 class Tail:
-    """The operation running in a thread; its frames as they come."""
+    """The operation running in a thread; its frames as they come, those of two files as one for each piece."""
 
-    def __init__(self, writer: Writer, **args: Any) -> None:
+    def __init__(self, writer: HasFolder, **args: Any) -> None:
         self.args = {"spool": str(writer.folder), **args}
         self.frames: list[Frame] = []
         self.result: Any = None
@@ -73,8 +94,11 @@ class Tail:
         self._thread = threading.Thread(target=self._run)
 
     def send(self, body: bytes, **header: Any) -> None:
+        self.send_frame(Frame(header, body))
+
+    def send_frame(self, frame: Frame) -> None:
         with self._changed:
-            self.frames.append(Frame(header, body))
+            self.frames.extend(parts(read_lines(frame)) if "pieces" in frame.header else [frame])
             self._changed.notify_all()
 
     def _run(self) -> None:
@@ -102,7 +126,7 @@ class Tail:
         return b"".join(frame.body for frame in self.data if frame.header["file"] == name)
 
 
-def read(writer: Writer, **args: Any) -> Tail:
+def read(writer: HasFolder, **args: Any) -> Tail:
     """A whole read."""
     return Tail(writer, **args).begin().finish()
 

@@ -134,6 +134,7 @@ def _selection(given: dict[str, Any], renderer: Renderer) -> Selection:
         tail=given["tail"],
         timed=renderer.timed and not given["save"],
         partials=renderer.partials or bool(given["save"]),
+        ordered=not given["save"],
     )
 
 

@@ -23,6 +23,7 @@ from .time_index import SUFFIX, IndexReader
 
 Wanted = Callable[[int, bytes], object]
 _BLOCK = 256 << 10
+_SHORT = 4 << 10  # bytes in which most lines end
 _NAME = re.compile(r"(\d+)\.(\d+)\.(out|err)$|agent\.out$")
 
 
@@ -57,17 +58,34 @@ class LogFile:
         self.pos = 0
         self.dropped = 0  # bytes at pos that the log limit took, not yet told
         self.timed = False
+        self._read_ahead = 0
+        self._block = (0, b"")  # offset, what was read ahead there
 
     @property
     def size(self) -> int:
         """The file's size now."""
         return os.stat(self._path).st_size
 
+    def read_ahead(self, size: int) -> None:
+        """Read so many bytes at a time from now on, for many short chunks; 0: as much as is asked for."""
+        self._read_ahead, self._block = size, (0, b"")
+
     def complete_index(self) -> None:
         """Complete the index with the file's last change, once its supervisor writes it no more."""
         info = os.stat(self._path)
         self.index.refresh()
         self.index.close(info.st_mtime_ns, info.st_size)
+
+    def next_end(self, limit: int, *, whole: bool) -> int:
+        """Where the next unit before ``limit`` ends, 0 if there is none yet; moves ``pos`` past a hole as ``chunk``."""
+        begin = self.pos
+        data = self._read(min(limit, begin + _SHORT))
+        if (len(data) == _SHORT or self.pos > begin) and not first_unit(data):
+            data = self._read(limit)
+        need = first_unit(data)
+        if not need and (whole or len(data) == MAX_BODY):
+            need = len(data)
+        return self.pos + need if need else 0
 
     def chunk(self, limit: int, *, whole: bool) -> Optional[Chunk]:
         """The next chunk before ``limit``; None if there is none yet. ``whole``: an unfinished unit counts too."""
@@ -137,11 +155,17 @@ class LogFile:
     def _bytes(self, size: int, at: int) -> bytes:
         if size <= 0:
             return b""
+        begin, block = self._block
+        if begin <= at and at + size <= begin + len(block):
+            return block[at - begin : at - begin + size]
         handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return os.pread(handle, size, at)
+            data = os.pread(handle, max(size, self._read_ahead), at)
         finally:
             os.close(handle)
+        if self._read_ahead:
+            self._block = (at, data)
+        return data[:size]
 
     def line_start(self, end: int) -> int:
         """The start of the line that holds byte ``end``; looks back HELD bytes at most."""

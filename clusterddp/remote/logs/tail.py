@@ -13,12 +13,14 @@ Arguments of the operation, all but ``spool`` optional:
     timed         every chunk carries the time of its lines
     partials      unfinished lines too, once they rest
     teardown      false: without the agent's lines that follow an end of its workers (logs/teardown.py)
+    ordered       false: stdout and stderr of a worker each by itself, not in the order in which they were written
 
-First comes a frame ``hello``; then data frames (see ``_header``), the past ordered by time; in follow mode an
+First comes a frame ``hello``; then data frames (logs/sending.py), the past ordered by time; in follow mode an
 empty frame ``caught_up`` with all offsets, then what comes, as it comes, and an empty frame ``exited`` when workers
 have ended: the run's end may be near. The result is ``{ended, offsets}``.
 
-Not here: which files, and how one is cut into chunks (logs/files.py), how lines look (clusterddp/logs).
+Not here: which files, and how one is cut into chunks (logs/files.py), the order of a worker's two
+(logs/stream_order.py), how lines look (clusterddp/logs).
 """
 
 import heapq
@@ -35,6 +37,8 @@ from ..spool.layout import Spool
 from ..system.bootstrap import Refused
 from ..system.inotify import FolderWatch
 from .files import Chunk, LineFilter, LogFile, LogFiles, Wanted
+from .sending import ChunkSender
+from .stream_order import Group, Groups, Head
 from .teardown import Teardowns
 from .worker_ends import WorkerEnds
 
@@ -45,7 +49,8 @@ COVER_LIMIT = 2.0  # seconds to wait for the supervisor to note what a plain rea
 LOCK_LIMIT = 5.0  # seconds from the exit record to the supervisor's end
 LOST_POLL = 1.0  # seconds between looks whether the supervisor lives
 START_LIMIT = 60.0  # seconds within which a started node has a supervisor
-CHUNKS_PER_TURN = 16  # chunks of one file before another's turn
+BYTES_PER_TURN = 16 * MAX_BODY  # of one worker before another's turn
+CHUNKS_PER_TURN = 1000
 
 
 def tail(request: Request) -> Dict[str, Any]:
@@ -70,6 +75,8 @@ class LogTail:
         self.timed = bool(args.get("timed") or self.since or self.until)
         self.pattern = _compiled(args.get("grep"))
         self.logs = LogFiles(self.spool, args, timed=self.timed)
+        self.groups = Groups(self.logs.folder, ordered=args.get("ordered", True))
+        self.sender = ChunkSender(request, self.offset_ns)
         self.filters: Dict[str, LineFilter] = {}
         self.teardowns = Teardowns(self.spool.path("events.jsonl"))
         self.worker_ends = WorkerEnds(self.spool.path("events.jsonl"))
@@ -116,18 +123,22 @@ class LogTail:
 
     def history(self, over: bool) -> None:
         """Send what is there now, ordered by time."""
-        files = self.logs.wanted()
+        groups = self.groups.of(self.logs.wanted())
+        files = [file for group in groups for file in group.files]
         follow = bool(self.args.get("follow")) and not over
-        limits = {file.name: file.size for file in files}
+        limits: Dict[str, int] = {}
+        for group in groups:
+            limits.update(group.sizes())
         self._load_indexes(files, limits, wait=not follow, over=over)
         whole = over or (not follow and bool(self.args.get("partials")))
         for file in files:
-            limits[file.name] = self._apply_since_until(file, min(limits[file.name], file.index.covered))
+            limits[file.name] = self._apply_since_until(file, limits[file.name])
         if self.args.get("tail") is not None:
-            self._skip_to_last(files, limits, int(self.args["tail"]), whole=whole)
-        past = [self._past_chunks(file, limits[file.name], whole=whole) for file in files]
-        for file, chunk in heapq.merge(*past, key=lambda pair: pair[1].time or 0):
+            self._skip_to_last(groups, limits, int(self.args["tail"]), whole=whole)
+        past = [self._past_chunks(group, limits, whole=whole, hold=follow) for group in groups]
+        for _, file, chunk in heapq.merge(*past, key=lambda entry: entry[0]):
             self.send_matching(file, chunk, final=whole and chunk.next >= limits[file.name])
+        self.sender.flush()
 
     def _load_indexes(self, files: List[LogFile], limits: Dict[str, int], *, wait: bool, over: bool) -> None:
         """Read the time indexes; wait at most ``COVER_LIMIT`` s until they cover the files, then complete them."""
@@ -157,41 +168,49 @@ class LogTail:
         if position > file.pos:
             file.pos, file.dropped = position, 0
 
-    def _skip_to_last(self, files: List[LogFile], limits: Dict[str, int], count: int, *, whole: bool) -> None:
+    def _skip_to_last(self, groups: List[Group], limits: Dict[str, int], count: int, *, whole: bool) -> None:
         """Move each file's position so that each worker's last ``count`` lines are left."""
-        workers: Dict[Optional[int], List[Tuple[int, str, int]]] = {}
+        workers: Dict[Optional[int], List[Tuple[Tuple[int, Head], str, int]]] = {}
         positions: Dict[str, int] = {}
-        for file in files:
-            if not self.logs.resumed(file):
-                lines = workers.setdefault(file.local_rank, [])
-                lines.extend(self._last_lines(file, limits[file.name], count, whole=whole))
-                positions[file.name] = limits[file.name] if whole else file.line_start(limits[file.name])
+        for group in groups:
+            for file in group.files:
+                if not self.logs.resumed(file):
+                    lines = workers.setdefault(file.local_rank, [])
+                    lines.extend(self._last_lines(group, file, limits[file.name], count, whole=whole))
+                    positions[file.name] = limits[file.name] if whole else file.line_start(limits[file.name])
         for lines in workers.values():
             for _, name, start in sorted(lines)[max(0, len(lines) - count) :]:
                 positions[name] = min(positions[name], start)
         for name, position in positions.items():
             self._move_to(self.logs.files[name], position)
 
-    def _last_lines(self, file: LogFile, limit: int, count: int, *, whole: bool) -> Iterator[Tuple[int, str, int]]:
-        """(time, file, start) of the file's last lines that match."""
+    def _last_lines(
+        self, group: Group, file: LogFile, limit: int, count: int, *, whole: bool
+    ) -> Iterator[Tuple[Tuple[int, Head], str, int]]:
+        """(its place in the order, file, start) of the file's last lines that match."""
         high = limit if whole else file.line_start(limit)
         end, wanted = high, self._wanted(file)
         for start, line in file.lines_back(file.pos, high):
             if count <= 0:
                 return
             if wanted is None or wanted(start, line):
-                entry = file.index.at(end)
-                yield (entry[0] if entry else 0, file.name, start)
+                yield (file.start or 0, group.head(file, end)), file.name, start
                 count -= 1
             end = start
 
-    def _past_chunks(self, file: LogFile, limit: int, *, whole: bool) -> Iterator[Tuple[LogFile, Chunk]]:
-        timed, file.timed = file.timed, True
-        chunk = file.chunk(limit, whole=whole)
-        while chunk:
-            yield file, chunk
-            chunk = file.chunk(limit, whole=whole)
-        file.timed = timed
+    def _past_chunks(
+        self, group: Group, limits: Dict[str, int], *, whole: bool, hold: bool
+    ) -> Iterator[Tuple[int, LogFile, Chunk]]:
+        """(time, file, chunk) of a group; no time is before an earlier one."""
+        timed = [file.name for file in group.files if file.timed]
+        for file in group.files:
+            file.timed = True
+        latest = 0
+        for file, chunk in group.chunks(limits, limits if whole else (), hold=hold):
+            latest = max(latest, chunk.time or 0)
+            yield latest, file, chunk
+        for file in group.files:
+            file.timed = file.name in timed
 
     # What comes
 
@@ -203,13 +222,13 @@ class LogTail:
             while True:
                 over, passed = self.ended(), self._until_passed()
                 began = time.monotonic()
-                files = [file for file in self.logs.wanted() if file.name not in self.past_until]
+                groups = self.groups.of(file for file in self.logs.wanted() if file.name not in self.past_until)
                 started, started_before = self.logs.newest_start, started
                 if started > started_before:
                     self.request.send(b"", began=started)
                 if self.worker_ends.grown():
                     self.request.send(b"", exited=self.worker_ends.count)
-                sent = sum([self._advance(file, over) for file in files])
+                sent = sum([self._advance(group, over) for group in groups])
                 if over or (passed and not sent):
                     return
                 if not sent:
@@ -222,22 +241,26 @@ class LogTail:
     def _until_passed(self) -> bool:
         return self.until is not None and time.time_ns() > self.until + 10**9
 
-    def _advance(self, file: LogFile, over: bool) -> int:
-        """Send what a file has; returns how many bytes were read."""
-        before, size = file.pos, file.size
-        if over:
-            file.complete_index()
-        elif file.timed and size > file.pos:
-            file.index.refresh()
-        whole = over or (size > file.pos and self._is_resting(file, size))
-        turns = 0
-        while turns < CHUNKS_PER_TURN or over:
-            chunk = file.chunk(size, whole=whole)
-            if not chunk:
+    def _advance(self, group: Group, over: bool) -> int:
+        """Send what a group has; returns how many bytes were read."""
+        limits, begun = group.sizes(), sum(file.pos for file in group.files)
+        whole = []
+        for file in group.files:
+            size = limits[file.name]
+            if over:
+                file.complete_index()
+            elif file.timed and size > file.pos:
+                file.index.refresh()
+            if over or (size > file.pos and self._is_resting(file, size)):
+                whole.append(file.name)
+        chunks = read = 0
+        for file, chunk in group.chunks(limits, whole, hold=self.timed and not over):
+            self.send_matching(file, chunk, final=over and file.pos >= limits[file.name])
+            chunks, read = chunks + 1, read + len(chunk.body)
+            if not over and (chunks >= CHUNKS_PER_TURN or read >= BYTES_PER_TURN):
                 break
-            self.send_matching(file, chunk, final=over and file.pos >= size)
-            turns += 1
-        return file.pos - before
+        self.sender.flush()
+        return sum(file.pos for file in group.files) - begun
 
     def _is_resting(self, file: LogFile, size: int) -> bool:
         """Whether an unfinished line may be shown: wanted, and not grown for a while."""
@@ -256,8 +279,7 @@ class LogTail:
         """Send the parts of a chunk that the filters pass; before it, how many bytes were dropped there."""
         if file.dropped:
             self.filters.pop(file.name, None)  # what it holds was begun before the gap
-            header = _header(file, Chunk(chunk.offset, b"", chunk.time), self.offset_ns)
-            self.request.send(b"", dropped=file.dropped, **header)
+            self.sender.dropped(file, chunk, file.dropped)
             file.dropped = 0
         if self.until is not None and (chunk.time or 0) > self.until:
             self.past_until.add(file.name)
@@ -266,11 +288,11 @@ class LogTail:
             return
         wanted = self._wanted(file)
         if wanted is None:
-            self._send(file, chunk)
+            self.sender.take(file, chunk)
             return
         lines = self.filters.setdefault(file.name, LineFilter(wanted))
         for part in lines.filter(chunk, final=final):
-            self._send(file, part)
+            self.sender.send(file, part)  # its neighbours were left out
 
     def _wanted(self, file: LogFile) -> Optional[Wanted]:
         """Which of a file's lines are wanted; None for all."""
@@ -278,27 +300,6 @@ class LogTail:
         if file.name == AGENT_LOG and not self.args.get("teardown", True):
             return lambda at, line: not self.teardowns.hides(at, line) and (search is None or search(line))
         return (lambda _at, line: search(line)) if search else None
-
-    def _send(self, file: LogFile, chunk: Chunk) -> None:
-        self.request.send(chunk.body, **_header(file, chunk, self.offset_ns))
-
-
-def _header(file: LogFile, chunk: Chunk, offset_ns: int) -> Dict[str, Any]:
-    """A data frame's header: ``time`` is the operator's; ``open`` when the body ends within a line."""
-    header: Dict[str, Any] = {
-        "file": file.name,
-        "start": file.start,
-        "local_rank": file.local_rank,
-        "rank": file.rank,
-        "stream": file.stream,
-        "offset": chunk.offset,
-        "next": chunk.next,
-    }
-    if chunk.time is not None:
-        header["time"] = chunk.time - offset_ns
-    if chunk.body[-1:] not in (b"", b"\n"):
-        header["open"] = True
-    return header
 
 
 def _compiled(pattern: Optional[str]) -> "Optional[re.Pattern[bytes]]":

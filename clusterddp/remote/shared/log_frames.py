@@ -1,16 +1,18 @@
 """Frames of the operation ``tail``: what their headers hold, checked. Who sends them: remote/logs/tail.py.
 
     hello      hello: true, run, attempt, clock_error_ns      the first
-    lines      file, start, local_rank, rank, stream, offset, next; time, open, dropped
+    lines      file, start, local_rank, rank, stream, offset, next; time, open, dropped; beside, pieces
     began      began: the number of a start of the workers    when they are started again, in a follow
     exited     exited: how many workers have ended so far     when more of them have, in a follow
     caught_up  caught_up: true, offsets {file: offset}        in a follow, between the past and what comes
 
-``file`` names a file of the spool: ``<start>.<local_rank>.<out|err>`` or ``agent.out``.
+``file`` names a file of the spool: ``<start>.<local_rank>.<out|err>`` or ``agent.out``. With ``pieces`` the body holds
+lines of both streams of that worker in the order in which they were written: the sizes of pieces that are of ``file``
+and of its other stream in turn; ``beside`` has ``offset``, ``next`` and ``time`` of the other.
 """
 
 import re
-from typing import Any, Dict
+from typing import Any, Dict, Iterator, Tuple
 
 from .fields import Fields
 from .frames import Frame
@@ -22,6 +24,7 @@ _FILE = re.compile(r"([0-9]{1,9})\.([0-9]{1,5})\.(out|err)")
 _MOST_START = 10**9
 _MOST_RANK = (1 << 31) - 1
 _MOST_OFFSET = (1 << 53) - 1
+MOST_PIECES = 400  # of a frame; their sizes fit into its header
 
 
 def read_hello(frame: Frame, run: str, attempt: int) -> Frame:
@@ -55,17 +58,63 @@ def read_lines(frame: Frame) -> Frame:
         return Frame({"exited": fields.number("exited", _MOST_RANK)}, b"")
     header = _file(fields)
     header["rank"] = fields.number("rank", _MOST_RANK) if fields.given("rank") else None
-    header["offset"] = fields.number("offset", _MOST_OFFSET)
-    header["next"] = header["offset"] + len(frame.body)
-    if fields.number("next") != header["next"]:
-        raise ValueError("next is not the offset after the lines")
-    if fields.given("time"):
-        header["time"] = fields.number("time")
+    pieces = _pieces(fields, len(frame.body))
+    _read_part(fields, header, sum(pieces[::2]) if pieces else len(frame.body))
+    if pieces:
+        if header["local_rank"] is None:
+            raise ValueError("pieces of what has one stream")
+        stream = "err" if header["stream"] == "out" else "out"
+        name = "%d.%d.%s" % (header["start"], header["local_rank"], stream)
+        header["pieces"], header["beside"] = pieces, {"file": name, "stream": stream}
+        _read_part(fields.part("beside"), header["beside"], sum(pieces[1::2]))
     if fields.given("open"):
         header["open"] = fields.flag("open")
     if fields.given("dropped"):
         header["dropped"] = fields.number("dropped", header["offset"])
     return Frame(header, frame.body)
+
+
+def _read_part(fields: Fields, header: Dict[str, Any], size: int) -> None:
+    """Where the ``size`` bytes of one file lie, and their time."""
+    header["offset"] = fields.number("offset", _MOST_OFFSET)
+    header["next"] = header["offset"] + size
+    if fields.number("next") != header["next"]:
+        raise ValueError("next is not the offset after the lines")
+    if fields.given("time"):
+        header["time"] = fields.number("time")
+
+
+def _pieces(fields: Fields, size: int) -> Tuple[int, ...]:
+    """The sizes of the pieces in a body; empty where it is one."""
+    pieces = fields.numbers("pieces") if fields.given("pieces") else ()
+    if pieces and (not 2 <= len(pieces) <= MOST_PIECES or 0 in pieces or sum(pieces) != size):
+        raise ValueError("pieces are not what the lines consist of")
+    return pieces
+
+
+def parts(frame: Frame) -> Iterator[Frame]:
+    """A frame of lines that was read, as frames of one file each: itself, or one for each of its pieces in turn."""
+    header = frame.header
+    if "pieces" not in header:
+        yield frame
+        return
+    own = {name: value for name, value in header.items() if name not in ("pieces", "beside")}
+    other = {name: value for name, value in own.items() if name != "time"}
+    files = own, {**other, **header["beside"]}
+    next_offsets = [file["offset"] for file in files]
+    begin = 0
+    for number, size in enumerate(header["pieces"]):
+        offset = next_offsets[number % 2]
+        next_offsets[number % 2] += size
+        yield Frame(dict(files[number % 2], offset=offset, next=offset + size), frame.body[begin : begin + size])
+        begin += size
+
+
+def offsets_after(frame: Frame) -> Dict[str, int]:
+    """How far a frame of lines that was read brings each file that it has lines of."""
+    header = frame.header
+    files = (header, header["beside"]) if "beside" in header else (header,)
+    return {file["file"]: file["next"] for file in files}
 
 
 def read_offsets(fields: Fields) -> Dict[str, int]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from clusterddp.errors import ClusterddpError, HelperError
 from clusterddp.logs import FrameArrived, JsonRenderer, Saver, TextRenderer, checked
 from clusterddp.remote.shared.frames import Frame
+from clusterddp.remote.shared.log_frames import offsets_after
 from tests.unit.json_values import VALUES
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ def lines(body: bytes = b"ab\n", **more: Any) -> Frame:
     return Frame({**LINES, **more}, body)
 
 
+def both(body: bytes = b"ab\nc\nd\n", **more: Any) -> Frame:
+    """Lines of both streams: of 0.1.out 3 and 2 bytes from 10, of 0.1.err 2 from 4 in between."""
+    value = {"next": 15, "pieces": [3, 2, 2], "beside": {"offset": 4, "next": 6, "time": 10**18}, **more}
+    return lines(body, **value)
+
+
 def test_what_a_host_rightly_sends_is_let_in() -> None:
     agent: dict[str, Any] = {"file": "agent.out", "start": None, "local_rank": None, "rank": None, "stream": "out"}
     frames = [
@@ -46,6 +53,15 @@ def test_what_a_host_rightly_sends_is_let_in() -> None:
         Frame(CAUGHT_UP, b""), Frame(EXITED, b""), Frame({"kind": "end"}, END),
     ]  # fmt: skip
     assert [frame.body for frame in let_in(*frames)] == [frame.body for frame in frames]
+
+
+def test_lines_of_both_streams_are_saved_each_to_its_file_and_counted_as_read(tmp_path: Path) -> None:
+    hello, frame = let_in(Frame(HELLO, b""), both())
+    saver = Saver(tmp_path, "abcdefghjk")
+    saver.save([FrameArrived(host="gpu01", frame=frame) for frame in (hello, frame)])
+    out, err = ((tmp_path / "1.0" / f"rank3-gpu01-1.{name}").read_bytes() for name in ("out", "err"))
+    assert (out, err) == (bytes(10) + b"ab\nd\n", bytes(4) + b"c\n")
+    assert offsets_after(frame) == {"0.1.out": 15, "0.1.err": 6}
 
 
 @pytest.mark.parametrize(
@@ -74,6 +90,21 @@ def test_what_a_host_rightly_sends_is_let_in() -> None:
         lines(dropped=11),
         lines(dropped="4"),
         lines(open="yes"),
+        both(pieces=[3, 4]),
+        both(pieces=[3, 2, 3]),
+        both(pieces=[3, 2, -2, 4]),
+        both(pieces=[3, 2, 0, 2]),
+        both(pieces=[7]),
+        both(pieces="322"),
+        both(pieces=[3.0, 2, 2]),
+        both(b"a" * 1000, pieces=[1] * 1000, next=510, beside={"offset": 4, "next": 504}),
+        both(next=17),
+        both(beside=None),
+        both(beside=[4, 6]),
+        both(beside={"offset": 4, "next": 5}),
+        both(beside={"offset": -2, "next": 0}),
+        both(beside={"offset": 4, "next": 6, "time": "now"}),
+        both(file="agent.out", start=None, local_rank=None, rank=None),
         Frame({"kind": "data"}, b"x"),
         Frame({**CAUGHT_UP, "offsets": {"../x": 1}}, b""),
         Frame({**CAUGHT_UP, "offsets": [1]}, b""),

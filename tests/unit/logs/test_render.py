@@ -25,6 +25,7 @@ from clusterddp.logs import (
     renderer_for,
 )
 from clusterddp.logs.render import MOST_HELD
+from clusterddp.remote.shared import log_frames
 from clusterddp.remote.shared.frames import Frame
 from clusterddp.remote.shared.plan import AGENT_LOG
 from tests.unit.spool_writer import Tail, Writer, read
@@ -324,3 +325,24 @@ def test_a_long_line_of_one_host_is_not_cut_because_another_host_sends_many() ->
     for number in range(100):
         text(renderer, Source(rank=number, local_rank=number), b"x" * (1 << 20))
     assert text(renderer, mine, b"b\n") == b"[0 gpu00:0] " + b"a" * 1000 + b"b\n"
+
+
+@pytest.mark.parametrize("begun", ["", "out", "err"])
+@pytest.mark.parametrize(
+    "body", [b"one\ntwo\nthree\nfour\n", b"one\n\rtwo\nthree\rx\nfour\n", b"one\ntw\x1b[2Jo\n3\nfour"]
+)
+def test_a_frame_of_both_streams_shows_what_one_frame_for_each_piece_shows(body: bytes, begun: str) -> None:
+    at = {stream: 6 if stream == begun else 0 for stream in ("out", "err")}
+    header = {"file": "0.0.out", "start": 0, "local_rank": 0, "rank": 3, "stream": "out", "offset": at["out"]}
+    beside = {"offset": at["err"], "next": at["err"] + 4}
+    value = {**header, "next": at["out"] + len(body) - 4, "beside": beside, "pieces": [4, 4, len(body) - 8]}
+    frame = log_frames.read_lines(Frame(value, body))
+    shown = []
+    for frames in ([frame], list(log_frames.parts(frame))):
+        drawn = TextRenderer()
+        if begun:
+            first = {**header, "file": f"0.0.{begun}", "stream": begun, "offset": 0, "next": 6}
+            drawn.feed("gpu01", Frame(first, b"begun "))
+        shown.append(b"".join(drawn.feed("gpu01", one) for one in frames) + drawn.end("gpu01"))
+    assert shown[0] == shown[1]
+    assert shown[0].count(b"[3 gpu01:0] ") == shown[0].count(b"\n") >= 4

@@ -1,9 +1,9 @@
-"""A worker's start-up hook: records exceptions and stacks, keeps output going on a full disk, and removes its traces.
+"""A worker's start-up hook: records exceptions, stacks and the order of its output, outlives a full disk, is not seen.
 
 The shim puts this folder first on PYTHONPATH. This module restores what that changed, runs the host's own
-sitecustomize in its stead, then: keeps a record of an uncaught exception, dumps stacks on a signal, and
-lets stdout and stderr outlive a full disk. It acts in the worker's main interpreter only: the environment is
-restored before any code of the user, so whatever that starts begins without us.
+sitecustomize in its stead, then: keeps a record of an uncaught exception, dumps stacks on a signal, lets stdout and
+stderr outlive a full disk, and marks where one follows the other. It acts in the worker's main interpreter only: the
+environment is restored before any code of the user, so whatever that starts begins without us.
 
 It is a file of its own on the host, run by any Python from 3.8: it imports nothing of ours, at start-up nothing
 that Python has not loaded already (hence the imports inside functions), and no failure of it reaches the worker.
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SPOOL = os.path.dirname(HERE)
-STACK_DESCRIPTOR = 250  # the highest that is tried
+OWN_DESCRIPTOR = 250  # the highest that is tried for files of ours
+MARKS_LIMIT = 4 << 20  # bytes of marks in one file; it and the one before it are kept
 STACK_SIGNAL_OFFSET = 7  # above SIGRTMIN; the same number stands in processes/stacks.py
 LONGEST = 64 * 1024  # characters of a traceback or message that are kept
 FORK_SERVER = "fork-server "  # in place of a worker's name: before the descriptor of the socket to the supervisor, or
@@ -229,17 +230,18 @@ def dump_stacks(worker: str) -> None:
     known = "faulthandler" in sys.modules
     import faulthandler
 
+    stacks = os.path.join(SPOOL, "stacks", worker)
     first = __import__("_signal").SIGRTMIN  # signal itself, with its enums, is not loaded yet
-    faulthandler.register(first + STACK_SIGNAL_OFFSET, file=stack_file(worker), all_threads=True)
+    faulthandler.register(first + STACK_SIGNAL_OFFSET, file=open_high(stacks), all_threads=True)
     if not known:
         del sys.modules["faulthandler"]  # what is registered stays; the worker's own import finds it anew
 
 
-def stack_file(worker: str) -> int:
-    """A descriptor for the stacks, above the script's own numbers; programs that it starts do not get it."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    low = os.open(os.path.join(SPOOL, "stacks", worker), flags, 0o600)
-    for high in range(STACK_DESCRIPTOR, STACK_DESCRIPTOR - 20, -1):
+def open_high(path: str) -> int:
+    """Open a file of ours above the script's own numbers, to append to; programs that it starts do not get it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    low = os.open(path, flags, 0o600)
+    for high in range(OWN_DESCRIPTOR, OWN_DESCRIPTOR - 20, -1):
         try:
             os.fstat(high)
         except OSError:  # free, or beyond the limit of open files
@@ -257,14 +259,57 @@ def survive_full_disk(worker: str) -> None:
 
     Only an instance attribute of the raw files is set, so that the streams stay the very objects Python made.
     """
+    order = StreamOrder(worker)
     for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
         buffer: "Any" = getattr(stream, "buffer", None)  # under -u this is the raw file itself
         raw = getattr(buffer, "raw", buffer)
         if raw is not None:
-            raw.write = _surviving(raw.write, worker, name)
+            raw.write = _surviving(raw.write, worker, name, order)
 
 
-def _surviving(write: "Callable[[Any], Any]", worker: str, name: str) -> "Callable[[Any], Any]":
+class StreamOrder:
+    """Marks at each change from stdout to stderr and back how large both files were; logs/stream_order.py reads it."""
+
+    def __init__(self, worker: str) -> None:
+        self.latest = ""  # the stream that was written last
+        self._pid = os.getpid()
+        self._streams = os.fstat(1).st_ino, os.fstat(2).st_ino
+        self._path = os.path.join(SPOOL, "logs", worker + ".order.idx")
+        self._file, self._identity = -1, (0, 0)
+
+    def change(self, stream: str) -> None:
+        """Mark that what follows is of that stream; a fork does not, nor what the script has put in its place."""
+        begins, self.latest = not self.latest, stream
+        if begins or os.getpid() != self._pid:
+            return
+        try:
+            out, err = os.fstat(1), os.fstat(2)
+            if (out.st_ino, err.st_ino) == self._streams:
+                os.write(self._checked_file(), b"\n%d %d\n" % (out.st_size, err.st_size))  # \n: the last may be torn
+        except Exception:  # noqa: BLE001 - the write itself comes first
+            return
+
+    def _checked_file(self) -> int:
+        try:
+            marks = os.fstat(self._file)
+            usable = (
+                marks.st_dev,
+                marks.st_ino,
+            ) == self._identity  # else the script closed it, and the number is another file's
+            if usable and marks.st_size > MARKS_LIMIT:
+                usable = False
+                os.close(self._file)
+                os.replace(self._path, self._path[: -len("idx")] + "old.idx")
+        except OSError:
+            usable = False
+        if not usable:
+            self._file = open_high(self._path)
+            marks = os.fstat(self._file)
+            self._identity = marks.st_dev, marks.st_ino
+        return self._file
+
+
+def _surviving(write: "Callable[[Any], Any]", worker: str, name: str, order: StreamOrder) -> "Callable[[Any], Any]":
     lost = 0  # bytes, not told yet
     step = 0.0  # seconds between two reports while the disk stays full; they grow
     due = 0.0
@@ -276,6 +321,8 @@ def _surviving(write: "Callable[[Any], Any]", worker: str, name: str) -> "Callab
 
     def surviving(data: "Any", /) -> "Any":
         nonlocal lost, step, due
+        if order.latest is not name:
+            order.change(name)
         try:
             written = write(data)
         except OSError as error:
@@ -283,11 +330,12 @@ def _surviving(write: "Callable[[Any], Any]", worker: str, name: str) -> "Callab
             if size is None:
                 raise
             if not step:
-                _at_exit(tell)
+                __import__("atexit").register(tell)  # only from the first loss on
             lost += size
-            if _seconds() >= due:
+            now = float(__import__("time").monotonic())
+            if now >= due:
                 step = min(2 * step or 1.0, 600.0)
-                due = _seconds() + step
+                due = now + step
                 tell()
             return size
         if lost:
@@ -307,15 +355,6 @@ def _size_if_full(error: OSError, data: "Any") -> "Optional[int]":
 
     full = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # a file system turns read-only when its disk fails
     return memoryview(data).nbytes if error.errno in full else None
-
-
-def _seconds() -> float:
-    return float(__import__("time").monotonic())
-
-
-def _at_exit(call: "Callable[[], None]") -> None:
-    """Only from the first loss on: a worker that loses nothing never sees it."""
-    __import__("atexit").register(call)
 
 
 def _report_loss(worker: str, name: str, lost: int) -> bool:
