@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.beside import WorkdirBeside
     from clusterddp.runs.cleanup import Cleaned, Orphans
     from clusterddp.runs.difference import Difference
+    from clusterddp.runs.holdings import EverythingRemoved, Holdings
     from clusterddp.runs.nodes import Wanted
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.run import RunHosts
@@ -72,11 +73,13 @@ __all__ = [
     "DiscoverError",
     "DoctorKeywords",
     "EnvironmentFound",
+    "EverythingRemoved",
     "ExecKeywords",
     "Executed",
     "Execution",
     "FileDiff",
     "HelperError",
+    "Holdings",
     "Host",
     "HostEntry",
     "HostError",
@@ -143,6 +146,7 @@ _NAMES = {
     "clusterddp.runs.beside": "WorkdirBeside",
     "clusterddp.runs.cleanup": "Cleaned Orphans",
     "clusterddp.runs.difference": "Difference",
+    "clusterddp.runs.holdings": "EverythingRemoved Holdings",
     "clusterddp.runs.nodes": "Wanted",
     "clusterddp.runs.proof": "Proof",
     "clusterddp.runs.run": "RunHosts",

@@ -63,11 +63,13 @@ def listed(
     project: str | None,
     now: int,
     notify: Callable[[str], None],
+    *,
+    last_too: bool = False,
 ) -> list[EnvironmentFound]:
     """The environments on all hosts that answer, each with why it stays if it does.
 
-    What stays: what a run is live in, what the project used last on that host, what another project has used within
-    30 days.
+    What stays: what a run is live in, what the project used last on that host (but with ``last_too``), what another
+    project has used within 30 days.
     """
 
     def one(entry: HostEntry) -> list[tuple[str, EnvironmentFound]]:
@@ -88,8 +90,8 @@ def listed(
                 stays = "it is being built"
             elif environment.live:
                 stays = f"run {', '.join(environment.live)} is live in it"
-            elif environment is last:
-                stays = "this project used it last"
+            elif environment is last and not last_too:
+                stays = "this project used it last; --purge --environments removes it too"
             elif whose not in {project, ""} and now - environment.used < OLD:
                 stays = "another project's"
             found.append(replace(environment, stays=stays))

@@ -15,7 +15,7 @@ from clusterddp.launch import option_values
 from clusterddp.launch.beside_runs import BesideRuns
 from clusterddp.launch.option_values import read
 from clusterddp.remote.shared.node_env import GRACE
-from clusterddp.runs import beside, cleanup
+from clusterddp.runs import beside, cleanup, holdings
 from clusterddp.text.units import duration
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from clusterddp.environments.removal import EnvironmentFound
     from clusterddp.inventory import HostEntry
     from clusterddp.runs.choose import Requester
+    from clusterddp.runs.holdings import EverythingRemoved, Holdings
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.run import Run
     from clusterddp.runs.view import RunView
@@ -86,9 +87,32 @@ class LeftOnHosts(BesideRuns):
             self.connections.close_hosts()
         return proofs, cleaned
 
-    def environments(self) -> list[EnvironmentFound]:
-        """The environments of locks on the hosts that answer, each with why it stays if `down` does not remove it."""
-        return removal.listed(self._keeping, self._open, self.project.known_id, time.time_ns(), self.notify)
+    def environments(self, *, last_too: bool = False) -> list[EnvironmentFound]:
+        """The environments of locks on the hosts that answer, each with why it stays if `down` does not remove it.
+
+        Args:
+            last_too: What this project used last does not stay either.
+        """
+        project, now = self.project.known_id, time.time_ns()
+        return removal.listed(self._keeping, self._open, project, now, self.notify, last_too=last_too)
+
+    def holdings(self) -> list[Holdings]:
+        """What each host holds of ours in this account, of all projects."""
+        return holdings.held(self._keeping, self._open, self.project)
+
+    def remove_everything(self, shown: Sequence[Holdings]) -> list[EverythingRemoved]:
+        """Remove all that hosts hold of ours in this account: code, data, records, environments, helpers.
+
+        Args:
+            shown: What ``holdings`` has told of the hosts: a workdir that is not in it stays.
+
+        Raises:
+            RunError: a run, of any project of this account, is live; nothing is removed then.
+        """
+        holdings.refuse_live(shown)
+        gone = holdings.remove(self._keeping, self._open, self.project, shown)
+        self.connections.close_hosts()  # the helpers' own code is gone
+        return gone
 
     def orphans(self) -> list[cleanup.Orphans]:
         """Processes of this account on the hosts that answer, of runs whose supervisor is gone."""

@@ -84,9 +84,14 @@ def test_hosts_get_the_locked_environment_once_and_workers_run_in_it(lab: Lab, u
         rf"will be removed: gpu00, gpu01: environment {told[1]} of uv.lock\[gpu\] \(\S+ \S+, used today\)", down.err
     )
     assert re.search(r"stays: .*: this project used it last", down.err)
-    assert re.search(r"gpu00: removed 1 environment \(", down.err)
+    assert re.search(r"gpu00,gpu01 +removed +\S+ +1 environment\n", down.err)
+    assert re.search(
+        r"gpu00,gpu01 +stays +\S+ +environment \S+ of uv.lock\[gpu\]: this project used it last; ", down.err
+    )
     kept = lab.hosts[0].run(["sh", "-c", "ls -d .clusterddp/environments/*/ready"]).stdout.split()
     assert len(kept) == 1
+    assert user.run("down", "--environments", "--purge", "--yes").code == 0
+    assert lab.hosts[0].run(["sh", "-c", "ls -d .clusterddp/environments/*/ready || true"]).stdout == ""
 
     # A lock without torch is refused with what is missing.
     project_with_lock(user.folder, tmp_path / "wheels", "tiny", gpu="small==2.0")

@@ -29,6 +29,8 @@ _OPTION = re.compile(r"(?<![\w`-])--[a-z][a-z-]*[a-z]")
 # must be an option of all of ANY.
 ANY = frozenset({"run", "logs", "status", "runs", "stop", "wait", "down", "doctor", "hosts", "signal"})
 SAID_BY = {
+    "cli/down_tables.py": {"down"},
+    "environments/removal.py": {"down"},
     "launch/": {"run"},
     "launch/moves.py": {"pull"},
     "launch/slurm_files.py": {"pull"},

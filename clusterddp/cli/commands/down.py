@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 
     from clusterddp.api import Cluster
     from clusterddp.environments.removal import EnvironmentFound
-    from clusterddp.runs.beside import WorkdirBeside, WorkdirsRemoved
+    from clusterddp.runs.beside import WorkdirBeside
     from clusterddp.runs.cleanup import Cleaned
     from clusterddp.runs.view import RunView
+
+
+_STAYS = "--environments removes those that are not used"
 
 
 @click.command("down")
@@ -29,37 +33,67 @@ if TYPE_CHECKING:
 @click.option("--purge", is_flag=True, help="Remove all ended runs of this project too, with their run dirs.")
 @click.option("--workdirs", is_flag=True, help="Remove the folders beside the project's on each host too.")
 @click.option("--environments", is_flag=True, help="Remove environments of locks that are no longer used too.")
+@click.option("--everything", is_flag=True, help="Remove all of clusterddp's from the account on each host.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def command(
-    inventory: Path | None, limit: str | None, *, purge: bool, workdirs: bool, environments: bool, yes: bool
-) -> int:
+def command(inventory: Path | None, limit: str | None, **given: bool) -> int:
     """Stop this project's live runs, and remove old files of ours from its hosts; code and data stay."""
     from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
 
-    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not given["yes"] and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("down asks before it stops runs and removes files, but nobody is here", remedy="give --yes")
+    others = [name for name in ("purge", "workdirs", "environments") if given[name]]
+    if given["everything"] and others:
+        raise UsageError(f"--everything with --{others[0]}: it removes that too", remedy=f"leave out --{others[0]}")
     with open_cluster(inventory, limit) as cluster:
-        live = _announce(cluster, purge=purge)
-        folders = _announce_workdirs(cluster, live) if workdirs else []
-        going = announce_environments(cluster) if environments else []
-        if not live and not purge and not folders and not going:
-            say("no run of this project is live on these hosts; only what is old is removed")
-        elif not yes:
-            click.confirm("clusterddp: go on?", err=True, abort=True)
-        proofs, cleaned = cluster.down(live, purge=purge, workdirs=folders, environments=going)
-        codes = [report(view.run, proofs[view.run]) for view in live]
-    idle = [host for host in cleaned if _had_nothing(host)]
-    for host in cleaned:
-        if host not in idle or host.workdirs:
-            say_cleaned(host)
-    if len(idle) == len(cleaned):
+        if given["everything"]:
+            return _remove_everything(cluster, yes=given["yes"], whole=limit is None)
+        return _remove_old(cluster, **given)
+
+
+def _remove_old(cluster: Cluster, *, purge: bool, workdirs: bool, environments: bool, yes: bool, **_: bool) -> int:
+    from clusterddp.cli.down_tables import print_rows, rows_of, rows_that_stay  # noqa: PLC0415 - start-up
+
+    live = _announce(cluster, purge=purge)
+    folders = _announce_workdirs(cluster, live) if workdirs else []
+    found = cluster.environments(last_too=purge and environments)
+    going = announce_environments(found) if environments else []
+    held = cluster.holdings()
+    if not live and not purge and not folders and not going:
+        say("no run of this project is live on these hosts; only what is old is removed")
+    elif not yes:
+        click.confirm("clusterddp: go on?", err=True, abort=True)
+    proofs, cleaned = cluster.down(live, purge=purge, workdirs=folders, environments=going)
+    codes = [report(view.run, proofs[view.run]) for view in live]
+    workdir = cluster.project.workdir.removeprefix("~") if cluster.project.known_id else ""
+    left = [replace(one, stays=one.stays or _STAYS) for one in found if one not in going]
+    rows = rows_of(cleaned)
+    if not rows:
         say(f"nothing to remove on {counted(len(cleaned), 'host')}")
+    rows += rows_that_stay(held, left, cleaned, workdir=workdir, stopped=proofs)
+    if rows:
+        print_rows(rows)
     return max([*codes, *(int(_failed(host)) for host in cleaned)], default=0)
 
 
-def _had_nothing(host: Cleaned) -> bool:
-    removed = host.spools or host.run_dirs or host.helpers or host.warm or host.gone
-    return not (removed or host.kept or host.error or host.beside or host.environments)
+def _remove_everything(cluster: Cluster, *, yes: bool, whole: bool) -> int:
+    """Show all that hosts hold of ours in this account, ask, and remove it; ``whole``: these are all hosts."""
+    from clusterddp.cli.down_tables import print_rows, rows_of_everything, rows_of_holdings  # noqa: PLC0415 - start-up
+    from clusterddp.runs.holdings import refuse_live  # noqa: PLC0415
+
+    held = cluster.holdings()
+    print_rows(rows_of_holdings(held))
+    refuse_live(held)
+    if not yes:
+        say("what exists only there is lost: `clusterddp pull` brings it here before")
+        click.confirm("clusterddp: remove all of it?", err=True, abort=True)
+    gone = cluster.remove_everything(held)
+    print_rows(rows_of_everything(gone, held))
+    failed = [host for host in held if host.error] + [host for host in gone if host.error or host.left]
+    chosen = cluster.project.remembered
+    if whole and not failed and chosen.inventory and chosen.inventory == cluster.inventory.path:
+        cluster.project.remember(None, None)
+        say(f"{chosen.inventory} is forgotten, so that no command reaches these hosts; `clusterddp up` begins anew")
+    return int(bool(failed))
 
 
 def _failed(host: Cleaned) -> bool:
@@ -108,12 +142,11 @@ def _announce_workdirs(cluster: Cluster, stopping: Sequence[RunView]) -> list[Wo
     return going
 
 
-def announce_environments(cluster: Cluster) -> list[EnvironmentFound]:
+def announce_environments(found: Sequence[EnvironmentFound]) -> list[EnvironmentFound]:
     """Say which environments of locks are on the hosts, how large they are, and which will be removed."""
     from clusterddp.text.folding import folded_names  # noqa: PLC0415 - start-up
     from clusterddp.text.units import human_size  # noqa: PLC0415
 
-    found = cluster.environments()
     alike: dict[tuple[str, str, str, str], list[EnvironmentFound]] = {}
     for one in found:
         when = f"used {_days_ago(one.used / 1e9)}" if one.used else "never used"
@@ -136,41 +169,3 @@ def _days_ago(seconds: float) -> str:
 def _named(view: RunView) -> str:
     name = view.record.name
     return f"{view.run} ({name})" if name else view.run
-
-
-def say_cleaned(host: Cleaned) -> None:
-    """What was removed on a host, and what is left there; a line each."""
-    from clusterddp.text.units import human_size  # noqa: PLC0415 - start-up
-
-    if host.error:
-        say(f"{host.error}; `clusterddp down` again finishes the work")
-        return
-    counts = (
-        (host.spools, "spool"), (host.run_dirs, "run dir"), (host.helpers, "helper"), (int(host.warm), "warm server"),
-    )  # fmt: skip
-    removed = ", ".join(counted(count, what) for count, what in counts if count)
-    size = f" ({human_size(host.bytes)})" if host.bytes else ""
-    line = f"removed {removed}{size}" if removed else "nothing to remove"
-    say(f"{host.host}: {line}{'; nothing of clusterddp is left' if host.gone else ''}")
-    for run in host.kept:
-        say(f"{host.host}: kept run {run}: it has processes here; `clusterddp stop {run}` says which")
-    if host.beside:
-        _say_removed(host.beside)
-    if host.environments:
-        gone = host.environments
-        what = f"removed {counted(gone.removed, 'environment')} ({human_size(gone.bytes)})"
-        say(f"{gone.error}; its environments stay" if gone.error else f"{host.host}: {what}")
-    for path, days in host.workdirs:
-        when = "today" if days == 0 else f"{counted(days, 'day')} ago"
-        say(f"{host.host}: left alone: {path}, last synced {when}; no run here speaks of it")
-
-
-def _say_removed(gone: WorkdirsRemoved) -> None:
-    from clusterddp.text.units import human_size  # noqa: PLC0415 - start-up
-
-    if gone.error:
-        say(f"{gone.error}; its folders stay")
-    if gone.removed:
-        say(f"{gone.host}: removed {', '.join(gone.removed)} ({human_size(gone.bytes)})")
-    for path, why in gone.kept:
-        say(f"{gone.host}: not removed: {path}: {why}")

@@ -41,6 +41,8 @@ TABLE = {
     "stacks": "processes.stacks:stacks",
     "signal": "processes.signals:signal",
     "clean": "cleanup.uninstall:clean",
+    "holdings": "cleanup.holdings:holdings",
+    "remove_everything": "cleanup.everything:remove_everything",
     "forget": "cleanup.uninstall:forget",
     "warm_server": "worker.warm_folder:warm_server",
     "warm_ahead": "supervisor.ahead:warm_ahead",

@@ -1,4 +1,4 @@
-"""What `down` says of a host when it has cleared up."""
+"""The table of `down`: what was removed, what stays and why, equal rows of hosts together."""
 
 from __future__ import annotations
 
@@ -6,33 +6,67 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.cli.commands.down import say_cleaned
+from clusterddp.cli.down_tables import print_rows, rows_of, rows_of_everything, rows_of_holdings, rows_that_stay
+from clusterddp.environments.removal import EnvironmentFound
 from clusterddp.runs.cleanup import Cleaned
+from clusterddp.runs.holdings import EverythingRemoved, Holdings, WorkdirHeld
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SAID: list[tuple[Mapping[str, Any], list[str]]] = [
-    ({}, ["gpu00: nothing to remove"]),
+SAID: list[tuple[Mapping[str, Any], list[tuple[str, int | None, str]]]] = [
+    ({}, []),
     (
-        {"spools": 1, "run_dirs": 2, "helpers": 1, "bytes": 1_310_000_000, "gone": True},
-        ["gpu00: removed 1 spool, 2 run dirs, 1 helper (1.31 GB); nothing of clusterddp is left"],
-    ),
-    (
-        {"kept": ("r1",), "workdirs": (("/data/x", 0), ("/data/y", 1), ("/data/z", 40))},
+        {"spools": 1, "run_dirs": 2, "helpers": 1, "warm": True, "bytes": 1_310_000_000, "gone": True},
         [
-            "gpu00: nothing to remove",
-            "gpu00: kept run r1: it has processes here; `clusterddp stop r1` says which",
-            "gpu00: left alone: /data/x, last synced today; no run here speaks of it",
-            "gpu00: left alone: /data/y, last synced 1 day ago; no run here speaks of it",
-            "gpu00: left alone: /data/z, last synced 40 days ago; no run here speaks of it",
+            (
+                "removed",
+                1_310_000_000,
+                "1 spool, 2 run dirs, 1 helper, 1 warm server; nothing of clusterddp is left",
+            )
         ],
     ),
-    ({"error": "gpu00: no route to host"}, ["gpu00: no route to host; `clusterddp down` again finishes the work"]),
+    ({"kept": ("r1",)}, [("stays", None, "run r1: it has processes here; `clusterddp stop r1` says which")]),
+    (
+        {"error": "gpu00: no route to host"},
+        [("failed", None, "no route to host; `clusterddp down` again finishes the work")],
+    ),
 ]
+FOLDER = WorkdirHeld(
+    path="/home/alice/clusterddp/toy-1", ident="word", bytes=5000, own=4, own_bytes=4000, largest=("ckpt/last.pt",)
+)
 
 
-@pytest.mark.parametrize(("told", "lines"), SAID, ids=[lines[-1][:30] for _, lines in SAID])
-def test_a_line_for_everything(capsys: pytest.CaptureFixture[str], told: Mapping[str, Any], lines: list[str]) -> None:
-    say_cleaned(Cleaned(host="gpu00", **told))
-    assert capsys.readouterr().err.splitlines() == [f"clusterddp: {line}" for line in lines]
+@pytest.mark.parametrize(("told", "rows"), SAID)
+def test_a_row_for_everything(told: Mapping[str, Any], rows: list[tuple[str, int | None, str]]) -> None:
+    assert [tuple(row)[1:] for row in rows_of([Cleaned(host="gpu00", **told)])] == rows
+
+
+def test_equal_rows_of_hosts_are_one_and_what_stays_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    hosts = [f"gpu{number:02}" for number in range(4)]
+    held = [Holdings(host=host, runs=3, workdirs=(FOLDER,), pushed=(("/data/set", 1),)) for host in hosts]
+    cleaned = [Cleaned(host=host, spools=1, bytes=2000) for host in hosts]
+    last = EnvironmentFound(host="gpu00", ident="3fa1c0", lock="uv.lock", bytes=9000, used=1, stays="it is used")
+    print_rows([*rows_of(cleaned), *rows_that_stay(held, [last], cleaned, workdir="/clusterddp/toy-1")])
+    lines = [line.removeprefix("clusterddp: ").split(None, 3) for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
+        ["hosts", "outcome", "size", "what"],
+        ["gpu[00:03]", "removed", "2_kB", "1 spool"],
+        ["gpu[00:03]", "stays", "5_kB", f"{FOLDER.path}: this project's code and data; --everything removes it"],
+        ["gpu[00:03]", "stays", "-", "2 runs on record: 30 days, or with --purge"],
+        ["gpu[00:03]", "stays", "-", "1 file that you have pushed to /data/set"],
+        ["gpu00", "stays", "9_kB", "environment 3fa1 of uv.lock: it is used"],
+    ]
+
+
+def test_what_would_be_lost_is_named_and_what_stays_is_no_success() -> None:
+    held = [Holdings(host="gpu00", states=(("/home/alice/.clusterddp", 100),), runs=1, workdirs=(FOLDER,))]
+    assert [row.what for row in rows_of_holdings(held)] == [
+        "/home/alice/.clusterddp: 1 run on record, helpers, environments",
+        f"{FOLDER.path}: with 4 files (4 kB) that no sync has put there: ckpt/last.pt and 3 more",
+    ]
+    left = (("/home/alice/clusterddp/toy-1/theirs", "it belongs to another user"),)
+    rows = rows_of_everything([EverythingRemoved(host="gpu00", removed=("/x",), bytes=7, left=left)], held)
+    assert [row[1:] for row in rows] == [("removed", 7, "/x"), ("stays", None, ": ".join(left[0]))]
+    (row,) = rows_of_everything([EverythingRemoved(host="gpu00", removed=("/x", "/y"), bytes=7)], held)
+    assert row.what == "/x, /y; nothing of clusterddp is left"

@@ -1,0 +1,159 @@
+"""What ``down`` shows as one table: on which hosts what was removed, what stays, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from clusterddp.cli.tables import Table, escape, show
+from clusterddp.remote.shared.counted import counted
+from clusterddp.text.folding import folded_names
+from clusterddp.text.units import human_size
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Sequence
+
+    from clusterddp.environments.removal import EnvironmentFound
+    from clusterddp.runs.cleanup import Cleaned
+    from clusterddp.runs.holdings import EverythingRemoved, Holdings, WorkdirHeld
+
+REMOVED, STAYS, FAILED, GOES = "removed", "stays", "failed", "will go"
+_ORDER = (FAILED, GOES, REMOVED, STAYS)
+
+
+class Row(NamedTuple):
+    """What became of one thing on one host."""
+
+    host: str
+    outcome: str
+    size: int | None
+    what: str
+
+
+def print_rows(rows: Iterable[Row]) -> None:
+    """One table: hosts with the same rows together, with the largest size of them."""
+    alike: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        alike.setdefault((row.outcome, row.what), []).append(row)
+    table = Table("hosts", "outcome", "size", "what")
+    for (outcome, what), some in sorted(alike.items(), key=lambda item: _ORDER.index(item[0][0])):
+        size = max((row.size for row in some if row.size is not None), default=None)
+        hosts = folded_names(list(dict.fromkeys(row.host for row in some)), separator=",")
+        table.add(escape(hosts), outcome, "-" if size is None else human_size(size), escape(what))
+    show(table, stderr=True)
+
+
+def rows_of(cleaned: Sequence[Cleaned]) -> list[Row]:
+    """What ``down`` has removed, and what it could not."""
+    return [row for host in cleaned for row in _rows_of(host)]
+
+
+def _rows_of(host: Cleaned) -> list[Row]:
+    if host.error:
+        error = host.error.removeprefix(f"{host.host}: ")
+        return [Row(host.host, FAILED, None, f"{error}; `clusterddp down` again finishes the work")]
+    counts = ((host.spools, "spool"), (host.run_dirs, "run dir"), (host.helpers, "helper"), (host.warm, "warm server"))
+    removed = ", ".join(counted(int(count), what) for count, what in counts if count)
+    gone = "; nothing of clusterddp is left" if host.gone else ""
+    rows = [Row(host.host, REMOVED, host.bytes or None, f"{removed}{gone}")] if removed else []
+    if host.beside:
+        folders = ", ".join(host.beside.removed)
+        rows += [Row(host.host, REMOVED, host.beside.bytes, folders)] if folders else []
+        rows += [Row(host.host, FAILED, None, f"{path}: {why}") for path, why in host.beside.kept]
+        rows += [Row(host.host, FAILED, None, f"{host.beside.error}; its folders stay")] if host.beside.error else []
+    if host.environments and host.environments.error:
+        rows.append(Row(host.host, FAILED, None, f"{host.environments.error}; its environments stay"))
+    elif host.environments:
+        what = counted(host.environments.removed, "environment")
+        rows.append(Row(host.host, REMOVED, host.environments.bytes, what))
+    why = "it has processes here; `clusterddp stop {}` says which"
+    return rows + [Row(host.host, STAYS, None, f"run {run}: {why.format(run)}") for run in host.kept]
+
+
+def rows_that_stay(
+    held: Sequence[Holdings],
+    environments: Sequence[EnvironmentFound],
+    cleaned: Sequence[Cleaned],
+    *,
+    workdir: str,
+    stopped: Container[str] = (),
+) -> list[Row]:
+    """What ``down`` leaves on hosts, and why.
+
+    Args:
+        held: What they held before.
+        environments: What they held of these that was not to be removed.
+        cleaned: What has become of them.
+        workdir: The end of the project's workdir's path.
+        stopped: The runs that have been ended since.
+    """
+    after = {host.host: host for host in cleaned}
+    rows = []
+    for host in held:
+        now = after[host.host]
+        going = now.beside.removed if now.beside else ()
+        rows += [
+            Row(host.host, STAYS, folder.bytes, f"{folder.path}: {_why(folder, workdir, stopped)}")
+            for folder in host.workdirs
+            if folder.path not in going
+        ]
+        left = 0 if now.gone else host.runs - now.spools
+        if left > 0:
+            rows.append(Row(host.host, STAYS, None, f"{counted(left, 'run')} on record: 30 days, or with --purge"))
+        rows += _pushed(host)
+    for one in environments:
+        of = f" of {one.lock}" if one.lock else ""
+        rows.append(Row(one.host, STAYS, one.bytes, f"environment {one.ident[:4]}{of}: {one.stays}"))
+    return rows
+
+
+def _why(folder: WorkdirHeld, workdir: str, stopped: Container[str]) -> str:
+    live = [run for run in folder.live if run not in stopped]
+    if live:
+        return f"run {', '.join(live)} is live in it"
+    whose = "this project's code and data" if workdir and folder.path.endswith(workdir) else "code and data"
+    return f"{whose}; --everything removes it"
+
+
+def _pushed(host: Holdings) -> list[Row]:
+    return [
+        Row(host.host, STAYS, None, f"{counted(count, 'file')} that you have pushed to {path}")
+        for path, count in host.pushed
+    ]
+
+
+def rows_of_holdings(held: Sequence[Holdings]) -> list[Row]:
+    """What ``down --everything`` is about to remove, and the files that exist nowhere else."""
+    rows = []
+    for host in held:
+        if host.error:
+            rows.append(Row(host.host, FAILED, None, host.error.removeprefix(f"{host.host}: ")))
+        ours = f"{counted(host.runs, 'run')} on record, helpers, environments"
+        rows += [Row(host.host, GOES, size, f"{path}: {ours}") for path, size in host.states]
+        rows += [Row(host.host, GOES, one.bytes, f"{one.path}: {_at_stake(one)}") for one in host.workdirs]
+        rows += _pushed(host)
+    return rows
+
+
+def _at_stake(folder: WorkdirHeld) -> str:
+    if not folder.own:
+        return "a project's code"
+    more = f" and {folder.own - len(folder.largest)} more" if folder.own > len(folder.largest) else ""
+    files = f"{counted(folder.own, 'file')} ({human_size(folder.own_bytes)})"
+    return f"with {files} that no sync has put there: {', '.join(folder.largest)}{more}"
+
+
+def rows_of_everything(gone: Sequence[EverythingRemoved], held: Sequence[Holdings]) -> list[Row]:
+    """What ``down --everything`` has removed, and what stays."""
+    shown = {host.host: host for host in held}
+    rows = []
+    for host in gone:
+        if host.error:
+            error = host.error.removeprefix(f"{host.host}: ")
+            rows.append(Row(host.host, FAILED, None, f"{error}; `clusterddp down --everything` again goes on"))
+            continue
+        folders = ", ".join(host.removed) or "nothing was there"
+        end = "" if host.left or shown[host.host].pushed else "; nothing of clusterddp is left"
+        rows.append(Row(host.host, REMOVED, host.bytes, f"{folders}{end}"))
+        rows += [Row(host.host, STAYS, None, f"{path}: {why}") for path, why in host.left]
+        rows += _pushed(shown[host.host])
+    return rows

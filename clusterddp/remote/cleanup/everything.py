@@ -1,0 +1,226 @@
+"""remove_everything: nothing of ours stays in this account on a host; for ``down --everything``.
+
+What is removed was shown to the user: workdirs by path and random word, state folders by the names that we make in
+them. A folder is emptied through its open descriptor, so nothing that is put in its place meanwhile, and no link in it,
+leads the removal elsewhere. What belongs to another user, or is mounted there, stays and is named.
+"""
+
+import os
+import stat
+import time
+from typing import Any, Dict, List, Optional, Sequence
+
+from ..helper.request import Request
+from ..shared.manifest import as_text
+from ..sync.lock import PLACE, FolderLock
+from ..system.bootstrap import Refused, home_folder
+from ..system.find_code import open_folder
+from ..worker import warm_folder
+from .holdings import live, state_folders, workdirs
+
+# All that we make in a state folder, the helper that runs this last; with temporary files of the same names.
+NAMES = (
+    "runs", "rundirs", "pushed", "pulled", "data", "warm", "preload", "learned", "facts", "environments", "slurm",
+    "trash", "pruned", "pruned-slurm", "host-id", "workdirs", "helper",
+)  # fmt: skip
+_READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+SUPERVISOR_EXIT_LIMIT = 10.0  # seconds that a supervisor has to go after its record
+
+
+def remove_everything(request: Request) -> Dict[str, Any]:
+    """Operation: remove the workdirs that were shown, and the state folders.
+
+    Args:
+        request: args ``workdir``, the project's, empty for none; ``shown``, ``[path, id]`` of each workdir.
+
+    Returns ``{removed, bytes, left}``: the folders removed, what they took, and ``[path, why]`` of what stays.
+
+    Raises:
+        Refused: a run is live here.
+    """
+    state = request.args["state"]
+    states = state_folders(state)
+    roots = workdirs(states, state, request.args["workdir"])
+    _refuse_live(states, roots)
+    for one in states:
+        warm_folder.end(one)
+    removal = Removal()
+    for root in roots:
+        removal.workdir(state, root, request.args["shown"])
+    kept = {"workdirs"} if removal.left else set()  # the next time these are found again by it
+    for one in states:
+        removal.state(one, [name for name in NAMES if name not in kept])
+    usual = os.path.join(home_folder(), "clusterddp")  # where workdirs are made, but for clusterddp_workdir
+    if not os.path.islink(usual):
+        _remove_empty(usual)
+    return {"removed": removal.removed, "bytes": removal.bytes, "left": removal.left}
+
+
+def _refuse_live(states: List[str], roots: List[bytes]) -> None:
+    deadline = time.monotonic() + SUPERVISOR_EXIT_LIMIT
+    found = live(states, roots)
+    while found and time.monotonic() < deadline:  # one that has just been stopped goes within moments
+        time.sleep(0.1)
+        found = live(states, roots)
+    if found:
+        raise Refused("run %s is live here" % found[0].run, "`clusterddp stop %s` ends it" % found[0].run)
+
+
+class Removal:
+    """What has been removed, and what has not.
+
+    Attributes:
+        removed: Folders of which nothing is left.
+        bytes: What all that was removed took on disk.
+        left: ``[path, why]`` of what stays.
+    """
+
+    def __init__(self) -> None:
+        self.removed: List[str] = []
+        self.bytes = 0
+        self.left: List[List[str]] = []
+
+    def workdir(self, state: str, root: bytes, shown: List[List[str]]) -> None:
+        """Remove a workdir, if it is the one that was shown: the folder that says so goes last."""
+        path = as_text(root)
+        try:
+            folder, _ = open_folder(os.fsdecode(root), alone=False)
+            try:
+                if [path, _word(folder)] not in shown:
+                    self.left.append([path, "it was not there when it was asked about"])
+                    return
+                with FolderLock(state, root):
+                    self._empty_root(folder, path, [os.fsdecode(PLACE)])
+                self._remove_root(folder, path)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            self.left.append([path, error.strerror or str(error)])
+        except Refused as error:
+            self.left.append([path, error.message])
+
+    def state(self, path: str, names: List[str]) -> None:
+        """Remove what we make in a state folder, and the folder where nothing else is in it."""
+        try:
+            folder, _ = open_folder(path)
+            try:
+                if os.fstat(folder).st_uid != os.getuid():
+                    return
+                here = os.open(".", _READ, dir_fd=folder)
+                try:
+                    for name in (*names, *_temporaries(here)):
+                        if name in os.listdir(here):
+                            self._remove(here, name, os.path.join(path, name), _mount(here))
+                finally:
+                    os.close(here)
+                self._remove_root(folder, path)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            self.left.append([path, error.strerror or str(error)])
+
+    def _empty_root(self, folder: int, path: str, last: List[str]) -> None:
+        info = os.fstat(folder)
+        if info.st_uid != os.getuid():
+            raise OSError(0, "belongs to another user")
+        here = os.open(".", _READ, dir_fd=folder)
+        try:
+            self._empty(here, path, _mount(here), last)
+        finally:
+            os.close(here)
+
+    def _empty(self, folder: int, path: str, mount: str, last: Sequence[str] = ()) -> None:
+        """Remove all in an open folder; ``last``: names that stay as long as anything else does."""
+        before = len(self.left)
+        names = os.listdir(folder)
+        for name in names:
+            if name not in last:
+                self._remove(folder, name, os.path.join(path, name), mount)
+        for name in last:
+            if name in names and len(self.left) == before:
+                self._remove(folder, name, os.path.join(path, name), mount)
+
+    def _remove(self, above: int, name: str, path: str, mount: str) -> None:
+        """Remove one entry of an open folder, whatever it is; never what a link leads to."""
+        before = len(self.left)
+        try:
+            info = os.stat(name, dir_fd=above, follow_symlinks=False)
+            if info.st_uid != os.getuid():
+                self.left.append([path, "it belongs to another user"])
+            elif not stat.S_ISDIR(info.st_mode):
+                os.unlink(name, dir_fd=above)
+                self.bytes += info.st_blocks * 512 if info.st_nlink == 1 else 0
+            elif self._emptied(above, name, path, mount, info) and len(self.left) == before:
+                os.rmdir(name, dir_fd=above)
+        except FileNotFoundError:  # another host that shares the folder was faster
+            return
+        except (OSError, RecursionError) as error:
+            self.left.append([path, getattr(error, "strerror", None) or "it lies too deep"])
+
+    def _emptied(self, above: int, name: str, path: str, mount: str, info: os.stat_result) -> bool:
+        """Empty a folder in an open one; False where it stays because something is mounted there."""
+        place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+        try:
+            if not os.path.samestat(os.fstat(place), info) or _mount(place) != mount:
+                self.left.append([path, "something is mounted there"])
+                return False
+            if info.st_mode & 0o700 != 0o700:
+                os.chmod("/proc/self/fd/%d" % place, 0o700)
+            folder = os.open(".", _READ, dir_fd=place)
+        finally:
+            os.close(place)
+        try:
+            self._empty(folder, path, mount)
+        finally:
+            os.close(folder)
+        return True
+
+    def _remove_root(self, folder: int, path: str) -> None:
+        """Remove the folder itself where it is empty; else say what else is in it, unless that was said."""
+        if any(other.startswith(path + "/") for other, _ in self.left):
+            return
+        above, _ = open_folder(os.path.dirname(path), alone=False)
+        try:
+            name = os.path.basename(path)
+            if os.path.samestat(os.stat(name, dir_fd=above, follow_symlinks=False), os.fstat(folder)):
+                os.rmdir(name, dir_fd=above)
+                self.removed.append(path)
+        except OSError:
+            names = sorted(os.listdir("/proc/self/fd/%d" % folder))
+            self.left.append([path, "it holds what is not ours: %s" % ", ".join(names[:3])])
+        finally:
+            os.close(above)
+
+
+def _word(folder: int) -> Optional[str]:
+    """The random word of an open workdir, from the folder that a sync of this user has made in it."""
+    place = os.open(PLACE, _READ, dir_fd=folder)
+    try:
+        if os.fstat(place).st_uid != os.getuid():
+            return None
+        handle = os.open("id", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place)
+        try:
+            return os.read(handle, 64).decode("ascii", "replace")
+        finally:
+            os.close(handle)
+    finally:
+        os.close(place)
+
+
+def _mount(folder: int) -> str:
+    """Which mount an open folder is on: a bind mount has the number of the same device."""
+    with open("/proc/self/fdinfo/%d" % folder, encoding="ascii") as stream:
+        return next((line for line in stream if line.startswith("mnt_id:")), "")
+
+
+def _temporaries(folder: int) -> List[str]:
+    """Temporary files of what we write in a state folder itself."""
+    ours = tuple("%s." % name for name in NAMES)
+    return [name for name in os.listdir(folder) if name.endswith(".tmp") and name.lstrip(".").startswith(ours)]
+
+
+def _remove_empty(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except OSError:  # something is in it, or it was never there
+        return

@@ -1,0 +1,175 @@
+"""holdings: all of ours that this account has on a host, for ``down`` to say what stays and what would be lost.
+
+Ours are the state folders, and the workdirs that are on record there and hold the folder that a sync makes in them.
+Not here: its removal (everything.py).
+"""
+
+import os
+import stat
+from typing import Any, Dict, Iterator, List, NamedTuple, Set, Tuple
+
+from ..helper.request import Request
+from ..shared.manifest import as_text, on_disk
+from ..spool.layout import all_spools
+from ..sync.data import DataRecord
+from ..sync.live import live_runs
+from ..sync.lock import PLACE, folder_id
+from ..sync.memory import folder_of
+from ..sync.record import SyncRecord
+from ..sync.workdir import folders_beside, workdir_path
+from ..system.bootstrap import Refused, home_folder, read_json
+from .retention import disk_usage
+
+_NAMED = 3  # files of a workdir that are named: the largest
+
+
+class Live(NamedTuple):
+    """A run that is live on this host."""
+
+    run: str
+    label: str
+    operator: str
+
+
+def holdings(request: Request) -> Dict[str, Any]:
+    """Operation: ``{states, runs, live, workdirs, pushed}``; args: ``workdir``, the project's, empty for none.
+
+    Returns ``states``, ``{path, size}`` of each state folder; ``runs``, how many are on record; ``live``,
+    ``{run, label, operator}``; ``workdirs``, of each ``{path, id, bytes, own, own_bytes, largest, live}``, where
+    ``own`` counts the files that no sync has put there as they are now; ``pushed``, ``{path, size}`` of each folder
+    outside them, with the number of files.
+    """
+    state, project = request.args["state"], request.args["workdir"]
+    states = state_folders(state)
+    roots = workdirs(states, state, project)
+    return {
+        "states": [{"path": one, "size": disk_usage(one)} for one in states],
+        "runs": len({spool.run for one in states for spool in all_spools(one)}),
+        "live": [run._asdict() for run in live(states, roots)],
+        "workdirs": [_measured(state, root) for root in roots],
+        "pushed": _pushed(states, roots),
+    }
+
+
+def state_folders(state: str) -> List[str]:
+    """The state folder, and those of other settings: this user's own folders, never a project's ``.clusterddp``."""
+    usual = os.path.join(home_folder(), ".clusterddp")
+    found = dict.fromkeys((state, os.path.realpath(usual), "/var/tmp/clusterddp-%d" % os.getuid()))  # noqa: S108 - proved
+    return [path for path in found if _is_ours(path) and not os.path.lexists(os.path.join(path, "project.json"))]
+
+
+def workdirs(states: List[str], state: str, project: str = "") -> List[bytes]:
+    """The workdirs on record, the project's, and the folders beside them; each proved to be a sync's."""
+    found: Set[bytes] = set()
+    for path in _recorded(states, project):
+        try:
+            root = workdir_path(path, state)
+        except Refused:  # a home, a state folder, or a file by now
+            continue
+        found.update((root, *folders_beside(root)))
+    return sorted(root for root in found if _is_ours(root) and _is_ours(os.path.join(root, PLACE)))
+
+
+def live(states: List[str], roots: List[bytes]) -> List[Live]:
+    """The runs of anyone on this account that are live here, or in a workdir here on another host."""
+    found: Dict[str, Live] = {}
+    for state in states:
+        for spool in all_spools(state):
+            plan = spool.readable_plan() if spool.alive() and spool.run not in found else None
+            record = plan.record if plan else None
+            if spool.alive():
+                found.setdefault(spool.run, Live(spool.run, *_named(record)))
+        for run in _waiting_jobs(state):
+            found.setdefault(run, Live(run, "", ""))
+        for root in roots:
+            for one in live_runs(state, root):
+                found.setdefault(one.run, Live(one.run, "", ""))
+    return sorted(found.values())
+
+
+def _named(record: Any) -> Tuple[str, str]:
+    return (record.label or "", record.operator or "") if record else ("", "")
+
+
+def _waiting_jobs(state: str) -> Iterator[str]:
+    """The runs whose job for Slurm has not ended as far as its script says."""
+    jobs = os.path.join(state, "slurm")
+    for name in os.listdir(jobs) if os.path.isdir(jobs) else ():
+        if os.path.isdir(os.path.join(jobs, name)) and not os.path.exists(os.path.join(jobs, name, "end.json")):
+            yield name
+
+
+def _is_ours(path: Any) -> bool:
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid()
+
+
+def _recorded(states: List[str], project: str) -> Iterator[str]:
+    if project:
+        yield project
+    for state in states:
+        folder = os.path.join(state, "workdirs")
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+            path = folder_of(os.path.join(folder, name))
+            if path:
+                yield path
+
+
+def _measured(state: str, root: bytes) -> Dict[str, Any]:
+    code, data = SyncRecord(state, root), DataRecord(state, root)
+    put = {entry.path: (code.disk(), entry) for entry in code.entries}
+    put.update((path, (data.disk(), entry)) for path, entry in data.entries().items())
+    taken = own = own_bytes = 0
+    largest: List[Tuple[int, str]] = []
+    for path, info in _files(root):
+        taken += info.st_blocks * 512
+        disk, entry = put.get(path, (None, None))
+        now = disk.entry(path) if disk and entry and entry.size == info.st_size else None
+        if now is None or entry is None or now.content != entry.content:
+            own, own_bytes = own + 1, own_bytes + info.st_size
+            largest = sorted([*largest, (info.st_size, path)], reverse=True)[:_NAMED]
+    return {
+        "path": as_text(root),
+        "id": folder_id(root) or "",
+        "bytes": taken,
+        "own": own,
+        "own_bytes": own_bytes,
+        "largest": [path for _, path in largest],
+        "live": sorted({one.run for one in live_runs(state, root)}),
+    }
+
+
+def _files(root: bytes) -> Iterator[Tuple[str, os.stat_result]]:
+    """The files of a workdir by their path in it, without our own."""
+    for base, folders, names in os.walk(root):
+        if base == root and PLACE in folders:
+            folders.remove(PLACE)
+        for name in names:
+            path = os.path.join(base, name)
+            try:
+                yield as_text(path[len(root) + 1 :]), os.lstat(path)
+            except OSError:  # removed meanwhile
+                continue
+
+
+def _pushed(states: List[str], roots: List[bytes]) -> List[Dict[str, Any]]:
+    """The folders outside workdirs that hold files which a push has put there: ``path``, ``size``: how many."""
+    found: Dict[str, int] = {}
+    known = [*roots, *map(os.fsencode, states)]  # wheels of environments are pushed too
+    for state in states:
+        folder = os.path.join(state, "pushed")
+        for name in os.listdir(folder) if os.path.isdir(folder) else ():
+            try:
+                data: Any = read_json(os.path.join(folder, name)) or {}
+                place = on_disk(str(data["root"]))
+                paths = [os.path.join(place, on_disk(str(path))) for path, _ in data["files"]]
+            except (OSError, ValueError, TypeError, LookupError, RecursionError, AttributeError):
+                continue
+            if not any(place == one or place.startswith(one + b"/") for one in known):
+                there = sum(map(os.path.lexists, paths))
+                if there:
+                    found[as_text(place)] = there
+    return [{"path": path, "size": count} for path, count in sorted(found.items())]

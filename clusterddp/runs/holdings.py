@@ -1,0 +1,157 @@
+"""What hosts hold of ours in this account, and its removal: for ``down --everything``, and what ``down`` leaves.
+
+Not here: what is ours on a host (remote/cleanup/holdings.py), asking the user (cli/commands/down.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterddp.errors import RunError
+from clusterddp.hosts.answers import PATHS
+from clusterddp.hosts.fanout import each, reading_answer
+from clusterddp.remote.shared.fields import Fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.inventory import HostEntry
+    from clusterddp.project import Project
+
+LIMIT = 600.0  # seconds; workdirs may hold millions of files
+_MOST = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkdirHeld:
+    """A workdir on a host.
+
+    Attributes:
+        path: Where it is.
+        ident: The random word of it, the same on all hosts that share it.
+        bytes: What it takes on disk.
+        own: How many of its files no sync has put there as they are now.
+        own_bytes: Their size.
+        largest: The largest of them.
+        live: The runs that are live in it.
+    """
+
+    path: str
+    ident: str
+    bytes: int
+    own: int
+    own_bytes: int
+    largest: tuple[str, ...] = ()
+    live: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holdings:
+    """What a host holds of ours in this account, of all projects.
+
+    Attributes:
+        host: The host.
+        states: State folders, and what each takes on disk.
+        runs: How many runs are on record there.
+        live: Live runs: id, the project's name, whose it is; empty where the host does not know.
+        workdirs: Workdirs.
+        pushed: Folders outside them that hold files which a push has put there, and how many.
+        error: Why the host could not be asked.
+    """
+
+    host: str
+    states: tuple[tuple[str, int], ...] = ()
+    runs: int = 0
+    live: tuple[tuple[str, str, str], ...] = ()
+    workdirs: tuple[WorkdirHeld, ...] = ()
+    pushed: tuple[tuple[str, int], ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EverythingRemoved:
+    """What became of a host's holdings: the folders removed, what all took, what stays and why; or its error."""
+
+    host: str
+    removed: tuple[str, ...] = ()
+    bytes: int = 0
+    left: tuple[tuple[str, str], ...] = ()
+    error: str = ""
+
+
+def held(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: Project) -> list[Holdings]:
+    """What each host holds."""
+
+    def one(entry: HostEntry) -> Holdings:
+        told = host(entry).call("holdings", {"workdir": _workdir(entry, project)}, timeout=LIMIT, limit=PATHS)
+        with reading_answer(entry.name):
+            fields = Fields(told, most=_MOST)
+            return Holdings(
+                host=entry.name,
+                states=_sizes(fields, "states"),
+                runs=fields.number("runs"),
+                live=fields.each("live", lambda run: (run.text("run"), run.text("label"), run.text("operator"))),
+                workdirs=fields.each("workdirs", _read),
+                pushed=_sizes(fields, "pushed"),
+            )
+
+    outcomes = each(entries, one)
+    return [outcome.value or Holdings(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
+
+
+def refuse_live(shown: Sequence[Holdings]) -> None:
+    """Refuse to remove everything while a run lives that needs it.
+
+    Raises:
+        RunError: a run, of any project of this account, is live.
+    """
+    for host in shown:
+        for run, label, _ in host.live:
+            of = f" ({label})" if label else ""
+            message = f"run {run}{of} is live on {host.host}, and nothing is removed then"
+            raise RunError(message, remedy=f"`clusterddp stop {run}` ends it")
+
+
+def remove(
+    entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: Project, shown: Sequence[Holdings]
+) -> list[EverythingRemoved]:
+    """Remove what was shown of each host, and all state folders of this account."""
+    workdirs = {one.host: [[folder.path, folder.ident] for folder in one.workdirs] for one in shown if not one.error}
+
+    def one(entry: HostEntry) -> EverythingRemoved:
+        args = {"workdir": _workdir(entry, project), "shown": workdirs[entry.name]}
+        told = host(entry).call("remove_everything", args, timeout=LIMIT, limit=PATHS)
+        with reading_answer(entry.name):
+            fields = Fields(told, most=_MOST)
+            left = fields.items("left", lambda item: item.texts("item"))
+            return EverythingRemoved(
+                host=entry.name,
+                removed=fields.texts("removed"),
+                bytes=fields.number("bytes"),
+                left=tuple((path, why) for path, why in left),
+            )
+
+    outcomes = each([entry for entry in entries if entry.name in workdirs], one)
+    return [one.value or EverythingRemoved(host=one.name, error=str(one.error)) for one in outcomes]
+
+
+def _workdir(entry: HostEntry, project: Project) -> str:
+    return entry.workdir or (project.workdir if project.known_id else "")
+
+
+def _read(fields: Fields) -> WorkdirHeld:
+    return WorkdirHeld(
+        path=fields.text("path"),
+        ident=fields.text("id"),
+        bytes=fields.number("bytes"),
+        own=fields.number("own"),
+        own_bytes=fields.number("own_bytes"),
+        largest=fields.texts("largest"),
+        live=fields.texts("live"),
+    )
+
+
+def _sizes(fields: Fields, name: str) -> tuple[tuple[str, int], ...]:
+    return fields.each(name, lambda one: (one.text("path"), one.number("size")))
