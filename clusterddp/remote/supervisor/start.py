@@ -30,7 +30,7 @@ from ..spool.quoted import keep_secrets
 from ..sync.protect import protect
 from ..system.bootstrap import Refused, private_folder, read_json, write_json, write_private
 from ..system.clock import boot_clock
-from ..system.descriptors import opened_code, own_code
+from ..system.descriptors import OpenedCode, own_code
 from ..system.ports import bind_ports
 from ..system.setup_env import setup_environment
 from ..worker.environment import write_worker
@@ -86,7 +86,7 @@ def start_node(
     listeners = [bound.pop() if one else None for one in wanted]
     store, control = (listener.getsockname()[1] if listener else 0 for listener in listeners)
     plan = plan._replace(bound=(store, control))
-    with opened_code() as code:
+    with OpenedCode() as code:
         created = create_spool(spool, plan, code)
     if not created:
         return _existing(spool)

@@ -21,7 +21,7 @@ from ..shared.plan import NodePlan
 from ..spool.layout import Spool, all_spools, place_hook
 from ..system import procfs
 from ..system.bootstrap import private, private_folder, write_json
-from ..system.descriptors import keep_file, opened_code
+from ..system.descriptors import OpenedCode, keep_file
 from ..worker.environment import fork_server_environment, script_environment
 from ..worker.environment_reads import is_free, own_to_one
 from ..worker.fork_client import Connection, NotForkedError, connect, decoded, differences, send
@@ -172,7 +172,7 @@ class Start(NamedTuple):
         hooks = os.path.join(self.folder, "hook")
         for folder in (here, hooks, os.path.join(hooks, "__pycache__")):  # Python would ask the umask
             os.mkdir(folder, 0o700)
-        with opened_code() as code:
+        with OpenedCode() as code:
             keep_file(code, os.path.join(self.folder, "remote.pyz"))
             place_hook(code, hooks)
         awaited = supervisor, procfs.start_ticks(supervisor) or 0

@@ -1,9 +1,8 @@
 """This process's open files, one of them the zipapp that it imports our modules from (system/indexed_code.py)."""
 
-import contextlib
 import os
 import sys
-from typing import Container, Iterator, Optional
+from typing import Container, Optional
 
 from .bootstrap import write_private
 
@@ -28,20 +27,28 @@ def code_handle() -> Optional[int]:
     return found
 
 
-@contextlib.contextmanager
-def opened_code() -> Iterator[int]:
-    """The descriptor of the zipapp that this process runs from."""
-    handle = code_handle()
-    if handle is not None:
-        yield handle
-        return
-    with open(sys.argv[0], "rb") as stream:  # it was started by this path, in a folder of ours
-        yield stream.fileno()
+class OpenedCode:
+    """The descriptor of the zipapp that this process runs from, while the context lasts.
+
+    A class, because every connection imports this module, and ``contextlib`` takes longer than the rest of it.
+    """
+
+    def __enter__(self) -> int:
+        handle = code_handle()
+        self._own: Optional[int] = None
+        if handle is None:
+            # It was started by this path, in a folder of ours.
+            self._own = handle = os.open(sys.argv[0], os.O_RDONLY | os.O_CLOEXEC)
+        return handle
+
+    def __exit__(self, *_: object) -> None:
+        if self._own is not None:
+            os.close(self._own)
 
 
 def own_code() -> bytes:
     """The zipapp that this process runs from, by the descriptor that its modules come from."""
-    with opened_code() as handle:
+    with OpenedCode() as handle:
         return whole(handle)
 
 
