@@ -132,7 +132,7 @@ class PassedOn:
         self._authority: Authority | None = None
         self._lock = threading.RLock()
         self._over = threading.Event()
-        self._error: ClusterddpError | None = None
+        self._error: Exception | None = None  # what has ended all of it
 
     def run(self) -> list[Outcome[None]]:
         """Each host's outcome."""
@@ -205,11 +205,14 @@ class PassedOn:
 
     def _look(self) -> None:
         """Look after what is late, and whether spreading would save time."""
-        while not self._over.wait(_TICK):
-            with self._lock:
-                self._schedule.look(time.monotonic())
-                self._begin()
-                self._go_on()
+        try:
+            while not self._over.wait(_TICK):
+                with self._lock:
+                    self._schedule.look(time.monotonic())
+                    self._begin()
+                    self._go_on()
+        except Exception as bug:  # noqa: BLE001 - raised by run(); without it the hosts would wait for ever
+            self._give_up(bug)
 
     @property
     def _all_there(self) -> bool:
@@ -279,9 +282,11 @@ class PassedOn:
             member.outgoing.end()
         except HostError:  # whoever reads its answers hears of it
             pass
+        except Exception as bug:  # noqa: BLE001 - the same
+            self._give_up(bug)
 
-    def _give_up(self, error: ClusterddpError) -> None:
-        """What is to be sent cannot be read: the same for every host."""
+    def _give_up(self, error: Exception) -> None:
+        """What is to be sent cannot be read, the same for every host; or a thread of ours has ended by a bug."""
         self._error = error
         for member in self._members.values():
             member.outgoing.leave()

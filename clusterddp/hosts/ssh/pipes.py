@@ -23,6 +23,7 @@ STDERR_KEPT = 64 * 1024  # bytes of a host's stderr we remember; the newest
 EXIT_STATUS_WAIT = 1.0  # seconds: the status arrives just behind the end of the stream
 EOF_PATIENCE = 0.2  # seconds a child gets to leave by itself once its stdin is closed
 TERM_PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
+KILL_PATIENCE = 30.0  # seconds for a child that was killed; what the kernel holds up is not waited for any longer
 
 
 class DroppedError(UnreachableError):
@@ -189,6 +190,5 @@ def end(process: subprocess.Popen[bytes], patience: float = 0) -> None:
                 os.killpg(process.pid, number)
                 os.killpg(process.pid, signal.SIGCONT)  # a stopped one hears of nothing else
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(patience if number is None else TERM_PATIENCE)
+            process.wait({None: patience, signal.SIGKILL: KILL_PATIENCE}.get(number, TERM_PATIENCE))
             return
-    process.wait()

@@ -215,6 +215,20 @@ def test_a_file_that_changes_meanwhile_is_told_of_and_everything_ends(team: Team
     assert team.equal(*NAMES)
 
 
+@pytest.mark.parametrize(("where", "name"), [(Uploads, "bundle"), (schedule.Schedule, "look")])
+def test_a_bug_in_a_thread_that_sends_or_looks_is_raised_and_no_host_waits_for_ever(
+    team: Team, monkeypatch: pytest.MonkeyPatch, where: type, name: str
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    if where is schedule.Schedule:  # nothing is sent either: only who looks can end it
+        monkeypatch.setattr(where, "orders", lambda *_: [])
+    monkeypatch.setattr(where, name, fails)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        team.push()
+
+
 def test_a_host_that_refuses_is_told_of_and_the_others_have_all(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     work = team.place / "gpu01" / "work"
     real = ThreadHost.stream
