@@ -85,6 +85,43 @@ CASES = [
         prints="trained VALUE",
     ),
     Case(
+        told=remedy("cli/main.py", "the name is kept for later; `clusterddp status --watch` shows a run as it goes"),
+        first="clusterddp top",
+        then="clusterddp status --help | grep -e --watch",
+    ),
+    Case(
+        told=remedy("inventory/origins.py", "give host names: `clusterddp init gpu01,gpu02`"),
+        first="touch empty.txt && clusterddp init empty.txt",
+    ),
+    Case(
+        told=remedy("inventory/ranges.py", "write name:port or [IPv6]:port, or set ansible_port"),
+        first="clusterddp hosts -i i.yaml",
+        files={"i.yaml": "all: {hosts: {'a:b': {}}}\n", "mended.yaml": "all: {hosts: {'a:22': {}, '[::1]:22': {}}}\n"},
+        then="clusterddp hosts -i mended.yaml",
+    ),
+    Case(
+        told=remedy(
+            "inventory/variables.py",
+            "give the interpreter's path alone; what must run before it belongs into clusterddp_setup",
+        ),
+        first="clusterddp hosts -i i.yaml",
+        files={
+            "i.yaml": ONE_HOST.format("a", "clusterddp_python: env python"),
+            "mended.yaml": "all: {hosts: {a: {clusterddp_python: /usr/bin/python3, clusterddp_setup: 'true'}}}\n",
+        },
+        then="clusterddp hosts -i mended.yaml",
+    ),
+    Case(
+        told=remedy("cli/inventory_choice.py", "if you trust it: `{}`"),
+        first="clusterddp hosts",
+        files={
+            "pyproject.toml": '[tool.clusterddp]\ninventory = "my hosts.yaml"\n',
+            "my hosts.yaml": "all: {hosts: {a: {ansible_connection: local}}}\n",
+        },
+        then="{told} --skip torch",
+        again="clusterddp hosts",
+    ),
+    Case(
         told=remedy("launch/options.py", "give one number, or no --rdzv-backend"),
         first="clusterddp run --dry-run --rdzv-backend static --nnodes 1:2 train.py",
         then="clusterddp run --dry-run --rdzv-backend static --nnodes 2 train.py"
@@ -263,6 +300,8 @@ def typed_and_holds(user: User, case: Case) -> None:
     assert case.told.found(first.err), first.err
     where = "cd .. && " if case.first.startswith("cd .. ") else ""
     for line in [case.then] if case.then else case.told.commands(first.err):
+        if "{told}" in line:
+            line = line.replace("{told}", case.told.commands(first.err)[0])  # noqa: PLW2901 - as it was printed
         done = type_line(user, where + line, **env)
         assert done.code == 0, (line, done.err)
         assert case.prints in done.out + done.err

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.cli import User, nothing_left
+from tests.integration.cli import WAIT, User, nothing_left
 from tests.integration.complaint import one_line
 from tests.integration.throwaway_sshd import make_key
-from tests.remedies import remedy, type_line
+from tests.remedies import Remedy, remedy, type_line
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
@@ -87,3 +87,126 @@ def test_no_option_is_told_that_goes_on_without_torch(two: Lab, user: User) -> N
     write_inventory(two, user)
     done = user.run("run", "-i", "i.yaml", "train.py")
     assert (done.code, sorted(one.text for one in done.workers)) == (0, ["trained 0", "trained 1"]), done.err
+
+
+# What the inventory says of gpu01, words of `run`, the remedy; what the inventory says then, and the words.
+Mending = tuple[dict[str, Any], str, Remedy, dict[str, Any], str]
+MENDINGS: list[Mending] = [
+    (
+        {"clusterddp_interface": "eth9"},
+        "",
+        remedy("launch/preflight.py", "set clusterddp_address or clusterddp_interface"),
+        {"clusterddp_interface": "eth0"},
+        "",
+    ),
+    ({"ansible_port": 23}, "", remedy("hosts/ssh/proxy.py", "start sshd there, or correct ansible_port"), {}, ""),
+    (
+        {"ansible_port": 23},
+        "",
+        remedy("launch/reach.py", "{}go on without: --limit {}"),
+        {"ansible_port": 23},
+        "{limit}",
+    ),
+    (
+        {"ansible_ssh_private_key_file": "/nope/key"},
+        "",
+        remedy("hosts/ssh/resolve.py", "correct ansible_ssh_private_key_file (or -i)"),
+        {},
+        "",
+    ),
+    (
+        {"ansible_python_interpreter": "/nope/python"},
+        "",
+        remedy("hosts/bootstrap.py", "set ansible_python_interpreter to a Python 3.8 or newer"),
+        {"ansible_python_interpreter": "/usr/bin/python3"},
+        "",
+    ),
+    (
+        {"clusterddp_python": "/nope/python"},
+        "",
+        remedy(
+            "checks/catalog/software.py",
+            "set clusterddp_python to the interpreter that has torch, or bring it by clusterddp_setup",
+        ),
+        {},
+        "",
+    ),
+    (
+        {"clusterddp_setup": ["true", "false # here"]},
+        "",
+        remedy("remote/system/setup_env.py", "correct clusterddp_setup, run in `bash -l`"),
+        {"clusterddp_setup": ["true", "true # here"]},
+        "",
+    ),
+    ({}, "--gpus 7", remedy("facts/gpu_assignment.py", "leave --gpus out"), {}, ""),
+    (
+        {},
+        "--sync-limit 1",
+        remedy("sync/files.py", "keep them out with .gitignore, or allow more with --sync-limit SIZE"),
+        {},
+        "--sync-limit 10MB",
+    ),
+    (
+        {"ansible_ssh_common_args": "-o UserKnownHostsFile={user}/none"},
+        "",
+        remedy("hosts/ssh/known_hosts.py", "compare the fingerprint, then `clusterddp up … --accept-new-host-keys`"),
+        {"ansible_ssh_common_args": "-o UserKnownHostsFile={user}/none"},
+        "{keys}",
+    ),
+]
+
+
+@pytest.mark.parametrize("mending", MENDINGS, ids=lambda one: f"{one[2].path}: {one[2].text[:50]}")
+def test_what_is_told_of_a_host_lets_the_next_run_begin(two: Lab, user: User, mending: Mending) -> None:
+    need_torch()
+    wrong, words, told, right, then = mending
+    write_inventory(two, user, placed(wrong, user))
+    first = type_line(user, f"clusterddp run --dry-run -i i.yaml {words} train.py")
+    assert first.code == 125, first.err
+    said = told.found(first.err)
+    write_inventory(two, user, placed(right, user))
+    if then == "{limit}":
+        then = f"--limit {said[2]}"
+    elif then == "{keys}":
+        done = type_line(user, "clusterddp up i.yaml --accept-new-host-keys")
+        assert done.code == 0, done.err
+        then = ""
+    done = type_line(user, f"clusterddp run --dry-run -i i.yaml {then} train.py")
+    assert done.code == 0, done.err
+
+
+def placed(variables: dict[str, Any], user: User) -> dict[str, Any]:
+    """Variables with the user's own folder in them."""
+    return {
+        name: value.replace("{user}", str(user.home)) if isinstance(value, str) else value
+        for name, value in variables.items()
+    }
+
+
+LIVE = remedy("cli/commands/up.py", "run {} of this project is {}; `clusterddp stop {}` ends it")
+OTHER_CODE = remedy(
+    "remote/sync/workdir.py",
+    "give this run a folder of its own with --workdir NAME, wait for that run, or `clusterddp stop %s`",
+)
+
+
+def test_a_run_that_is_live_in_the_folder_is_ended_by_the_command_that_is_told(two: Lab, user: User) -> None:
+    """Its inventory is known by -i alone, so the told command has it too."""
+    need_torch()
+    write_inventory(two, user)
+    user.write("wait.py", WAIT + "print('waits', flush=True)\nwait_for('/no/such/file')\n")
+    run = user.run("run", "-i", "i.yaml", "--detach", "wait.py").out.strip()
+    try:
+        live = user.run("up", "i.yaml")
+        assert LIVE.commands(live.err) == [f"clusterddp stop -i i.yaml {run}"], live.err
+        user.write("more.py", "new = 1\n")
+        refused = user.run("run", "-i", "i.yaml", "train.py")
+        (command,) = OTHER_CODE.commands(refused.err)
+        assert "-i i.yaml" in command
+        assert type_line(user, "clusterddp run -i i.yaml --workdir own train.py").code == 0
+        done = type_line(user, command)
+        assert done.code == 0, done.err
+        done = type_line(user, "clusterddp run -i i.yaml train.py")
+        assert done.code == 0, done.err
+    finally:
+        user.run("stop", "-i", "i.yaml", run)

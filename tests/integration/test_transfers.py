@@ -101,7 +101,7 @@ def test_sync_refuses_while_a_live_run_has_other_code_there(user: User) -> None:
         assert (code, out) == (1, [])
         assert notes[-1] == (
             f"gpu01: run r1 is live in {user.work('gpu01')} with other code or data; give this run a folder of its own"
-            " with --workdir NAME, wait for that run, or: clusterddp stop r1"
+            " with --workdir NAME, wait for that run, or `clusterddp stop r1`"
         )
     assert [content(user.work(name))["train.py"] for name in HOSTS] == ["print(1)"] * 3
     os.unlink(marker)  # noqa: PTH108 - bytes

@@ -106,7 +106,7 @@ def place_code(job: SlurmJob, sent: SentCode, path: str) -> str:
         raise Refused("the run's code is not there", "start the run again") from None
     if answer.get("conflicts"):
         named = ", ".join(answer["conflicts"][:5])
-        remedy = "start the run again: clusterddp run --take project, or clusterddp run --take host"
+        remedy = "start the run again with --take project, or --take host"
         raise Refused("the project and this node both changed %s since the last sync" % named, remedy)
     if "missing" in answer:
         raise Refused("%s changed while the code was placed" % sent.workdir, "start the run again")

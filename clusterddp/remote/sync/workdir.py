@@ -40,7 +40,7 @@ class Folder(NamedTuple):
         """
         if self.live:
             message = "run %s is live in %s with other code or data" % (self.runs, as_text(self.path))
-            remedy = "give this run a folder of its own with --workdir NAME, wait for that run, or: clusterddp stop %s"
+            remedy = "give this run a folder of its own with --workdir NAME, wait for that run, or `clusterddp stop %s`"
             raise Refused(message, remedy % self.live[0].run)
 
     @property
