@@ -136,3 +136,15 @@ def test_links_mounts_and_other_users_files_lead_no_removal_elsewhere(make_lab: 
     assert host.run(["sh", "-c", "ls -A ~/clusterddp"]).stdout.split() == ["planted"]
     assert host.run(["sh", "-c", "ls -d ~/.clusterddp* || true"]).stdout == ""
     assert host.run(["cat", "thesis/text", "mounted/data"]).stdout == "text\ndata\n"
+
+
+def test_a_home_that_hosts_share_is_cleared_once_and_by_all(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab = make_lab(2, shared_home=True)
+    user = User(tmp_path)
+    user.write("train.py", "print('done')\n")
+    before = {host.name: owned(host) for host in lab.hosts}
+    assert user.up(lab.write_inventory(user.folder / "inventory.yaml")).code == 0
+    assert user.run("run", "train.py").code == 0
+    gone = user.run("down", "--everything", "--yes")
+    assert gone.code == 0, gone.err
+    assert {host.name: owned(host) for host in lab.hosts} == before

@@ -94,6 +94,8 @@ class Removal:
                 self._remove_root(folder, path)
             finally:
                 os.close(folder)
+        except FileNotFoundError:  # another host that shares the folder was faster
+            return
         except OSError as error:
             self.left.append([path, error.strerror or str(error)])
         except Refused as error:
@@ -116,6 +118,8 @@ class Removal:
                 self._remove_root(folder, path)
             finally:
                 os.close(folder)
+        except FileNotFoundError:  # another host that shares the folder was faster
+            return
         except OSError as error:
             self.left.append([path, error.strerror or str(error)])
 
@@ -185,6 +189,8 @@ class Removal:
             if os.path.samestat(os.stat(name, dir_fd=above, follow_symlinks=False), os.fstat(folder)):
                 os.rmdir(name, dir_fd=above)
                 self.removed.append(path)
+        except FileNotFoundError:  # another host that shares the folder was faster
+            return
         except OSError:
             names = sorted(os.listdir("/proc/self/fd/%d" % folder))
             self.left.append([path, "it holds what is not ours: %s" % ", ".join(names[:3])])
