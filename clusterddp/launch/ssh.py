@@ -35,6 +35,7 @@ START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take mo
 STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
 NAME = "ssh"
 CLEANUP_REASON = "the start failed on another host"
+_REASONS = ("unreachable", "not_warm")  # in a host's answer: why something is not so, or empty
 
 
 class Ssh:
@@ -135,7 +136,7 @@ class Launched:
     Attributes:
         spools: Each host's spool by host name.
         tell: Whether the hosts tell the webhook of the run.
-        notices: What is to be said of that, a line each.
+        notices: What is to be said of that and of the starts, a line each.
     """
 
     spools: Mapping[str, str]
@@ -173,7 +174,16 @@ def launch(
     except BaseException as error:  # Ctrl-C too
         _undo(hosts, plan.run, interrupted_by(error) if isinstance(error, KeyboardInterrupt) else CLEANUP_REASON)
         raise
-    return Launched(spools=spools, tell=tell, notices=tuple(_of_telling(unreachable, tell=tell)))
+    plain = {name: answer["not_warm"] for name, answer in answers.items() if answer["not_warm"]}
+    notices = (*_of_telling(unreachable, tell=tell), *_of_plain_starts(plain))
+    return Launched(spools=spools, tell=tell, notices=notices)
+
+
+def _of_plain_starts(reasons: Mapping[str, str]) -> Iterator[str]:
+    """Why hosts that have a warm server, or should have one, have not begun the run from it."""
+    for reason in dict.fromkeys(reasons.values()):
+        hosts = [name for name, its in reasons.items() if its == reason]
+        yield f"{folded_names(hosts)}: not from the warm server: {reason}"
 
 
 def _of_telling(unreachable: Mapping[str, str], *, tell: bool) -> Iterator[str]:
@@ -189,7 +199,7 @@ def _of_telling(unreachable: Mapping[str, str], *, tell: bool) -> Iterator[str]:
 def start_node(
     host: Host, plan: NodePlan, secrets: Mapping[str, str], key: str, webhook: Webhook | None = None
 ) -> dict[str, Any]:
-    """Start one node's supervisor, which waits for ``commit``; ``{started, spool, store, control, unreachable}``.
+    """Start one node's supervisor, which waits for ``commit``; as ``start_node`` of remote/supervisor/start.py.
 
     Args:
         host: Where.
@@ -207,7 +217,7 @@ def start_node(
     answer = host.upload("start", {}, [message], timeout=START_TIMEOUT)
     with reading_answer(host.name):
         names = ("started", "spool", "store", "control")
-        return {**{name: answer[name] for name in names}, "unreachable": str(answer["unreachable"])}
+        return {**{name: answer[name] for name in names}, **{name: str(answer[name]) for name in _REASONS}}
 
 
 def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Mapping[str, Any]) -> None:

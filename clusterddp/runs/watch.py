@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("clusterddp")
 _ON_RECORD = {  # events of a start that `-v` tells: the field that it shows, and what it says
     "not_forked": ("reason", "not from the fork server"),
-    "not_warm": ("reason", "not from the warm server"),
     "preloaded": ("packages", "preloaded"),
 }
 GATHER_LIMIT = 15.0  # seconds for all workers of a round to start before it is told as far as it is known

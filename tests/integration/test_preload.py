@@ -337,7 +337,7 @@ def test_code_that_would_make_another_thing_of_a_package_means_a_start_without_i
     with warm_server(warm, env=env, preload=("hub",)) as server:
         script.write_text("import os\nos.environ['HF_HOME'] = '/mine'\nimport hub\n")
         reason = f"{script}:2 sets HF_HOME, which is read when it is imported"
-        assert ask(warm, spool, *SCRIPT, env=env) == {"refused": reason, "stale": False}
+        assert ask(warm, spool, *SCRIPT, env=env) == {"refused": reason}
         with fork_server(spool, *SCRIPT, env=env) as said:
             assert said == f"left hub: {reason}\nready\n"
         (spool.folder / FORK_SOCKET).unlink()
@@ -350,8 +350,25 @@ def test_code_that_would_make_another_thing_of_a_package_means_a_start_without_i
             assert spool.run(*SCRIPT, env=env).returncode == 0
         (tmp_path / "site-packages" / "hub" / "__init__.py").write_text("NAME = 'another'\n")
         refused = ask(warm, spool, *SCRIPT, env=env)
-        assert refused == {"refused": f"{site}/hub/__init__.py has changed since it was started", "stale": True}
+        assert refused == {"refused": f"{site}/hub/__init__.py has changed since it was started"}
         assert server.poll() is None
+
+
+def test_a_warm_server_that_such_a_project_has_left_serves_it_and_gives_way_to_another(tmp_path: Path) -> None:
+    hub = "import os\nHOME = os.environ.get('HF_HOME')\n"
+    site = install(tmp_path, {"hub": hub})
+    env = torch_environment(PYTHONPATH=os.pathsep.join((empty_torch(tmp_path), site)))
+    warm, spool = folders(tmp_path, ("hub",))
+    script = spool.cwd / "script.py"
+    script.write_text("import os\nos.environ['HF_HOME'] = '/mine'\nimport hub\n")
+    with warm_server(warm, env=env, preload=("hub",), run=(str(spool.cwd), sys.executable, *SCRIPT)):
+        for _ in range(3):
+            with begun(warm, spool, *SCRIPT, env=env):
+                assert spool.run(*SCRIPT, env=env).returncode == 0
+        reason = f"{script}:2 sets HF_HOME, which is read when it is imported"
+        script.write_text("import hub\n")
+        said = ask(warm, spool, *SCRIPT, env=env)["refused"]
+        assert said == f"it has no packages, since for another run {reason}"
 
 
 def test_a_warm_server_imports_nothing_that_reads_a_secret(tmp_path: Path) -> None:

@@ -93,7 +93,8 @@ def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_t
     host.write(str(site / "ahead" / "__init__.py"), "NAME = 'another'\n", user="root")
     third = user.run(*words, "train.py")
     assert third.code == 0, third.err
-    assert f"gpu00: not from the warm server: {site}/ahead/__init__.py has changed since it was started" in third.err
+    said = f"clusterddp: gpu00: not from the warm server: {site}/ahead/__init__.py has changed since it was started\n"
+    assert third.err.count(said) == 1, third.err
     assert "gpu00: not from the fork server: " in third.err
     assert "train.py:2 sets OMP_NUM_THREADS, which torch may read when it is imported" in third.err
     assert [line.text for line in third.workers] == ["here"] * 2
@@ -101,6 +102,19 @@ def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_t
 
     wait_until("another warm server", lambda: warm(host), 90)
     assert servers(host) != [server]
+
+    (tmp_path / "laptop").mkdir()
+    laptop = User(tmp_path / "laptop")  # another machine, person, and project, on the same account of the host
+    laptop.env["LOGNAME"] = "somebody"
+    laptop.write("train.py", "print('there')\n")
+    lab.write_inventory(laptop.folder / "inventory.yaml")
+    fourth = laptop.run(*words, "train.py")
+    assert fourth.code == 0, fourth.err
+    assert [line.text for line in fourth.workers] == ["there"] * 2
+    assert [one for one in events(host, fourth.run) if one["event"] == "from_warm_server"], fourth.err
+    assert "not from the warm server" not in fourth.err
+    wait_until_nothing_is_left(lab.hosts, fourth.run)
+
     told_of = "clusterddp: gpu00: a warm server waits for the next run ("
     status = ("status", "-i", "inventory.yaml")
     assert told_of not in user.run(*status).err

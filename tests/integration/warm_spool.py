@@ -44,11 +44,17 @@ def warm_server(
     python: str = sys.executable,
     preload: tuple[str, ...] = (),
     secrets: tuple[str, ...] = (),
+    run: tuple[str, ...] = ("",),
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A warm server that has the spool's code and preloads ``preload``, ready in a folder of its own."""
+    """A warm server that has the spool's code and preloads ``preload``, ready in a folder of its own.
+
+    ``run``: the working folder and the command line of the run that leaves it.
+    """
     here = spool.folder / "cwd-0123456789"
     here.mkdir()
-    (spool.folder / WISHES).write_text(json.dumps({"preload": preload, "secrets": secrets}))
+    (spool.folder / WISHES).write_text(
+        json.dumps({"preload": preload, "secrets": secrets, "cwd": run[0], "argv": run[1:]})
+    )
     with (spool.folder / "warm.log").open("wb") as log:
         server = subprocess.Popen(
             [python, "-c", "", "-u", SCRIPT],

@@ -128,7 +128,7 @@ def _warm(cluster: Cluster, stays: str) -> None:
         say(f"{folded_names(begun)}: a warm server imports torch, and waits {waits} for a run")
     if len(begun) < len(cluster.inventory.nodes):
         left = [entry.name for entry in cluster.inventory.nodes if entry.name not in begun]
-        say(f"{folded_names(left)}: no warm server; it wants clusterddp_fork_server and an account of one person")
+        say(f"{folded_names(left)}: no warm server; it wants clusterddp_fork_server")
 
 
 def _say_what_is_there(cluster: Cluster) -> None:

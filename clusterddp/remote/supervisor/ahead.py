@@ -15,7 +15,7 @@ from .warm import Start, wants
 def warm_ahead(request: Request) -> Dict[str, Any]:
     """Operation: start one for runs whose node has the plan of ``plan``, in place of any that is there.
 
-    Returns ``{begun}``: whether there is one now; there is none on an account that several people use.
+    Returns ``{begun}``: whether there is one now.
     """
     state = request.args["state"]
     try:
@@ -25,5 +25,5 @@ def warm_ahead(request: Request) -> Dict[str, Any]:
     if not wants(plan):
         return {"begun": False}
     spool = Spool.of(state, plan.run, plan.attempt, plan.node)  # never made: a run's own is like it
-    Start(state, spool, plan, agent_environment(plan, spool)).leave_one(0, stale=True)
+    Start(state, spool, plan, agent_environment(plan, spool)).leave_one(0, anew=True)
     return {"begun": find(state) is not None}

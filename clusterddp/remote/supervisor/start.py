@@ -59,9 +59,10 @@ def start_node(
 ) -> Dict[str, Any]:
     """Start the supervisor of a node, below whoever is the next subreaper above this process.
 
-    Returns ``{started, spool, store, control, unreachable}``: ``store`` and ``control`` are the ports that were bound
-    here, or 0; ``unreachable`` says why the URL that is to be ``notified`` (webhook.py) cannot be reached from here, or
-    is empty. The agent starts only when all nodes are ready (``commit_node``).
+    Returns ``{started, spool, store, control, unreachable, not_warm}``: ``store`` and ``control`` are the ports that
+    were bound here, or 0; ``unreachable`` says why the URL that is to be ``notified`` (webhook.py) cannot be reached
+    from here, ``not_warm`` why the host's warm server has not begun it, or they are empty. The agent starts only when
+    all nodes are ready (``commit_node``).
 
     Raises:
         Refused: the run was stopped already, its port range is taken, the setup lines fail, …
@@ -95,7 +96,7 @@ def start_node(
         keep_secrets(spool.folder, json.dumps(secrets).encode())
     write_worker(spool, plan.python)
     telling = _begin_telling(spool, environment, _with_run(notified, plan, secrets)) if notified else None
-    answer = _spawn_somehow(state, plan, spool, environment, listeners)
+    answer, plain = _spawn_somehow(state, plan, spool, environment, listeners)
     if answer != b"ready\n":
         reason = "the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died")
         order = spool.stop_order()
@@ -106,7 +107,13 @@ def start_node(
         _protect_code(spool, plan, state)
     retention.prune_at_start(state, [plan.host])
     unreachable = telling() if telling else ""
-    return {"started": True, "spool": spool.folder, "store": store, "control": control, "unreachable": unreachable}
+    return _started(spool, (store, control), started=True, unreachable=unreachable, not_warm=plain)
+
+
+def _started(spool: Spool, ports: Sequence[int], *, started: bool, **more: str) -> Dict[str, Any]:
+    """What ``start_node`` answers."""
+    told = {"started": started, "spool": spool.folder, "store": ports[0], "control": ports[1]}
+    return {**told, "unreachable": "", "not_warm": "", **more}
 
 
 def _begin_telling(spool: Spool, environment: Mapping[str, str], notified: Mapping[str, Any]) -> Callable[[], str]:
@@ -259,8 +266,7 @@ def _existing(spool: Spool) -> Dict[str, Any]:
         if time.monotonic() > deadline:
             raise Refused("an earlier start of this node was cut short", "start a new run")
         time.sleep(0.05)
-    store, control = spool.plan().bound
-    return {"started": False, "spool": spool.folder, "store": store, "control": control, "unreachable": ""}
+    return _started(spool, spool.plan().bound, started=False)
 
 
 def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
@@ -286,28 +292,33 @@ def _spawn_somehow(
     spool: Spool,
     environment: Mapping[str, str],
     listeners: Sequence[Optional[socket.socket]],
-) -> bytes:
-    """``spawn``, from the host's warm server where that comes out the same; one is left for the next run."""
+) -> Tuple[bytes, str]:
+    """``spawn``, from the host's warm server where that comes out the same; one is left for the next run.
+
+    Returns:
+        The supervisor's answer; why a warm server that is there has not begun it, or cannot be left.
+    """
     if not plan.worker_argv or not plan.warm:
-        return spawn(spool, environment, listeners)
-    from . import warm  # dear to import
+        return spawn(spool, environment, listeners), ""
+    from . import warm  # expensive to import
 
     start = warm.Start(state, spool, plan, environment)
     there = [listener.fileno() for listener in listeners if listener]
-    answer, stale = b"", False
+    answer, plain, anew = b"", "", False
     try:
         flags = [listener is not None for listener in listeners]
         answer = _hand_over(environment, lambda pipes: warm.wants(plan) and start.begin([*pipes, *there], flags))
     except warm.DiffersError as error:
-        stale = isinstance(error, warm.StaleError)
-        spool.event("not_warm", reason=str(error))
+        plain, anew = str(error), not isinstance(error, warm.NotReadyError)
+        spool.event("not_warm", reason=plain)
     answer = answer or spawn(spool, environment, listeners)
     try:
         if warm.wants(plan):
-            start.leave_one(spool.supervisor() or 0, stale=stale)
+            start.leave_one(spool.supervisor() or 0, anew=anew)
     except OSError as error:
-        spool.event("not_warm", reason="none can be started: %s" % error)
-    return answer
+        plain = "none can be started: %s" % error
+        spool.event("not_warm", reason=plain)
+    return answer, plain
 
 
 def spawn(spool: Spool, environment: Mapping[str, str], listeners: Sequence[Optional[socket.socket]]) -> bytes:

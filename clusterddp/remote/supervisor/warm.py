@@ -18,17 +18,17 @@ import sys
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..shared.plan import NodePlan
-from ..spool.layout import Spool, all_spools, place_hook
+from ..spool.layout import Spool, place_hook
 from ..system import procfs
 from ..system.bootstrap import private, private_folder, write_json
 from ..system.descriptors import OpenedCode, keep_file
 from ..worker.environment import fork_server_environment, script_environment
 from ..worker.environment_reads import is_free, own_to_one
 from ..worker.fork_client import Connection, NotForkedError, connect, decoded, differences, send
-from ..worker.warm_folder import RECORD, SCRIPT, WISHES, WarmServer, end, find, folder_of
+from ..worker.warm_folder import LOG as WARM_LOG
+from ..worker.warm_folder import RECORD, SCRIPT, WISHES, WarmServer, end, find, folder_of, why_refused
 from .fork_server import LOG, secrets_of
 
-WARM_LOG = "warm.log"
 PATIENCE = 10.0  # seconds for its answer
 OWN_TO_A_START = ("working folder", "cgroup", "oom_score_adj", "sessionid")  # set anew, or compared otherwise
 CGROUP_LIMITS = ("memory.max", "memory.high", "cpu.max", "pids.max", "cpuset.cpus.effective")
@@ -44,8 +44,8 @@ class DiffersError(Exception):
     """Why a run is not begun from the warm server."""
 
 
-class StaleError(DiffersError):
-    """The server itself says so: another one would do."""
+class NotReadyError(DiffersError):
+    """There is one that suits the run, and it will be ready."""
 
 
 class Start(NamedTuple):
@@ -82,12 +82,18 @@ class Start(NamedTuple):
             listeners: Which of the store's and run control's listening sockets are there.
 
         Raises:
-            DiffersError: there is one, and the start has to be plain.
+            DiffersError: there is one, or should be, and the start has to be plain.
         """
         server = find(self.state)
-        if not server or not server.ready:
+        if not server:
+            refused = why_refused(self.state)
+            if refused:
+                raise DiffersError("there is none, for %s" % refused)
             return False
         self.compare(server)
+        if not server.ready:
+            awaits = "it waits for the end of another run here" if server.waiting else "it is not ready yet"
+            raise NotReadyError(awaits)
         request = {
             "program": [sys.executable, "-I", "-S", self.spool.path("remote.pyz")],
             "spool": self.spool.folder,
@@ -107,7 +113,7 @@ class Start(NamedTuple):
                 send(sock, request, handles)
                 answer = decoded(Connection(sock).line())
                 if "refused" in answer:
-                    raise (StaleError if answer.get("stale") else DiffersError)(str(answer["refused"]))
+                    raise DiffersError(str(answer["refused"]))
                 if "ready" not in answer:
                     raise DiffersError("it did not answer")
                 sock.sendall(b"g")
@@ -134,6 +140,10 @@ class Start(NamedTuple):
             raise DiffersError("the workers' command line is another kind")
         if server.preload != self.plan.preload:
             raise DiffersError("clusterddp_preload was another when it began")
+        others = {*server.secrets} ^ {*self.plan.secrets} if server.preload else set()
+        matter = sorted(others & {*server.considered} if server.ready else others)
+        if matter:
+            raise DiffersError("%s is a secret of one run and not of the other" % matter[0])
         given, wanted = _environment_of(server.pid), self.worker_env
         for name in sorted({*given, *wanted}):
             if given.get(name) != wanted.get(name) and not is_free(name, server.reads):
@@ -146,23 +156,23 @@ class Start(NamedTuple):
         if wanted.get("KRB5CCNAME", "").startswith("KEYRING:") or _has_keys():
             raise DiffersError("this login holds keys in the kernel's keyring")
 
-    def leave_one(self, supervisor: int, *, stale: bool = False) -> None:
+    def leave_one(self, supervisor: int, *, anew: bool = False) -> None:
         """Start a warm server for the next run, unless there is one that suits it; it waits for this one's end.
+
+        One that suits another project, or waits for the end of another run, gives way.
 
         Args:
             supervisor: The process whose end it awaits; 0 for none.
-            stale: Whether one that is there has refused.
+            anew: Whether one that is there gives way whatever it is like: it has refused.
         """
         private_folder(os.path.dirname(self.folder))
         with open(self.folder + ".lock", "w", opener=private) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             server = find(self.state)
-            if server and not stale:
+            if server and not server.waiting and not anew:
                 with contextlib.suppress(DiffersError):
                     self.compare(server)
                     return
-            if len(_operators(self.state)) > 1:
-                return
             end(self.state)
             private_folder(self.folder)
             self._start(supervisor)
@@ -177,7 +187,8 @@ class Start(NamedTuple):
             place_hook(code, hooks)
         awaited = supervisor, procfs.start_ticks(supervisor) or 0
         told = "warm %g %d %d" % (self.plan.warm, *awaited)
-        wishes = {"preload": self.plan.preload, "secrets": self.plan.secrets}
+        argv = [self.plan.python, *self.plan.worker_argv]
+        wishes = {"preload": self.plan.preload, "secrets": self.plan.secrets, "cwd": self.plan.cwd, "argv": argv}
         write_json(os.path.join(self.folder, WISHES), wishes, durable=False)
         env = fork_server_environment(dict(self.environment), self.folder, told)
         hooked = ("CLUSTERDDP_HOOK", "CLUSTERDDP_USER_PYTHONPATH")
@@ -191,7 +202,7 @@ class Start(NamedTuple):
         }
         pid = _detached([self.plan.python, "-c", "", "-u", SCRIPT], env, here, os.path.join(self.folder, WARM_LOG))
         record = {"pid": pid, "ticks": procfs.start_ticks(pid) or 0, "boot": procfs.boot_identity()}
-        record.update(python=self.plan.python, code=os.path.basename(sys.argv[0]))
+        record.update(python=self.plan.python, code=os.path.basename(sys.argv[0]), awaits=awaited)
         write_json(os.path.join(self.folder, RECORD), record, durable=False)
 
 
@@ -252,11 +263,6 @@ def _has_keys() -> bool:
     mine = str(os.getuid())
     entries = (line.split() for line in (_text("/proc/keys") or "").splitlines())
     return any(len(entry) > 7 and entry[5] == mine and entry[7] in KEY_TYPES for entry in entries)
-
-
-def _operators(state: str) -> "set[str]":
-    plans = (spool.readable_plan() for spool in all_spools(state))
-    return {plan.record.operator for plan in plans if plan and plan.record.operator}
 
 
 def _score() -> int:

@@ -15,6 +15,9 @@ from .fork_checks import FORK_SOCKET
 RECORD = "server.json"
 SCRIPT = "clusterddp-warm"  # the word in place of a script that a warm server is begun with
 WISHES = "wishes.json"  # what it is to import, written before it is started
+LOG = "warm.log"  # what it and its imports print
+REFUSED = "refused: "  # begins the last line there of one that cannot be
+MOST_LOG = 4096  # bytes of the log's end that are looked at
 BEGUN_WITH = "packages.json"  # what it has imported
 
 
@@ -30,6 +33,15 @@ class WarmServer(NamedTuple):
     packages: Tuple[str, ...] = ()  # those that it has imported
     left_out: Tuple[str, ...] = ()  # the others, each with the reason
     reads: Tuple[str, ...] = ()  # variables that they read
+    secrets: Tuple[str, ...] = ()  # of the run that it was begun by, by name
+    considered: Tuple[str, ...] = ()  # variables that any of those reads that it was asked for
+    awaits: Tuple[int, int] = (0, 0)  # whose end it waits for before it imports: pid and start ticks
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it has not begun to import: the run that has left it goes on."""
+        pid, ticks = self.awaits
+        return bool(pid) and procfs.start_ticks(pid) == ticks
 
 
 def folder_of(state: str) -> str:
@@ -55,24 +67,56 @@ def find(state: str) -> Optional[WarmServer]:
             return None
         ready = os.path.exists(os.path.join(folder, FORK_SOCKET))
         found = WarmServer(int(record["pid"]), int(record["ticks"]), str(record["python"]), str(record["code"]), ready)
-        found = found._replace(preload=read_wishes(folder)[0])
+        wishes = read_wishes(folder)
+        awaited, since = map(int, record.get("awaits", (0, 0)))
+        found = found._replace(preload=wishes.preload, secrets=wishes.secrets, awaits=(awaited, since))
         with_it = read_json(os.path.join(folder, BEGUN_WITH)) if ready else None
         if not with_it:
             return found
-        packages, left_out, reads = (_texts(with_it[name]) for name in ("packages", "left_out", "reads"))
-        return found._replace(packages=packages, left_out=left_out, reads=reads)
+        packages, left_out, reads, considered = (
+            _texts(with_it[name]) for name in ("packages", "left_out", "reads", "considered")
+        )
+        return found._replace(packages=packages, left_out=left_out, reads=reads, considered=considered)
     except (KeyError, TypeError, ValueError):
         return None
 
 
-def read_wishes(folder: str) -> Tuple[Tuple[str, ...], Tuple[str, ...]]:
-    """The packages that a warm server is to import, and the names of its runs' secrets.
+class Wishes(NamedTuple):
+    """What a warm server is to be like.
+
+    Attributes:
+        preload: The packages that it is to import.
+        secrets: The names of secrets of the run that it is begun by.
+        cwd: The folder of that run's workers; empty: none is known.
+        argv: Their command line.
+    """
+
+    preload: Tuple[str, ...] = ()
+    secrets: Tuple[str, ...] = ()
+    cwd: str = ""
+    argv: Tuple[str, ...] = ()
+
+
+def read_wishes(folder: str) -> Wishes:
+    """What the warm server of a folder is to be like.
 
     Raises:
         KeyError, TypeError, ValueError: what stands there is damaged.
     """
-    wishes = read_json(os.path.join(folder, WISHES)) or {"preload": [], "secrets": []}
-    return _texts(wishes["preload"]), _texts(wishes["secrets"])
+    wishes = read_json(os.path.join(folder, WISHES)) or {}
+    texts = {name: _texts(wishes.get(name, [])) for name in ("preload", "secrets", "argv")}
+    return Wishes(cwd=str(wishes.get("cwd", "")), **texts)
+
+
+def why_refused(state: str) -> str:
+    """Why the last warm server of a state folder ended before its time; empty where it did not, or is not known."""
+    try:
+        with open(os.path.join(folder_of(state), LOG), "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - MOST_LOG))
+            last = stream.read(MOST_LOG).decode(errors="replace").rstrip("\n").rpartition("\n")[2]
+    except OSError:  # there was none
+        return ""
+    return last[len(REFUSED) :] if last.startswith(REFUSED) else ""
 
 
 def _texts(value: Any) -> Tuple[str, ...]:

@@ -23,7 +23,7 @@ import select
 import socket
 import sys
 import time
-from typing import Any, Dict, Iterable, List, NoReturn, Tuple
+from typing import Any, Dict, Iterable, List, NoReturn, Sequence, Tuple
 
 from ..system import cgroups, prctl, procfs
 from ..system.bootstrap import write_json
@@ -45,7 +45,7 @@ from .fork_keeper import receive
 from .fork_server import listen_in
 from .preload import Preload, clash_with
 from .preload_trial import LARGEST, Verdict
-from .warm_folder import BEGUN_WITH, read_wishes, state_of
+from .warm_folder import BEGUN_WITH, REFUSED, read_wishes, state_of
 from .warm_start import Beginning, Request, be_fence
 
 TITLE = "clusterddp: warm server"  # its command line, for `ps`
@@ -55,10 +55,6 @@ PATIENCE = 5.0  # seconds for a request to come whole
 TO_SPARE = 2 * LARGEST  # KiB that the host has to have left before it begins
 FIRST_TO_GO = 1000  # its oom_score_adj; forks have the helper's
 DRIVER = "/proc/driver/nvidia/version"
-
-
-class ProjectError(RefusedError):
-    """Why this project's run is not begun here, though others may be."""
 
 
 def serve(folder: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
@@ -79,7 +75,7 @@ def serve(folder: str, told: str, loaded: Iterable[str]) -> Tuple[str, str]:
         server.load()
         return server.run()
     except BaseException as error:  # noqa: BLE001 - whatever it is, runs are started without
-        sys.stderr.write("%s\n" % (error if isinstance(error, RefusedError) else repr(error)))
+        sys.stderr.write("%s%s\n" % (REFUSED, error if isinstance(error, RefusedError) else repr(error)))
         os._exit(0)
 
 
@@ -99,6 +95,8 @@ class WarmServer:
         self.folder, self.stays, self.imports = folder, stays, imports
         self.here = os.getcwd()  # a name that stands nowhere else: whoever keeps it is found by it
         self.live: List[procfs.ProcStat] = []  # fences of runs that were begun here
+        self.candidates: Tuple[Verdict, ...] = ()  # packages that it may import for some project
+        self.clash = ""  # why it has imported none of them, for the run that it was begun by
         if not rename([TITLE], dict(os.environ).items()):
             raise RefusedError(NO_RENAME)
         for path in sys.path:
@@ -140,26 +138,46 @@ class WarmServer:
         told: Dict[str, Any] = {"reads": sorted(self.imports.reads)}
         told["packages"] = [one.name for one in self.preload.imported]
         told["left_out"] = ["%s: %s" % (one.name, one.left_out) for one in self.preload.left_out]
+        told["considered"] = sorted({name for one in self.preload.verdicts for name in one.reads})
         write_json(os.path.join(self.folder, BEGUN_WITH), told, durable=False)
 
     def load_packages(self) -> None:
         """Import what the inventory names, but for what has not passed its trial, and what reads a secret.
 
+        Nothing at all where the project would see it: its runs are begun here with torch alone.
+
         Raises:
             RefusedError: a package is not as it was when it was tried.
         """
-        names, secrets = read_wishes(self.folder)
+        wishes = read_wishes(self.folder)
 
         def against(one: Verdict) -> str:
-            secret = next((name for name in one.reads if name in secrets), "")
+            secret = next((name for name in one.reads if name in wishes.secrets), "")
             return "it reads %s, a secret, when it is imported" % secret if secret else ""
 
-        self.preload = Preload(state_of(self.folder), names)
+        self.preload = Preload(state_of(self.folder), wishes.preload)
         self.preload.decide(lambda: self.end_if_gone(self.here))
         self.preload.leave_out(against)
+        self.candidates = tuple(self.preload.wanted)
+        self.clash = self.clash_of(wishes.cwd, wishes.argv) if wishes.cwd else ""
+        os.chdir(self.here)
+        self.preload.leave_out(lambda _: self.clash)
         for one in self.preload.wanted:
             self.preload.load(one, self.imports)
             self.imports.reads.update(one.reads)
+
+    def clash_of(self, cwd: str, argv: Sequence[str]) -> str:
+        """Why a project could see that packages were imported before its script began; the folder is another then."""
+        if not self.candidates:
+            return ""
+        try:
+            os.chdir(cwd)
+        except OSError:  # it was removed: there is no such project
+            return ""
+        folders = list(dict.fromkeys([cwd, *first_folders(argv)]))
+        asks = {name for one in self.candidates for name in one.asks}
+        reads = {name for one in self.candidates for name in one.reads}
+        return clash_with(folders, asks, reads | self.imports.reads)
 
     def run(self) -> Tuple[str, str]:
         """Serve; returns in a worker."""
@@ -195,7 +213,10 @@ class WarmServer:
 
     def end_if_large(self) -> None:
         """End where it has become large."""
-        if procfs.own_memory(os.getpid()) > LARGEST:
+        size = procfs.own_memory(os.getpid())
+        if size > LARGEST:
+            sys.stderr.write("%sit had grown to %d MB\n" % (REFUSED, size >> 10))
+            sys.stderr.flush()
             os._exit(0)
 
     def begin(self, connection: socket.socket, tells: int) -> Tuple[str, str]:
@@ -213,7 +234,7 @@ class WarmServer:
             fence = os.fork()
         except BaseException as error:  # noqa: BLE001 - the helper starts it plainly
             reason = str(error) if isinstance(error, RefusedError) else repr(error)
-            _answer(connection, {"refused": reason, "stale": not isinstance(error, ProjectError)})
+            _answer(connection, {"refused": reason})
         if fence:
             os.write(tells, b"%d" % fence)
             os._exit(0)
@@ -238,20 +259,17 @@ class WarmServer:
             raise RefusedError("the driver has changed since it was started")
 
     def refuse_project(self, request: Request) -> None:
-        """Refuse where the project's code would have made another thing of a package.
+        """Refuse where a server that this project's run had left would have imported other packages.
 
         Raises:
-            ProjectError: says what.
+            RefusedError: says why.
         """
-        if not self.preload.imported:
-            return
-        os.chdir(request.cwd)
-        folders = list(dict.fromkeys([request.cwd, *first_folders(request.argv)]))
-        asks = {name for one in self.preload.imported for name in one.asks}
-        clash = clash_with(folders, asks, self.imports.reads)
+        clash = self.clash_of(request.cwd, request.argv)
         os.chdir("/")
-        if clash:
-            raise ProjectError(clash)
+        if clash and not self.clash:
+            raise RefusedError(clash)
+        if self.clash and not clash:
+            raise RefusedError("it has no packages, since for another run %s" % self.clash)
 
 
 def _answer(connection: socket.socket, answer: Dict[str, Any]) -> NoReturn:

@@ -258,14 +258,109 @@ def test_the_server_for_the_next_run_has_no_marks_secrets_or_descriptors_of_this
     assert Path(warm_folder.folder_of(str(tmp_path))).stat().st_mode & 0o777 == 0o700
 
 
-def test_where_several_people_have_runs_on_one_account_there_is_none(tmp_path: Path) -> None:
+def test_whose_runs_are_kept_on_the_account_matters_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = start(tmp_path)
-    for run, operator in (("run2", "ann@here"), ("run3", "bob@there")):
-        other = Spool(str(tmp_path / "runs" / run / "1" / "0-h"))
+    for run, operator in (("run2", "ann@laptop"), ("run3", "ann@desktop")):
         plan = FORKED._replace(run=run, record=FORKED.record._replace(operator=operator))
-        assert made_spool(other, plan)
-    node.leave_one(0)
-    assert not Path(warm_folder.folder_of(str(tmp_path))).exists()
+        assert made_spool(Spool(str(tmp_path / "runs" / run / "1" / "0-h")), plan)
+    assert left_by(node, tmp_path / "told", monkeypatch)
+
+
+def record_of(node: Start, one: WarmServer, *, ready: bool, awaits: int = 0, **wishes: Any) -> None:
+    """Have ``one`` on record as the warm server of the node's state folder."""
+    folder = Path(node.folder)
+    folder.mkdir(parents=True, mode=0o700)
+    record = {"pid": one.pid, "ticks": one.ticks, "boot": procfs.boot_identity(), "python": one.python}
+    awaited = [awaits, procfs.start_ticks(awaits) or 0] if awaits else [0, 0]
+    (folder / warm_folder.RECORD).write_text(json.dumps({**record, "code": one.code, "awaits": awaited}))
+    (folder / warm_folder.WISHES).write_text(json.dumps(wishes))
+    if ready:
+        told = {"packages": [], "left_out": [], "reads": [], "considered": ["HF_TOKEN"]}
+        (folder / warm_folder.BEGUN_WITH).write_text(json.dumps(told))
+        (folder / "fork.sock").touch()
+
+
+def plainly(node: Start) -> str:
+    """Why a start does without the warm server; empty where there is none."""
+    try:
+        assert not node.begin([], [])
+    except DiffersError as why:
+        return str(why)
+    return ""
+
+
+def begins_another(node: Start, monkeypatch: pytest.MonkeyPatch, *, anew: bool = False) -> bool:
+    """Whether another server is left for the next run."""
+    begun: list[int] = []
+    monkeypatch.setattr(Start, "_start", lambda _, awaited: begun.append(awaited))
+    node.leave_one(os.getpid(), anew=anew)
+    return bool(begun)
+
+
+def test_one_that_has_refused_gives_way_at_once(
+    tmp_path: Path, same: WarmServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start(tmp_path)
+    record_of(node, same, ready=True)
+    assert not begins_another(node, monkeypatch)
+    assert begins_another(node, monkeypatch, anew=True)
+    assert os.waitid(os.P_PID, same.pid, os.WEXITED | os.WNOWAIT)
+
+
+def test_one_that_waits_for_another_runs_end_says_so_and_gives_way(
+    tmp_path: Path, same: WarmServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start(tmp_path)
+    record_of(node, same, ready=False, awaits=os.getpid())
+    assert plainly(node) == "it waits for the end of another run here"
+    assert begins_another(node, monkeypatch)
+
+
+def test_one_that_imports_still_says_so_and_stays(
+    tmp_path: Path, same: WarmServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start(tmp_path)
+    record_of(node, same, ready=False)
+    assert plainly(node) == "it is not ready yet"
+    assert not begins_another(node, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("its", "ours", "ready", "why"),
+    [
+        (["HF_TOKEN"], (), True, "HF_TOKEN is a secret of one run and not of the other"),
+        ([], ("HF_TOKEN",), True, "HF_TOKEN is a secret of one run and not of the other"),
+        (["HF_TOKEN", "WANDB_API_KEY"], ("HF_TOKEN",), True, ""),  # nothing that is preloaded reads it
+        (["WANDB_API_KEY"], (), False, "WANDB_API_KEY is a secret of one run and not of the other"),
+    ],
+)
+def test_secrets_are_compared_as_far_as_a_package_reads_them(
+    tmp_path: Path, same: WarmServer, its: list[str], ours: tuple[str, ...], why: str, *, ready: bool
+) -> None:
+    node = start(tmp_path)
+    node = node._replace(plan=node.plan._replace(preload=("hub",), secrets=ours))
+    record_of(node, same, ready=ready, preload=["hub"], secrets=its)
+    found = warm_folder.find(str(tmp_path))
+    assert found
+    assert differs(node, found) == why
+
+
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        (
+            "a warning\nrefused: only 900 MB of memory are left here\n",
+            "there is none, for only 900 MB of memory are left here",
+        ),
+        ("refused: it was so once\na warning\n", ""),  # of an import, by one that has ended since
+        ("", ""),
+    ],
+)
+def test_why_the_last_one_could_not_be_is_said(tmp_path: Path, log: str, why: str) -> None:
+    node = start(tmp_path)
+    Path(node.folder).mkdir(parents=True)
+    (Path(node.folder) / warm_folder.LOG).write_text(log)
+    assert plainly(node) == why
 
 
 def test_a_run_of_ours_a_managers_and_one_that_wants_none_are_started_plainly() -> None:
