@@ -35,6 +35,7 @@ START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take mo
 STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
 NAME = "ssh"
 CLEANUP_REASON = "the start failed on another host"
+_LONGEST = 300  # characters of a reason that are shown
 _REASONS = ("unreachable", "not_warm")  # in a host's answer: why something is not so, or empty
 
 
@@ -183,7 +184,7 @@ def _of_plain_starts(reasons: Mapping[str, str]) -> Iterator[str]:
     """Why hosts that have a warm server, or should have one, have not begun the run from it."""
     for reason in dict.fromkeys(reasons.values()):
         hosts = [name for name, its in reasons.items() if its == reason]
-        yield f"{folded_names(hosts)}: not from the warm server: {reason}"
+        yield f"{folded_names(hosts)}: not from the warm server: {reason[:_LONGEST]}"
 
 
 def _of_telling(unreachable: Mapping[str, str], *, tell: bool) -> Iterator[str]:
