@@ -103,17 +103,7 @@ def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_t
     wait_until("another warm server", lambda: warm(host), 90)
     assert servers(host) != [server]
 
-    (tmp_path / "laptop").mkdir()
-    laptop = User(tmp_path / "laptop")  # another machine, person, and project, on the same account of the host
-    laptop.env["LOGNAME"] = "somebody"
-    laptop.write("train.py", "print('there')\n")
-    lab.write_inventory(laptop.folder / "inventory.yaml")
-    fourth = laptop.run(*words, "train.py")
-    assert fourth.code == 0, fourth.err
-    assert [line.text for line in fourth.workers] == ["there"] * 2
-    assert [one for one in events(host, fourth.run) if one["event"] == "from_warm_server"], fourth.err
-    assert "not from the warm server" not in fourth.err
-    wait_until_nothing_is_left(lab.hosts, fourth.run)
+    another_person_has_a_warm_start(lab, tmp_path / "laptop")
 
     told_of = "clusterddp: gpu00: a warm server waits for the next run ("
     status = ("status", "-i", "inventory.yaml")
@@ -123,3 +113,18 @@ def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_t
     down = user.run("down", "-i", "inventory.yaml", "--yes")
     assert (down.code, "1 warm server" in down.err) == (0, True), down.err
     wait_until("the warm server's end", lambda: not servers(host))
+
+
+def another_person_has_a_warm_start(lab: Lab, base: Path) -> None:
+    """Somebody on another machine, with a project of his own, on the same account of the hosts."""
+    base.mkdir()
+    laptop = User(base)
+    laptop.env["LOGNAME"] = "somebody"
+    laptop.write("train.py", "print('there')\n")
+    lab.write_inventory(laptop.folder / "inventory.yaml")
+    done = laptop.run("run", "-i", "inventory.yaml", "-v", "train.py")
+    assert done.code == 0, done.err
+    assert [line.text for line in done.workers] == ["there"] * 2
+    assert [one for one in events(lab.hosts[0], done.run) if one["event"] == "from_warm_server"], done.err
+    assert "not from the warm server" not in done.err
+    wait_until_nothing_is_left(lab.hosts, done.run)
