@@ -105,14 +105,7 @@ def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_t
 
     another_person_has_a_warm_start(lab, tmp_path / "laptop")
 
-    told_of = "clusterddp: gpu00: a warm server waits for the next run ("
-    status = ("status", "-i", "inventory.yaml")
-    assert told_of not in user.run(*status).err
-    for shows in ((*status, "-v"), ("up", "inventory.yaml")):
-        assert told_of in user.run(*shows).err
-    down = user.run("down", "-i", "inventory.yaml", "--yes")
-    assert (down.code, "1 warm server" in down.err) == (0, True), down.err
-    wait_until("the warm server's end", lambda: not servers(host))
+    it_is_named_and_down_ends_it(user, host)
 
 
 def another_person_has_a_warm_start(lab: Lab, base: Path) -> None:
@@ -128,3 +121,15 @@ def another_person_has_a_warm_start(lab: Lab, base: Path) -> None:
     assert [one for one in events(lab.hosts[0], done.run) if one["event"] == "from_warm_server"], done.err
     assert "not from the warm server" not in done.err
     wait_until_nothing_is_left(lab.hosts, done.run)
+
+
+def it_is_named_and_down_ends_it(user: User, host: LabHost) -> None:
+    """The host's warm server, in `status -v` and `up`."""
+    told_of = "clusterddp: gpu00: a warm server waits for the next run ("
+    status = ("status", "-i", "inventory.yaml")
+    assert told_of not in user.run(*status).err
+    for shows in ((*status, "-v"), ("up", "inventory.yaml")):
+        assert told_of in user.run(*shows).err
+    down = user.run("down", "-i", "inventory.yaml", "--yes")
+    assert (down.code, "1 warm server" in down.err) == (0, True), down.err
+    wait_until("the warm server's end", lambda: not servers(host))
