@@ -302,6 +302,8 @@ def test_a_trial_is_made_once_and_again_when_a_file_that_it_read_is_another(tmp_
     assert imports() == once
     ((kept),) = (tmp_path / "run" / "preload" / os.uname().nodename).iterdir()
     assert kept.stat().st_mode & 0o777 == 0o600
+    of_run = str(spool.folder)  # its files go with the run, and verdicts that hang on one would not hold in the next
+    assert [path for path in json.loads(kept.read_text())["paths"] if path.startswith(of_run)] == []
     kept.write_text("{}")
     assert imports() == again
     (Path(site) / "good" / "__init__.py").write_text(counting + "import threading, time\n")

@@ -100,7 +100,8 @@ class Preload:
             private_folder(self.folder)
             found, paths = tried(self.names, self.folder, meanwhile)
             self.verdicts = tuple(found)
-            self._keep(sorted(paths))
+            hook = getattr(sys.modules.get("sitecustomize"), "__file__", None)  # in the run's own folder, gone with it
+            self._keep(sorted(paths - {hook}))
         except (OSError, Refused) as error:
             if not self.verdicts:  # else they are tried again next time
                 reason = "it cannot be tried: %s" % error
