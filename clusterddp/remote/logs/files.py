@@ -281,7 +281,8 @@ class LogFiles:
 
     def _discover(self) -> None:
         try:
-            names = sorted(os.listdir(self.folder))
+            # What a job has put there may be anything, and a pipe would keep every reader.
+            names = sorted(entry.name for entry in os.scandir(self.folder) if entry.is_file(follow_symlinks=False))
         except FileNotFoundError:  # a start has just made the spool
             return
         for name in [name for name in names if name not in self.files and _NAME.match(name)]:

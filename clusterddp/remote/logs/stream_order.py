@@ -9,17 +9,15 @@ that says the same time, stdout comes first. Job code can write any marks: they 
 nothing else.
 """
 
-import errno
 import os
 import re
-import stat
 import time
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from .files import Chunk, LogFile
-from .time_index import SUFFIX
+from .time_index import SUFFIX, regular
 
 MOST = 8 << 20  # bytes of one file of marks that are read: twice what the hook writes
 HOLD_LIMIT = 0.5  # seconds that a line waits for the time of one that was written before it
@@ -69,7 +67,7 @@ class OrderMarks:
     def _read(self) -> bytes:
         """The bytes of all marks that were added, also of those in a file that is full by now."""
         older = b""
-        with open(self._path, "rb", opener=_regular) as source:
+        with open(self._path, "rb", opener=regular) as source:
             info = os.fstat(source.fileno())
             if info.st_ino != self._inode or info.st_size < self._offset:
                 older = self._rest_of_older()
@@ -83,7 +81,7 @@ class OrderMarks:
     def _rest_of_older(self) -> bytes:
         path = self._stem + ".order.old" + SUFFIX
         try:
-            with open(path, "rb", opener=_regular) as source:
+            with open(path, "rb", opener=regular) as source:
                 info = os.fstat(source.fileno())
                 begin = self._offset if info.st_ino == self._inode else 0
                 source.seek(max(begin, info.st_size - MOST))
@@ -111,15 +109,6 @@ class OrderMarks:
         if passed > TRIM:
             for sizes in self._sizes:
                 del sizes[: passed - 1]
-
-
-def _regular(path: str, flags: int) -> int:
-    """Open a regular file: what a job put in its place could block for ever."""
-    handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "no regular file", path)
-    return handle
 
 
 class OneFile:

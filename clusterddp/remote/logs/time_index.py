@@ -8,7 +8,9 @@ Entries older than an hour are thinned when an index grows large; a time then mo
 of its age, and only ever forward.
 """
 
+import errno
 import os
+import stat
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -124,7 +126,7 @@ def last_growth(path: str) -> Optional[int]:
     Its own time of change says the same until its head is punched out, or where no supervisor notes anything.
     """
     try:
-        with open(path + SUFFIX, "rb") as source:
+        with open(path + SUFFIX, "rb", opener=regular) as source:
             source.seek(max(0, os.fstat(source.fileno()).st_size - 128))
             noted = source.read()
     except OSError:
@@ -137,6 +139,15 @@ def last_growth(path: str) -> Optional[int]:
     except OSError:
         return None
     return info.st_mtime_ns if info.st_size else None
+
+
+def regular(path: str, flags: int) -> int:
+    """The ``opener`` of a regular file: what a job put in its place could block for ever."""
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "no regular file", path)
+    return handle
 
 
 class IndexReader:
@@ -157,9 +168,9 @@ class IndexReader:
     def refresh(self) -> None:
         """Read what was added; all of it anew after a thinning."""
         try:
-            with open(self._path, "rb") as source:
+            with open(self._path, "rb", opener=regular) as source:
                 self._read(source)
-        except FileNotFoundError:  # there is none yet: read without
+        except OSError:  # there is none yet, or the job has put something else there: read without
             return
 
     def _read(self, source: Any) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,9 +16,7 @@ from clusterddp.remote.logs.time_index import IndexReader, IndexWriter, last_gro
 from clusterddp.remote.system.inotify import FolderWatch
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
+    from collections.abc import Callable
 
 SECOND = 10**9
 NOW = 1_700_000_000 * SECOND
@@ -98,6 +98,15 @@ def test_a_torn_entry_is_skipped_and_the_next_one_stands_alone(tmp_path: Path, m
 def test_a_missing_folder_or_index_is_no_error(tmp_path: Path) -> None:
     IndexWriter(str(tmp_path / "none")).poll(NOW)
     assert reader(tmp_path / "none").at(1) is None
+
+
+@pytest.mark.parametrize("put", [os.mkdir, os.mkfifo, lambda path: Path(path).symlink_to("/dev/zero")])
+def test_what_a_job_puts_in_place_of_an_index_is_not_read(tmp_path: Path, put: Callable[[str], None]) -> None:
+    log = tmp_path / "0.0.out"
+    log.write_bytes(b"line\n")
+    put(f"{log}.idx")
+    assert reader(log).at(5) is None
+    assert last_growth(str(log)) == log.stat().st_mtime_ns
 
 
 @settings(deadline=None)
