@@ -11,6 +11,7 @@ import re
 
 NO_INVENTORY = frozenset({"up", "init", "discover"})  # commands without -i
 _COMMAND = re.compile(r"`clusterddp (?P<name>[a-z]+)(?P<rest>(?: [^`]*)?)`")
+_GIT = re.compile(r"`git (?!-C )")
 _given = {"folder": "", "inventory": ""}
 
 
@@ -31,6 +32,10 @@ def name_inventory(inventory: str) -> None:
 
 def completed(line: str) -> str:
     """A message of which each command can be typed as it is shown."""
+    if _given["folder"]:
+        import shlex  # noqa: PLC0415 - start-up
+
+        line = _GIT.sub(lambda _: f"`git -C {shlex.quote(_given['folder'])} ", line)
     return _COMMAND.sub(_completed, line) if any(_given.values()) else line
 
 

@@ -74,7 +74,7 @@ def sync(
     jobs = [_Job(host, tree, bases, host.entry.workdir or workdir, **wanted) for host in hosts]
     waiting = jobs
     for _ in range(_TRIES):
-        waiting = _lacking(waiting)
+        waiting = _lacking(waiting, subfolder, name)
         if not waiting:
             break
         tree.keep_manifests()
@@ -86,10 +86,10 @@ def sync(
     for job in waiting:
         raise HostError(job.name, "its files change while they are synced", remedy="see what writes to the workdir")
     proved = tuple(_proved(job.result, tree) for job in jobs if job.result)
-    return SyncResult(digest=tree.digest, hosts=proved, seconds=time.monotonic() - began)
+    return SyncResult(digest=tree.digest, hosts=proved, seconds=time.monotonic() - began, subfolder=subfolder)
 
 
-def _lacking(jobs: Sequence[_Job]) -> list[_Job]:
+def _lacking(jobs: Sequence[_Job], subfolder: str, name: str) -> list[_Job]:
     """Ask every host what it has: those that lack something.
 
     Raises:
@@ -99,7 +99,7 @@ def _lacking(jobs: Sequence[_Job]) -> list[_Job]:
     fanout.values(fanout.each(_at_odds(jobs), _Job.ask))
     lacking = [job for job in jobs if job.result is None]
     fanout.values(fanout.each([job for job in lacking if job.undecided], _Job.ask_data))
-    refuse_conflicts({job.name: job.conflicts for job in lacking})
+    refuse_conflicts({job.name: job.conflicts for job in lacking}, subfolder=subfolder, name=name)
     return lacking
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -82,11 +83,15 @@ class HostSync:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncResult:
-    """Every host's part, in the order given; all hold ``digest``. ``seconds``: how long it took."""
+    """Every host's part, in the order given; all hold ``digest``.
+
+    ``seconds``: how long it took. ``subfolder``: of the project, where the command was given.
+    """
 
     digest: str
     hosts: tuple[HostSync, ...]
     seconds: float = 0.0
+    subfolder: str = ""
 
     @property
     def workdirs(self) -> Mapping[str, str]:
@@ -103,7 +108,7 @@ class SyncResult:
         """One line for everything a user should know, the same of several hosts once."""
         lines: dict[str, list[str]] = {}
         for host in self.hosts:
-            for line in (*host.told, *map(_kept_line, host.kept), *_gone_line(host.changes)):
+            for line in (*host.told, *self._kept_lines(host), *_gone_line(host.changes)):
                 lines.setdefault(line, []).append(host.name)
         told = [f"{folded_names(names)}: {line}" for line, names in lines.items()]
         told += _standing_lines(self.hosts)
@@ -113,14 +118,23 @@ class SyncResult:
             told.append(f"synced {human_size(sum(sent))} to {count} in {human_duration(self.seconds)}")
         return tuple(told)
 
+    def _kept_lines(self, host: HostSync) -> list[str]:
+        return [_kept_line(kept, self.subfolder) for kept in host.kept]
 
-def _kept_line(kept: KeptFile) -> str:
+
+def _typed(path: str, subfolder: str) -> str:
+    """A path of the project as it is typed in a subfolder."""
+    return shlex.quote(shown(posixpath.relpath(path, subfolder or ".")))
+
+
+def _kept_line(kept: KeptFile, subfolder: str) -> str:
     if kept.path == kept.kept_as:
         return f"{shown(kept.path)} was changed on the host and is no longer in the project: it stays there"
     line = f"{shown(kept.path)} on the host was not the project's: kept as {shown(kept.kept_as)}"
     if is_code(kept.path):
         return line
-    return f"{line}; as long as git tracks it each sync puts the project's there: git rm --cached {shown(kept.path)}"
+    path = _typed(kept.path, subfolder)
+    return f"{line}; as long as git tracks it each sync puts the project's there: `git rm --cached {path}` ends that"
 
 
 def _gone_line(changes: Changes) -> list[str]:
@@ -143,11 +157,13 @@ def _standing_lines(hosts: Sequence[HostSync]) -> list[str]:
     return [*lines, *([f"not the same on all hosts: {few(differing, 5)}"] if differing else [])]
 
 
-def refuse_conflicts(conflicts: Mapping[str, Sequence[str]]) -> None:
+def refuse_conflicts(conflicts: Mapping[str, Sequence[str]], *, subfolder: str = "", name: str = "") -> None:
     """Refuse to sync while data that was changed in the project and on a host waits for the user's decision.
 
     Args:
         conflicts: Host → the paths.
+        subfolder: Of the project, where the command was given.
+        name: Of the folder beside the workdir that is synced, which push and pull do not reach; empty for the workdir.
 
     Raises:
         SyncError: names the paths, the hosts, and what to type.
@@ -155,10 +171,16 @@ def refuse_conflicts(conflicts: Mapping[str, Sequence[str]]) -> None:
     paths = list(dict.fromkeys(path for of_host in conflicts.values() for path in of_host))
     if not paths:
         return
-    names = folded_names([name for name, of_host in conflicts.items() if of_host])
-    first = shlex.quote(shown(paths[0]))
+    hosts = [host for host, of_host in conflicts.items() if of_host]
+    there, here = shlex.quote(shown(paths[0])), _typed(paths[0], subfolder)
+    # Of one host: files that differ between hosts would come into a folder for each.
+    host = next(host for host in hosts if paths[0] in conflicts[host])
+    ways = (
+        f"`clusterddp push --overwrite {here}` takes the project's,"
+        f" `clusterddp pull --overwrite --host {shlex.quote(host)} {there} {here}` that of {host}; for all of them: "
+    )
     raise SyncError(
-        f"{few([shown(path) for path in paths], 5)}: changed in the project and on {names} since the last sync",
-        remedy=f"`clusterddp push --overwrite {first}` takes the project's,"
-        f" `clusterddp pull --overwrite {first} {first}` the host's; for all of them: --take project, or --take host",
+        f"{few([shown(path) for path in paths], 5)}: changed in the project and on {folded_names(hosts)}"
+        " since the last sync",
+        remedy=f"{'' if name else ways}--take project, or --take host",
     )

@@ -35,6 +35,13 @@ def test_each_command_gets_what_the_line_named() -> None:
     assert completed("`clusterddp down` again") == "`clusterddp -C 'my project' down -i 'a b.yaml'` again"
 
 
+def test_git_works_in_the_folder_that_the_line_named() -> None:
+    name_inventory("a.yaml")
+    assert completed("`git rm --cached a` ends that") == "`git rm --cached a` ends that"
+    name_folder("my project")
+    assert completed("`git rm --cached a` ends that") == "`git -C 'my project' rm --cached a` ends that"
+
+
 def test_an_inventory_that_a_command_names_or_cannot_take_is_not_added() -> None:
     name_inventory("a.yaml")
     for line in ("`clusterddp run -i b.yaml SCRIPT`", "`clusterddp up b.yaml`", "`clusterddp init a,b`"):

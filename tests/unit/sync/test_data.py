@@ -143,7 +143,12 @@ def test_data_changed_on_both_sides_is_refused_before_any_host_is_changed(root: 
         synced(root, *hosts)
     assert [content(host.workdir) for host in hosts] == before
     remedy = refused.value.remedy or ""
-    for way in (f"push --overwrite {CKPT}", f"pull --overwrite {CKPT} {CKPT}", "--take project", "--take host"):
+    for way in (
+        f"push --overwrite {CKPT}",
+        f"pull --overwrite --host gpu01 {CKPT} {CKPT}",
+        "--take project",
+        "--take host",
+    ):
         assert way in remedy
 
 
@@ -197,7 +202,7 @@ def test_what_git_tracks_is_code_and_a_run_that_rewrites_it_is_named_with_the_wa
     for epoch in range(1, 6):
         write(host.workdir, **{CKPT: f"epoch {epoch}"})
         (notice,) = synced(root, host).notices
-        assert f"git rm --cached {CKPT}" in notice
+        assert f"`git rm --cached {CKPT}`" in notice
         assert content(host.workdir)[CKPT] == "laptop"
     kept = {path: text for path, text in content(host.workdir).items() if "kept" in path}
     assert kept == {f"{CKPT}.clusterddp-kept-{number}": f"epoch {number + 2}" for number in (1, 2, 3)}

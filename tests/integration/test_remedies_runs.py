@@ -1,0 +1,202 @@
+"""What messages of runs and of syncs tell a user to type is typed as it was printed, on hosts that are this machine."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.cli import WAIT, User
+from tests.lean import lean_python
+from tests.remedies import Remedy, remedy, type_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TRAIN = "print('trained', flush=True)\n"
+WAITS = WAIT + "print('waits', flush=True)\nwait_for(sys.argv[1])\n"
+CKPT = "my ckpt/last step.pt"
+
+
+def write_inventory(user: User, *hosts: str, name: str = "inventory.yaml", **variables: Any) -> None:
+    """Hosts that are this machine, and variables of all."""
+    told = {"ansible_connection": "local", "clusterddp_python": lean_python(), **variables}
+    listed = "\n".join(f"    {host}: {{}}" for host in hosts)
+    settings = "\n".join(f"    {name}: {value}" for name, value in told.items())
+    user.write(name, f"all:\n  vars:\n{settings}\n  hosts:\n{listed}\n")
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[User]:
+    """Somebody with one host."""
+    made = User(tmp_path)
+    made.env["CLUSTERDDP_INVENTORY"] = str(made.folder / "inventory.yaml")
+    made.write("train.py", TRAIN)
+    made.write("waits.py", WAITS)
+    made.write("exps/none", "")
+    write_inventory(made, "here")
+    yield made
+    made.run("stop", "--all")
+
+
+def typed(user: User, line: str, **variables: str) -> str:
+    """Type a line, which must work; what it said."""
+    done = type_line(user, line, **variables)
+    assert done.code == 0, (line, done.err)
+    return done.out + done.err
+
+
+def without_folder(said: str) -> str:
+    """What was said, as it is without -C."""
+    return re.sub(r"`(clusterddp|git) -C \S+ ", r"`\1 ", said)
+
+
+def commands(told: Remedy, said: str) -> list[str]:
+    """The commands that a remedy told, with the folder of -C if there is one."""
+    plain = told.commands(without_folder(said))
+    return [one for one in re.findall("`([^`]+)`", said) if without_folder(f"`{one}`")[1:-1] in plain]
+
+
+def refused(user: User, line: str, told: Remedy, *, code: int = 125) -> str:
+    """Type a line that is answered by a remedy; what it said."""
+    done = type_line(user, line)
+    assert (done.code, bool(told.found(without_folder(done.err)))) == (code, True), done.err
+    return done.err
+
+
+def workdir_of(user: User) -> Path:
+    """The folder on the host."""
+    (found,) = (user.home / "clusterddp").iterdir()
+    return found
+
+
+WAYS = remedy(
+    "sync/result.py",
+    "`clusterddp push --overwrite {}` takes the project's,"
+    " `clusterddp pull --overwrite --host {} {} {}` that of {}; for all of them: ",
+)
+UNTRACK = remedy(
+    "sync/result.py",
+    "{}; as long as git tracks it each sync puts the project's there: `git rm --cached {}` ends that",
+)
+TAKE = remedy("sync/result.py", "{}--take project, or --take host")
+
+
+@pytest.mark.parametrize(
+    ("there", "way", "text"),
+    [
+        ("cd exps && clusterddp", "push", "project"),
+        ("cd exps && clusterddp", "pull", "host"),
+        ("cd exps && clusterddp -C ..", "pull", "host"),
+        ("clusterddp -C exps", "push", "project"),
+        ("clusterddp", "pull", "host"),
+        ("clusterddp", "--take project", "project"),
+        ("clusterddp", "--take host", "host"),
+    ],
+)
+def test_what_is_told_of_a_file_that_both_sides_changed_decides_for_one_of_them(
+    user: User, there: str, way: str, text: str
+) -> None:
+    user.write(CKPT, "first")
+    typed(user, "clusterddp sync")
+    (workdir_of(user) / CKPT).write_text("host")
+    user.write(CKPT, "project")
+    said = refused(user, f"{there} sync", WAYS, code=1)
+    assert TAKE.found(said)
+    push, pull = commands(WAYS, said)
+    line = {"push": push, "pull": pull}.get(way, f"clusterddp sync {way}")
+    typed(user, f"cd exps && {line}" if there.startswith("cd") else line)
+    typed(user, "clusterddp sync")
+    assert (workdir_of(user) / CKPT).read_text() == text
+    assert (user.folder / CKPT).read_text() == ("project" if way == "--take host" else text)
+
+
+@pytest.mark.parametrize("there", ["cd exps && clusterddp", "cd exps && clusterddp -C ..", "clusterddp -C exps"])
+def test_a_tracked_file_that_a_run_rewrites_is_the_hosts_once_the_told_command_is_typed(user: User, there: str) -> None:
+    user.write(CKPT, "first")
+    typed(user, "git init -q && git add -A && clusterddp sync")
+    (workdir_of(user) / CKPT).write_text("host")
+    said = typed(user, f"{there} sync")
+    (line,) = commands(UNTRACK, said)
+    typed(user, f"cd exps && {line}" if there.startswith("cd") else line)
+    typed(user, "clusterddp sync")
+    (workdir_of(user) / CKPT).write_text("host again")
+    typed(user, "clusterddp sync")
+    assert (workdir_of(user) / CKPT).read_text() == "host again"
+
+
+PUSH = remedy(
+    "sync/ignored.py", "bring what the job needs of it with `clusterddp push PATH`, or take it out of .gitignore"
+)
+
+
+@pytest.mark.parametrize("way", ["clusterddp push data", "rm .gitignore && clusterddp sync"])
+def test_data_that_git_ignores_comes_to_the_host_by_what_is_told(user: User, way: str) -> None:
+    user.write("data/set.bin", "x" * 2_000_000)
+    user.write(".gitignore", "data/\n")
+    assert PUSH.found(typed(user, "git init -q && clusterddp sync"))
+    assert not (workdir_of(user) / "data").exists()
+    typed(user, way)
+    assert (workdir_of(user) / "data/set.bin").stat().st_size == 2_000_000
+
+
+NO_RUN = remedy("launch/moves.py", "`clusterddp runs --all` lists them; the beginning of an id is not enough here")
+A_RUN_AND_A_PATH = remedy("launch/moves.py", "write ./{}, or --run {}")
+OTHER_HOST = remedy("launch/moves.py", "see `clusterddp status`")
+FROM_HERE = remedy("launch/again.py", "`clusterddp runs` lists the project's; one is repeated where it was started")
+NO_LINES = remedy("logs/resume.py", "--after {}: line {} is none of `logs --json`")
+BRING_BACK = remedy("launch/again.py", "bring that back, or start the script without --again")
+CHECKOUT = remedy("launch/again.py", "`git checkout {}` has it")
+
+
+def test_what_is_told_of_runs_that_are_not_found_finds_them(user: User) -> None:
+    write_inventory(user, "here", "there")
+    user.write("out/train", "")
+    user.write("train.py", "open('out/result', 'w').write('new')\n")
+    typed(user, "clusterddp run --limit here --name out train.py")
+    run = user.run("runs", "--json").json[-1]["run"]
+    said = refused(user, f"clusterddp pull --run {run[:4]}", NO_RUN, code=1)
+    assert run in typed(user, NO_RUN.commands(said)[0])
+    assert "here" in typed(user, f"clusterddp pull --run {run} mine")
+    said = refused(user, f"clusterddp pull --run {run} --host there", OTHER_HOST, code=1)
+    assert "here" in typed(user, OTHER_HOST.commands(said)[0])
+    said = refused(user, "clusterddp pull --host here out other/", A_RUN_AND_A_PATH, code=2)
+    path, name = A_RUN_AND_A_PATH.printed(said)
+    typed(user, f"clusterddp pull --host here ./{path} by-path/")
+    typed(user, f"clusterddp pull --run {name} by-run/")
+    assert (user.folder / "by-path/out/train").exists()
+    assert not (user.folder / "by-run/out/out/train").exists()
+    said = refused(user, "clusterddp run --again nope", FROM_HERE)
+    assert run in typed(user, FROM_HERE.commands(said)[0])
+    typed(user, f"clusterddp run --limit here --again {run}")
+
+
+def test_lines_that_are_none_are_named_with_what_writes_them(user: User) -> None:
+    typed(user, "clusterddp run train.py")
+    said = refused(user, "clusterddp logs --json --after train.py", NO_LINES, code=2)
+    (command,) = re.findall(r"`(logs --json)`", said)
+    typed(user, f"clusterddp {command} >lines.json")
+    assert "trained" not in typed(user, "clusterddp logs --after lines.json")
+
+
+def test_a_run_is_repeated_once_what_differs_is_brought_back(user: User) -> None:
+    typed(user, "clusterddp run --name one train.py")
+    write_inventory(user, "here", clusterddp_nproc=2)
+    said = refused(user, "clusterddp run --again one", BRING_BACK)
+    assert "ranks was 1, is 2" in said
+    typed(user, "clusterddp run train.py")
+    write_inventory(user, "here")
+    typed(user, "clusterddp run --again one")
+
+
+def test_the_commit_that_is_told_has_the_code_of_the_run(user: User) -> None:
+    git = "git -c user.name=u -c user.email=u@example.org"
+    typed(user, f"git init -q && echo .clusterddp >.gitignore && git add -A && {git} commit -qm one")
+    typed(user, "clusterddp run --name one train.py")
+    user.write("train.py", TRAIN + "# more\n")
+    typed(user, f"{git} commit -qam two && rm -r .clusterddp/objects")
+    said = refused(user, "cd exps && clusterddp -C .. run --again one", CHECKOUT)
+    typed(user, f"cd exps && {commands(CHECKOUT, said)[0]}")
+    typed(user, "clusterddp run --again one")
