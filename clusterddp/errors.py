@@ -8,6 +8,7 @@
     │   ├── HostKeyError         the host's key is unknown or has changed
     │   ├── AuthenticationError  the host refused our key
     │   └── HelperError          our helper could not start or an operation failed on the host
+    │       └── NoPythonError        the host has no Python that our helper could start with
     ├── HostsError           several hosts failed; carries each one's error
     ├── ScriptError          the script itself is wrong; found before anything is started
     ├── SyncError            the project cannot be synced
@@ -103,6 +104,10 @@ class AuthenticationError(HostError):
 
 class HelperError(HostError):
     """Our helper could not start, or an operation failed on the host."""
+
+
+class NoPythonError(HelperError):
+    """The host has no Python that our helper could start with."""
 
 
 class HostsError(ClusterddpError):

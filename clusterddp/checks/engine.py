@@ -126,7 +126,12 @@ def _lack(evidence: Evidence, seen: Seen, check: Check, culprits: Culprits) -> F
 def _fix(check: Check, found: Finding) -> str:
     """What to do about a finding; where a playbook of ours does it, that too."""
     fix = found.fix or check.fix
-    return f"{fix}; {check.playbook} does it (`clusterddp doctor --fix`)" if check.playbook else fix
+    return f"{fix}; {playbook} does it (`clusterddp doctor --fix`)" if (playbook := _playbook(check, found)) else fix
+
+
+def _playbook(check: Check, found: Finding) -> str:
+    """The playbook of ours that mends it."""
+    return "" if found.by_hand else check.playbook
 
 
 def _results(check: Check, findings: Iterable[Finding]) -> list[CheckResult]:
@@ -144,7 +149,7 @@ def _results(check: Check, findings: Iterable[Finding]) -> list[CheckResult]:
             message=found.message,
             symptom=(found.symptom or check.symptom) if found.verdict in _BAD else "",
             fix=_fix(check, found) if found.verdict in _BAD else "",
-            playbook=check.playbook if found.verdict in _BAD else "",
+            playbook=_playbook(check, found) if found.verdict in _BAD else "",
             final=found.final,
         )
         for found, hosts in joined.items()

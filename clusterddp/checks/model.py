@@ -35,7 +35,8 @@ def internal_error(subject: str) -> str:
 class Finding:
     """What a check found on some hosts; symptom and fix stand in for the check's own where they are given.
 
-    ``final``: no job can start there in spite of it, so a run that skips the check gains nothing.
+    ``final``: no job can start there in spite of it, so a run that skips the check gains nothing. ``by_hand``: the
+    check's playbook does not mend it.
     """
 
     verdict: Verdict
@@ -44,6 +45,7 @@ class Finding:
     symptom: str = ""
     fix: str = ""
     final: bool = False
+    by_hand: bool = False
 
 
 def fail(host: str, message: str, **more: Any) -> Finding:

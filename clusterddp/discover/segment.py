@@ -9,6 +9,7 @@ Not here: what is said (message.py), who says it when.
 from __future__ import annotations
 
 import contextlib
+import errno
 import select
 import socket
 import struct
@@ -111,9 +112,11 @@ class Segment:
             try:
                 self._open()
             except OSError as error:
+                taken = error.errno == errno.EADDRINUSE  # then on each interface: it is bound to the group
+                remedy = "end the program that has it: `ss -lunp` shows it" if taken else "choose another --interface"
                 raise DiscoverError(
                     f"UDP port {UDP_PORT} on {where.interface} ({where.address}): {error.strerror or error}",
-                    remedy="free it, or choose another --interface",
+                    remedy=remedy,
                 ) from None
             self._sockets = stack.pop_all()
 

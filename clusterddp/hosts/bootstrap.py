@@ -10,7 +10,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
+from clusterddp.errors import ClusterddpError, HelperError, NoPythonError, UnreachableError
 from clusterddp.hosts.zipapp import MAGIC_WORD, NO_PYTHON, TOO_OLD, Bundle
 from clusterddp.remote.shared.fields import Fields
 from clusterddp.remote.shared.frames import MAGIC, PROTOCOL, Decoder, Frame, ProtocolError, parse_json
@@ -136,9 +136,9 @@ def _no_helper(entry: HostEntry, pipe: BytePipe, received: bytes) -> ClusterddpE
     setting = "set ansible_python_interpreter to a Python 3.8 or newer"
     if status == NO_PYTHON:
         wanted = entry.ansible_python or "python3"
-        return HelperError(entry.name, f"no {wanted} on the host", remedy=setting)
+        return NoPythonError(entry.name, f"no {wanted} on the host", remedy=setting)
     if status == TOO_OLD:
-        return HelperError(entry.name, "the host's Python is older than 3.8", remedy=setting)
+        return NoPythonError(entry.name, "the host's Python is older than 3.8", remedy=setting)
     if MAGIC in received:
         return HelperError(entry.name, "the helper on the host is of another version")
     if status is None or status in PASSING:

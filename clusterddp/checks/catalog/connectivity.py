@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.model import Check, Finding, warn
-from clusterddp.errors import HelperError, HostKeyError
+from clusterddp.errors import HelperError, HostKeyError, NoPythonError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,7 +25,12 @@ def _failed(kind: Callable[[ClusterddpError], bool]) -> Callable[[Evidence], Ite
                 message = seen.error.message.removeprefix(f"{seen.name}: ")
                 symptom = next((words for words in _REFUSALS if words in message), "")
                 yield Finding(
-                    verdict="fail", hosts=(seen.name,), message=message, symptom=symptom, fix=seen.error.remedy
+                    verdict="fail",
+                    hosts=(seen.name,),
+                    message=message,
+                    symptom=symptom,
+                    fix=seen.error.remedy,
+                    by_hand=not isinstance(seen.error, NoPythonError),
                 )
 
     return judge
@@ -75,7 +80,7 @@ CHECKS = (
         judge=_failed(_is_helper),
         after=("connection", "host-keys"),
         symptom="python3: command not found",
-        fix="install python3 (3.8 or newer), or set ansible_python_interpreter",
+        fix="see what stops it: `ssh HOST python3 --version`; ansible_python_interpreter names another Python",
         playbook="python.yml",
     ),
     Check(

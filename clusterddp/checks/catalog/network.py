@@ -215,7 +215,7 @@ CHECKS = (
         judge=for_facts(_interface),
         needs=(FACTS,),
         symptom="Unable to find address for: eno1, or Bootstrap : no socket interface found",
-        fix="unset it, or set clusterddp_interface for this host (`ip -br addr` lists its cards)",
+        fix="unset it, and a run sets it to the right card; or name one that is there (`ip -br addr` lists them)",
     ),
     Check(
         name="network",

@@ -24,14 +24,14 @@ ROWS = (
         name="gloo-interface",
         pattern=r"Unable to find address for|Unable to resolve hostname to a \(local\) address|ifa != nullptr",
         cause="the network card in GLOO_SOCKET_IFNAME is not on this host",
-        remedy="unset it, or set clusterddp_interface for this host (`ip -br addr` lists its cards)",
+        remedy="unset it, and a run sets it to the right card; or name one that is there (`ip -br addr` lists them)",
         check="interface",
     ),
     Known(
         name="nccl-interface",
         pattern=r"no socket interface found|no NCCL_SOCKET_IFNAME interface found|family \d+ is neither AF_INET",
         cause="the network card in NCCL_SOCKET_IFNAME is not on this host, or the hosts have different NCCLs",
-        remedy="set clusterddp_interface for this host (`ip -br addr` lists its cards); use one torch on all hosts",
+        remedy="unset it, or name a card that is there (`ip -br addr` lists them); use one torch on all hosts",
         check="interface",
     ),
     Known(
