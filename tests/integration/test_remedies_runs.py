@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.remote.probes.reachability import bind_range
+from clusterddp.remote.system.bootstrap import Refused
 from tests.integration.cli import WAIT, User
 from tests.lean import lean_python
 from tests.remedies import Remedy, remedy, type_line
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,3 +206,173 @@ def test_the_commit_that_is_told_has_the_code_of_the_run(user: User) -> None:
     said = refused(user, "cd exps && clusterddp -C .. run --again one", CHECKOUT)
     typed(user, f"cd exps && {commands(CHECKOUT, said)[0]}")
     typed(user, "clusterddp run --again one")
+
+
+NO_FOLDER = remedy("remote/supervisor/start.py", "run again without --no-sync")
+FIXED = remedy("launch/join.py", "start it with --nnodes MIN:MAX")
+FULL = remedy("launch/join.py", "choose fewer by --limit")
+SHARED = remedy(
+    "remote/sync/workdir.py",
+    "run %s is live in %s too: both write there; --workdir fresh gives a run a folder of its own",
+)
+LIVE = remedy("runs/holdings.py", "`clusterddp stop {}` ends it")
+STACKS = remedy("runs/watch.py", "`clusterddp status {} --stacks` shows where each one is")
+ALL = remedy("runs/last_words.py", "`clusterddp logs {} --rank {} --stream err` shows all")
+NO_WARM = remedy("launch/warm.py", "leave clusterddp_fork_server: false out there")
+PORTS = remedy("remote/system/ports.py", "free one, or set clusterddp_ports to another range")
+RANGE = remedy("remote/probes/reachability.py", "free one, or set clusterddp_ports to another range")
+OWN_WORKDIR = remedy("remote/sync/workdir.py", "set clusterddp_workdir to a folder of its own")
+SHORTER = remedy("remote/system/bootstrap.py", "set clusterddp_state to a shorter path")
+STICKY = remedy("remote/system/bootstrap.py", "`chmod +t %s`, or %s")
+OWN_STATE = remedy("remote/system/bootstrap.py", "set clusterddp_state to a folder of your own")
+
+
+def test_a_subfolder_that_is_not_on_the_host_comes_without_no_sync(user: User) -> None:
+    typed(user, "clusterddp sync")
+    user.write("new/train.py", TRAIN)
+    refused(user, "cd new && clusterddp run --no-sync train.py", NO_FOLDER)
+    assert "trained" in typed(user, "cd new && clusterddp run train.py")
+
+
+def test_what_is_told_beside_a_live_run_is_typed_and_holds(user: User) -> None:
+    write_inventory(user, "here", "there", "third")
+    go = user.home / "go on"
+    with user.start("run", "--limit", "here", "--silence", "0.3s", "waits.py", str(go)) as live:
+        live.wait_for("waits")
+        live.wait_for("no rank has printed", stream="err")
+        (line,) = STACKS.commands(live.text("err"))
+        assert "waits.py" in typed(user, line)
+        refused(user, f"clusterddp run --join {live.run}", FIXED)
+        shared = typed(user, "clusterddp run --limit here train.py")
+        assert live.run in SHARED.printed(shared)[0]
+        assert "is live in" not in typed(user, "clusterddp run --limit here --workdir fresh train.py")
+        said = refused(user, "clusterddp down --everything --yes", LIVE, code=1)
+        typed(user, LIVE.commands(said)[0])
+        assert live.end().code != 0
+    typed(user, "clusterddp down --everything --yes")
+
+
+def test_an_elastic_run_takes_as_many_hosts_as_it_has_room_for(user: User) -> None:
+    need_torch()
+    write_inventory(user, "here", "there", "third", clusterddp_python=sys.executable)
+    go = user.home / "go on"
+    with user.start("run", "--limit", "here", "--nnodes", "1:2", "--max-restarts", "2", "waits.py", str(go)) as live:
+        live.wait_for("waits")
+        refused(user, f"clusterddp run --join {live.run}", FULL)
+        assert "there joins" in typed(user, f"clusterddp run --limit here,there --join {live.run}")
+        go.touch()
+        done = live.end()
+        assert done.code == 0, done.err
+
+
+def test_the_whole_of_a_shortened_traceback_is_shown(user: User) -> None:
+    calls = "".join(f"def f{number}():\n    f{number + 1}()\n" for number in range(40))
+    user.write("fails.py", f"{calls}def f40():\n    raise ValueError('deep')\nf0()\n")
+    done = user.run("run", "fails.py")
+    assert done.code == 1
+    assert "in f20" not in done.err
+    (line,) = ALL.commands(done.err)
+    assert "in f20" in typed(user, line)
+
+
+def test_a_host_gets_a_warm_server_once_the_line_that_forbids_it_is_left_out(user: User) -> None:
+    write_inventory(user, "here", clusterddp_fork_server="false")
+    refused(user, "clusterddp up --warm 1m inventory.yaml", NO_WARM, code=2)
+    write_inventory(user, "here")
+    assert "warm server imports torch" in typed(user, "clusterddp up --warm 1m inventory.yaml")
+    typed(user, "clusterddp down --yes")
+
+
+def two_ports(after: int = 21000) -> int:
+    """The first of two free ports that follow each other, below those that the system gives to connections."""
+    for first in range(after + 2, 23000, 2):
+        with contextlib.suppress(OSError), socket.create_server(("", first)), socket.create_server(("", first + 1)):
+            return first
+    raise AssertionError("no two ports are free")
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_a_run_begins_once_a_port_is_free_or_another_range_is_set(user: User, *, free: bool) -> None:
+    first = two_ports()
+    other = two_ports(first)
+    with socket.create_server(("", first)) as taken:
+        with pytest.raises(Refused) as caught:
+            bind_range(first, first)
+        assert caught.value.remedy == RANGE.text
+        write_inventory(user, "here", clusterddp_ports=f"{first}-{first + 1}")
+        assert "2 are needed" in refused(user, "clusterddp run train.py", PORTS)
+        if free:
+            taken.close()
+            bind_range(first, first).close()
+        else:
+            bind_range(other, other + 1).close()
+            write_inventory(user, "here", clusterddp_ports=f"{other}-{other + 1}")
+        typed(user, "clusterddp run train.py")
+
+
+def test_a_folder_that_cannot_be_used_is_replaced_by_another(user: User) -> None:
+    for wrong, told, right in (
+        ({"clusterddp_workdir": "~/none"}, OWN_WORKDIR, {"clusterddp_workdir": "~/own"}),
+        ({"clusterddp_workdir": user.home}, OWN_WORKDIR, {"clusterddp_workdir": "~/own"}),
+        ({"clusterddp_state": "~/" + "a" * 200 + ("/" + "b" * 200) * 5}, SHORTER, {"clusterddp_state": "~/state"}),
+    ):
+        (user.home / "none").touch()
+        write_inventory(user, "here", **wrong)
+        refused(user, "clusterddp run train.py", told)
+        write_inventory(user, "here", **right)
+        typed(user, "clusterddp run train.py")
+
+
+def test_a_state_folder_where_others_could_put_their_own_is_closed_or_replaced(user: User) -> None:
+    group = user.home / "my group"
+    (group / "deep").mkdir(parents=True, mode=0o700)
+    group.chmod(0o777)
+    write_inventory(user, "here", clusterddp_state=group / "deep")
+    said = refused(user, "clusterddp run train.py", STICKY)
+    assert OWN_STATE.found(said)
+    write_inventory(user, "here", clusterddp_state=user.home / "own")
+    typed(user, "clusterddp run train.py")
+    write_inventory(user, "here", clusterddp_state=group / "deep")
+    typed(user, STICKY.commands(said)[0])
+    typed(user, "clusterddp run train.py")
+
+
+MODULE = remedy(
+    "runs/known_messages/jobs.py",
+    "install it there on every host, or correct clusterddp_python or clusterddp_setup; if yours, sync it",
+)
+CARD = remedy(
+    "runs/known_messages/jobs.py",
+    "unset it, and a run sets it to the right card; or name one that is there (`ip -br addr` lists them)",
+)
+REDUCE = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1))
+print("reduced", flush=True)
+"""
+
+
+def test_a_module_that_is_missing_comes_with_a_setup_line_or_with_a_sync(user: User) -> None:
+    user.write("needs.py", "import helpful\nprint('trained', flush=True)\n")
+    refused(user, "clusterddp run needs.py", MODULE, code=1)
+    (user.home / "lib").mkdir()
+    (user.home / "lib/helpful.py").touch()
+    write_inventory(user, "here", clusterddp_setup=f"export PYTHONPATH='{user.home}/lib'")
+    assert "trained" in typed(user, "clusterddp run needs.py")
+    write_inventory(user, "here")
+    user.write("helpful.py", "")
+    refused(user, "clusterddp run --no-sync needs.py", MODULE, code=1)
+    assert "trained" in typed(user, "clusterddp run needs.py")
+
+
+def test_a_job_whose_network_card_is_not_there_begins_once_it_is_unset_or_the_right_one(user: User) -> None:
+    need_torch()
+    write_inventory(user, "here", clusterddp_python=sys.executable)
+    user.write("reduce.py", REDUCE)
+    wrong = "--env GLOO_SOCKET_IFNAME=ib9"
+    refused(user, f"clusterddp run {wrong} reduce.py", CARD, code=1)
+    assert "reduced" in typed(user, "clusterddp run reduce.py")
+    write_inventory(user, "here", clusterddp_python=sys.executable, clusterddp_interface="lo")
+    assert "reduced" in typed(user, "clusterddp run reduce.py")
+    assert "reduced" in typed(user, "clusterddp run --env GLOO_SOCKET_IFNAME=lo reduce.py")

@@ -83,7 +83,9 @@ def start_node(
         if not os.path.isdir(plan.cwd):
             raise Refused("the working folder %s is not there" % plan.cwd, "run again without --no-sync")
     wanted = [bool(plan.store), len(plan.peers) > 1 or plan.elastic]
-    bound = bind_ports(plan.ports, sum(wanted), plan.peers[plan.place].address)
+    # One more than is kept: the workers' MASTER_PORT comes of this range too, once they meet.
+    bound = bind_ports(plan.ports, sum(wanted) + 1, plan.peers[plan.place].address)
+    bound.pop().close()
     listeners = [bound.pop() if one else None for one in wanted]
     store, control = (listener.getsockname()[1] if listener else 0 for listener in listeners)
     plan = plan._replace(bound=(store, control))
