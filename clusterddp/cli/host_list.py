@@ -6,6 +6,7 @@ remembered, it gets a name of its own until `up` has succeeded.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from clusterddp import project_folder
@@ -69,7 +70,7 @@ def _keep_edited(path: Path, wanted: str) -> None:
         say(line)
     raise InventoryError(
         f"{shown} has been edited and is not overwritten",
-        remedy=f"`clusterddp up {shown}` takes it as it is; to take the list, move it away first",
+        remedy=f"`clusterddp up {shlex.quote(shown)}` takes it as it is; to take the list, move it away first",
     )
 
 

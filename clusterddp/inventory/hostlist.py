@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -117,11 +118,13 @@ def _item(item: str) -> tuple[str, dict[str, Any]]:
         if not 1 <= port <= 65535:
             raise InventoryError(f"port {port} is not from 1 to 65535", where=where, remedy=_REMEDY)
         if port < _LEAST_PORT:
+            whole = f"{user}{at}{name}"
             raise InventoryError(
                 f"{rest}: is {port} a number of processes, or a port?",
                 where=where,
-                remedy=f"for processes write {name}, and clusterddp_nproc: {port} in the inventory "
-                f"(`clusterddp up {name} -e clusterddp_nproc={port}`); for a port ansible_port: {port} there",
+                remedy=f"for processes write {whole}, and clusterddp_nproc: {port} in the inventory "
+                f"(`clusterddp up {shlex.quote(whole)} -e clusterddp_nproc={port}`); "
+                f"for a port ansible_port: {port} there",
             )
         variables["ansible_port"] = port
     return name, variables

@@ -6,6 +6,7 @@ Out comes the commented inventory that ``init`` writes. Not here: which file is 
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any
 
 import yaml
@@ -103,7 +104,7 @@ def inventory_text(hosts: dict[str, dict[str, Any]], *, origin: str, name: str) 
     body = yaml.safe_dump({"all": {"hosts": hosts}}, sort_keys=False, allow_unicode=True)
     body = body.replace(": {}\n", ":\n").replace(": null\n", ":\n")
     note = "# clusterddp_nproc is what the file calls slots: processes on that host.\n" if slots - {None} else ""
-    return _HEAD.format(origin=origin, name=name) + note + body + _TAIL
+    return _HEAD.format(origin=origin, name=shlex.quote(name)) + note + body + _TAIL
 
 
 def hosts_of_list(text: str) -> dict[str, dict[str, Any]]:

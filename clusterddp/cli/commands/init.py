@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def command(origin: str | None, output: str) -> int:
         sys.stdout.write(text)
         return 0
     path.write_text(text, encoding="utf-8")
-    say(f"wrote {output} from {where}; look at it, then `clusterddp up {output}`")
+    say(f"wrote {output} from {where}; look at it, then `clusterddp up {shlex.quote(output)}`")
     return 0
 
 

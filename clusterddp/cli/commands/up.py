@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -172,7 +173,7 @@ def _inventory(text: str, variables: tuple[str, ...], project: Project) -> Itera
     try:
         yield path
     except ClusterddpError:
-        shown = typed(path)
+        shown = shlex.quote(typed(path))
         say(f"the hosts stand in {shown}: edit it where that helps, then `clusterddp up {shown}`")
         raise
 

@@ -13,6 +13,7 @@ from clusterddp.remote.shared.node_env import Node
 from clusterddp.remote.shared.placed_plan import choose_backend
 from clusterddp.remote.shared.plan import Store
 from clusterddp.remote.shared.run_record import RunRecord
+from tests.remedies import remedy
 
 
 def node(rank: int, **changes: Any) -> Node:
@@ -97,8 +98,10 @@ def test_nodes_on_one_machine_get_a_loopback_address_each_in_their_order() -> No
 
 
 def test_a_loopback_address_among_several_machines_is_refused() -> None:
-    with pytest.raises(PlanError, match="loopback"):
+    with pytest.raises(PlanError, match="loopback") as said:
         plan_of(node(0, address="127.0.0.1"), node(1, address="127.0.0.1"), node(2))
+    assert remedy("launch/plan.py", "set clusterddp_address").found(str(said.value))
+    plan_of(node(0, address="10.0.0.8"), node(1, address="10.0.0.9"), node(2))
 
 
 def test_a_run_without_nodes_is_refused() -> None:
@@ -198,8 +201,14 @@ def test_a_static_plan_tells_each_agent_its_rank() -> None:
 
 def test_restarts_that_a_torch_cannot_do_are_refused() -> None:
     versions = {"gpu00": "2.4.1", "gpu01": "2.3.1+cu121"}
-    with pytest.raises(PlanError, match=r"gpu01 has torch 2\.3\.1\+cu121, whose c10d cannot start workers again"):
+    with pytest.raises(
+        PlanError, match=r"gpu01 has torch 2\.3\.1\+cu121, whose c10d cannot start workers again"
+    ) as said:
         check_restarts(1, "c10d", versions)
+    assert remedy("launch/plan.py", "take --relaunch in place of --max-restarts, or another torch").found(
+        str(said.value)
+    )
     check_restarts(0, "c10d", versions)
+    check_restarts(1, "c10d", {**versions, "gpu01": "2.4.1"})
     check_restarts(1, "c10d", {"gpu01": "2.3.1"})
     check_restarts(1, "clusterddp", {"gpu00": "2.13.0", "gpu01": "2.6.0"})
