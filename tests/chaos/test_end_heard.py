@@ -18,6 +18,7 @@ import pytest
 from tests.chaos import invariants
 from tests.lab.network import OPERATOR
 from tests.lab.system import wait_until
+from tests.remedies import remedy, type_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tests.integration.cli import Done, Live
     from tests.lab.host import LabHost
 
+MISSING = remedy("runs/ending.py", "`clusterddp logs {} --host {}` asks for them again")
 LINES = 100
 LIMIT = 120.0  # seconds until all have heard how the run ended
 HEARD = 2.0  # seconds after the first host has written the verdict in which it is heard
@@ -104,7 +106,8 @@ def test_a_run_that_ended_well_is_heard_of_without_the_stream_of_a_silent_host(
         assert {name: one.code for name, one in done.items()} == dict.fromkeys(found, 0)
         victim.heal()
         victim.resume()
-        again = scene.user.run("logs", scene.runs[-1], "--host", victim.name)
+        (line,) = MISSING.commands(done["run"].err)
+        again = type_line(scene.user, line)
         assert [said.text for said in again.workers][-1] == "counted"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import WAIT, User, nothing_left
+from tests.remedies import remedy, type_line
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from tests.conftest import MakeLab
     from tests.integration.cli import Live
     from tests.lab import Lab
+
+JOINED = remedy("runs/late_hosts.py", "{} joins; `clusterddp logs --follow {}` shows its lines")
 
 need_torch()
 pytestmark = pytest.mark.torch
@@ -109,7 +112,10 @@ def test_a_host_that_did_not_answer_at_the_start_joins_when_it_does(make_lab: Ma
     with user.start("run", "--nnodes", "2:3", "--max-restarts", "3", "train.py") as live:
         live.wait_for("rank 1 of 2")
         late.boot()
-        live.wait_for("gpu01 joins", stream="err")
+        live.wait_for("shows its lines", stream="err")
+        (follow,) = JOINED.commands(live.text("err"))
+        followed = type_line(user, follow)
+        assert "[1 gpu01:0] rank 1 of 3" in followed.out or "gpu01:0] rank 2 of 3" in followed.out, followed
         done = live.end()
     assert done.code == 0, done.err
     assert {(host["name"], *host["ranks"]) for host in user.status(done.run)["hosts"]} == {

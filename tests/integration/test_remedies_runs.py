@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import socket
 import sys
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.remote.probes.reachability import bind_range
+from clusterddp.remote.probes.torch import find_interpreter
 from clusterddp.remote.system.bootstrap import Refused
 from tests.integration.cli import WAIT, User
 from tests.lean import lean_python
@@ -376,3 +378,20 @@ def test_a_job_whose_network_card_is_not_there_begins_once_it_is_unset_or_the_ri
     write_inventory(user, "here", clusterddp_python=sys.executable, clusterddp_interface="lo")
     assert "reduced" in typed(user, "clusterddp run reduce.py")
     assert "reduced" in typed(user, "clusterddp run --env GLOO_SOCKET_IFNAME=lo reduce.py")
+
+
+PYTHON = remedy(
+    "remote/probes/torch.py",
+    "set clusterddp_python to the interpreter that has torch, or clusterddp_setup to bring it",
+)
+
+
+def test_an_interpreter_is_found_once_it_is_named_or_on_the_path(tmp_path: Path) -> None:
+    bare = {"PATH": str(tmp_path)}
+    for wanted, env in ((None, bare), ("nope", {**os.environ}), (str(tmp_path / "none"), bare)):
+        with pytest.raises(Refused) as caught:
+            find_interpreter(wanted, env, None)
+        assert caught.value.remedy == PYTHON.text
+    assert find_interpreter(lean_python(), bare, None).python == lean_python()
+    (tmp_path / "python").symlink_to(sys.executable)
+    assert find_interpreter(None, bare, None).version == sys.version.split()[0]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import WAIT, Done, User, nothing_left, user_of
+from tests.remedies import remedy
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ LOOKS = (  # commands that need to write nothing there, each with its code where
     (0, "shell gpu01"), (0, "pull /etc/hostname names/ --host gpu01"), (0, "down --yes"),
 )  # fmt: skip
 MOST = 5.0  # seconds until a command has said it
+NO_HOME = remedy("remote/system/bootstrap.py", "have it made, or set clusterddp_state")
 GO = "/tmp/go on"
 STAYS = f"""{WAIT}
 print("started", flush=True)
@@ -148,4 +150,10 @@ def test_a_home_that_is_missing_is_said_to_be(make_lab: MakeLab, tmp_path: Path)
     script = '#!/bin/sh\nHOME=/home/bob exec python3 "$@"\n'
     host.write("/small/python", script, user="root", mode=0o755)
     done = said(user, "status")
-    assert done.notes[-1] == "gpu00: the home folder /home/bob is missing; have it made, or set clusterddp_state"
+    assert done.notes[-1] == f"gpu00: the home folder /home/bob is missing; {NO_HOME.text}"
+    of_all = {"ansible_python_interpreter": "/small/python", "clusterddp_state": "/small/state"}
+    host.run(["install", "-d", "-o", "trainer", "/small/state"], user="root")
+    lab.write_inventory(user.folder / "elsewhere.yaml", more={"all": of_all})
+    assert said(user, "runs", "-i", "elsewhere.yaml").code == 0
+    host.run(["install", "-d", "-o", "trainer", "/home/bob"], user="root")
+    assert said(user, "runs").code == 0
