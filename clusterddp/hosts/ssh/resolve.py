@@ -18,7 +18,7 @@ from clusterddp.hosts.ssh.config import user_home
 from clusterddp.hosts.ssh.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from clusterddp.hosts.ssh.config import Settings, SshConfig
@@ -137,7 +137,10 @@ class Resolver:
         targets.refuse_unsafe(host, "address", origin.name, origin.where)
         targets.refuse_unsafe(user, "user", origin.name, origin.where)
         values = targets.tokens(host=host, port=port, user=user, original=address)
-        keys, given = self._keys(origin, found, lambda text: targets.expand(text, values))
+        named = [
+            targets.user_path(targets.expand(text, values)) for text in found.get("identityfile", ()) if text != "none"
+        ]
+        keys, given = self._keys(origin, named, lambda text: targets.expand(text, values))
         behind = origin.behind
         return Target(
             name=origin.name,
@@ -158,6 +161,7 @@ class Resolver:
             compress=_first(found, "compression") == "yes",
             config_file=origin.args.config_file,
             passed=origin.args.passed,
+            absent_key=targets.absent_key(named),
         )
 
     def _jump(self, spec: str, behind: Target, origin: _Origin, depth: int) -> tuple[Target | None, str]:
@@ -186,15 +190,16 @@ class Resolver:
             why = why or reason
         return via, why
 
-    def _keys(self, origin: _Origin, found: Settings, expand: Callable[[str], str]) -> tuple[tuple[Path, ...], int]:
+    def _keys(
+        self, origin: _Origin, named: Sequence[Path], expand: Callable[[str], str]
+    ) -> tuple[tuple[Path, ...], int]:
         """Key files to offer, and how many of them (the first) were asked for by name."""
         given = [targets.user_path(expand(text)) for text in origin.args.options.get("identityfile", ())]
         if origin.identity is not None:
             given.insert(0, origin.identity.expanduser())
         for path in given:
             _check_readable(path, origin)
-        others = [targets.user_path(expand(text)) for text in found.get("identityfile", ()) if text != "none"]
-        usable = [path for path in others or targets.default_keys() if path.exists()]
+        usable = [path for path in named or targets.default_keys() if path.exists()]
         if origin.behind:  # ssh would offer a jump host only its own; the host's key is a key the user named too
             usable += origin.behind.key_files[: origin.behind.given_keys]
         return tuple(dict.fromkeys((*given, *([] if origin.identity else usable)))), len(given)

@@ -44,6 +44,7 @@ class Target:
         live_master: Whether a ControlMaster of the user's carries sessions to it.
         config_file: The user's ``-F``, or ``""``.
         passed: The user's ssh arguments, for the ``ssh`` program.
+        absent_key: A key that the ssh configuration names and that is not there; the default ones are none.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Target:
     live_master: bool = False
     config_file: str = ""
     passed: tuple[str, ...] = ()
+    absent_key: Path | None = None
 
     @property
     def host_key_files(self) -> tuple[Path, ...]:
@@ -87,7 +89,8 @@ def let_key_in(target: Target, *, keys: bool) -> str:
         target: Where to log in.
         keys: Whether there is any key to offer.
     """
-    file = target.key_files[0] if target.key_files else None
+    absent = None if keys else target.absent_key  # ssh offers no default key then: the new one must have that name
+    file = target.key_files[0] if target.key_files else absent
     named = shlex.quote(str(file))
     identity = f" -i {named}" if file else ""
     port = f" -p {target.port}" if target.port != 22 else ""
@@ -145,6 +148,12 @@ def default_keys() -> tuple[Path, ...]:
     """The private keys ssh would try unasked, those that exist."""
     folder = user_home() / ".ssh"
     return tuple(path for name in DEFAULT_KEYS if (path := folder / name).exists())
+
+
+def absent_key(named: Iterable[Path]) -> Path | None:
+    """The first key of an ssh configuration's that is not there, but for the defaults that it lists too."""
+    defaults = {user_home() / ".ssh" / name for name in (*DEFAULT_KEYS, "id_dsa", "id_xmss")}
+    return next((path for path in named if path not in defaults and not path.exists()), None)
 
 
 def special_key(files: Iterable[Path]) -> str:
