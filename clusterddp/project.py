@@ -94,7 +94,11 @@ class Project:
         """
         if self.fixed_id:
             return self.fixed_id
-        return str(self._made()["id"])
+        try:
+            return str(self._made()["id"])
+        except project_folder.UnwritableError as error:
+            remedy = f"{error.remedy}, or set CLUSTERDDP_PROJECT to an id of your choice"
+            raise UsageError(error.message, remedy=remedy) from error
 
     @property
     def known_id(self) -> str | None:

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 FOLDER = ".clusterddp"
 MOST_BYTES = 1 << 30  # of a file that is read
-_READ_ONLY = "make the folder writable, or set CLUSTERDDP_PROJECT to an id of your choice"
-_FULL = "make room there, or set CLUSTERDDP_PROJECT to an id of your choice"
+
+
+class UnwritableError(UsageError):
+    """A project's folder cannot be written."""
 
 
 def own(folder: Path, *names: str) -> Path:
@@ -80,7 +82,7 @@ def write(folder: Path, name: str, data: bytes) -> Path:
     """Write a file of ``.clusterddp/``, or of a folder in it, whole, 0600, under a temporary name first; its path.
 
     Raises:
-        UsageError: it cannot be written.
+        UnwritableError: it cannot be written.
     """
     with writing(folder):
         target = made(folder) / name
@@ -150,5 +152,6 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = _FULL if error.errno in {errno.ENOSPC, errno.EDQUOT} else _READ_ONLY
-        raise UsageError(f"{folder}: cannot be written ({error.strerror})", remedy=remedy) from error
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        remedy = "make room there" if full else "make the folder writable"
+        raise UnwritableError(f"{folder}: cannot be written ({error.strerror})", remedy=remedy) from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import Done, User
+from tests.remedies import remedy
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
@@ -29,9 +30,11 @@ exec "$@"
 """
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
 WHY = {
-    FULL: "No space left on device); make room there, or set CLUSTERDDP_PROJECT to an id of your choice",
-    READ_ONLY: "Read-only file system); make the folder writable, or set CLUSTERDDP_PROJECT to an id of your choice",
+    FULL: "No space left on device); make room there",
+    READ_ONLY: "Read-only file system); make the folder writable",
 }
+
+INSTEAD = remedy("project.py", "{}, or set CLUSTERDDP_PROJECT to an id of your choice")
 
 
 @pytest.fixture
@@ -68,6 +71,17 @@ def test_up_says_in_a_line_that_it_cannot_remember(user: User, disk: str) -> Non
     user.write("inventory.yaml", "all: {hosts: {here: {ansible_connection: local}}}\n")
     done = on(user, disk, "up", "inventory.yaml")
     assert (done.code, done.notes[-1]) == (2, f"{user.folder}/.clusterddp: cannot be written ({WHY[disk]}")
+
+
+@pytest.mark.parametrize("disk", WHY, ids=["full", "read-only"])
+def test_a_project_without_an_id_there_takes_the_one_that_is_given_as_told(user: User, disk: str) -> None:
+    (user.folder / ".clusterddp" / "project.json").unlink()
+    refused = on(user, disk, "sync")
+    assert refused.code == 2
+    assert INSTEAD.printed(refused.err)[0].endswith(WHY[disk])
+    user.env["CLUSTERDDP_PROJECT"] = "mine"
+    done = on(user, disk, "sync")
+    assert done.code == 0, done.err
 
 
 def test_a_result_that_cannot_be_written_leaves_the_run_its_code(user: User) -> None:
