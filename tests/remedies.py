@@ -27,6 +27,7 @@ TESTS = Path(__file__).parent
 LISTED = TESTS / "data" / "remedies.tsv"
 LIMIT = 120.0  # seconds for a line that is typed
 _FIELD = re.compile(r"\{\}|%[sdr]")
+_COMMAND = re.compile(r"`clusterddp\\ (\w+)")  # as re.escape leaves it; -C and -i come in when it is shown
 _QUOTED = re.compile(r"`([^`]+)`")
 _NAMES = re.compile(
     r"`[^`]+`"  # a command
@@ -53,6 +54,7 @@ class Remedy:
         """Where it was printed; the groups are what stood for its fields."""
         *parts, last = [re.escape(part) for part in _FIELD.split(self.text)]
         pattern = "".join(f"{part}(.*?)" for part in parts) + (last or "$")
+        pattern = _COMMAND.sub(r"`clusterddp (?:-C \\S+ )?\1(?: -i \\S+)?", pattern)
         found = re.search(pattern, said, re.MULTILINE)
         assert found, f"{self.text!r} was not printed: {said!r}"
         return found

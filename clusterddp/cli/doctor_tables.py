@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.model import worst
+from clusterddp.cli.command_lines import completed
 from clusterddp.cli.tables import Table, escape, line, show
 from clusterddp.facts import BLACK_HOLE
 from clusterddp.remote.shared.counted import counted
@@ -69,7 +70,7 @@ def _print_result(result: CheckResult, *, verbose: bool) -> None:
     if result.symptom:
         line(f"[dim]{escape(f'      you would see: {result.symptom}')}[/]")
     if result.fix:
-        line(escape(f"      fix: {result.fix}"))
+        line(escape(f"      fix: {completed(result.fix)}"))
 
 
 def _mark(verdict: str, *, brackets: bool = False) -> str:

@@ -21,6 +21,7 @@ import pytest
 from clusterddp.provision.playbooks import NAMES, find_playbook
 from tests.integration.cli import User
 from tests.lab.system import inside_network, wait_until
+from tests.remedies import remedy
 
 if TYPE_CHECKING:
     from tests.conftest import MakeLab
@@ -89,6 +90,9 @@ def test_hosts_are_prepared_before_up_looks_at_them_and_a_second_time_changes_no
     assert changed(user.run(*asked)) == {"gpu00": 0, "gpu01": 0}
 
 
+FIX = remedy("checks/engine.py", "{}; {} does it (`clusterddp doctor --fix`)")
+
+
 def test_the_doctor_shows_what_a_playbook_would_change_and_changes_it_after_a_yes(
     make_lab: MakeLab, user: User
 ) -> None:
@@ -97,7 +101,7 @@ def test_the_doctor_shows_what_a_playbook_would_change_and_changes_it_after_a_ye
     shrink_shm(host)
     asked = ("doctor", "-i", str(lab.inventory), "--only", "shm", "--fix")
     shown = user.run(*asked, "--", *AS_ROOT)
-    assert "hosts.yml does it (`clusterddp doctor --fix`)" in shown.out
+    assert FIX.printed(shown.out)[1] == "hosts.yml"
     assert "clusterddp: hosts.yml on gpu01, for shm; it would change:" in shown.err
     assert "/dev/shm has 64.00 MB and would have " in shown.out
     assert "skipping:" not in shown.out  # what changes nothing is not shown

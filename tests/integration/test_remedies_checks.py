@@ -9,13 +9,15 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
+import subprocess
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.cli import User
+from tests.integration.cli import WAIT, User
 from tests.integration.test_doctor import named
 from tests.lean import lean_python
 from tests.remedies import Remedy, remedy, type_line
@@ -169,7 +171,7 @@ def test_a_check_passes_once_its_remedy_is_followed(user: User, mending: Mending
     assert named(user, "-i", "i.yaml", "--only", mending.check) == (0, [])
 
 
-PLAYBOOK = "(`clusterddp doctor --fix`)"
+PLAYBOOK = "python.yml does it"
 
 
 @pytest.mark.parametrize(
@@ -254,5 +256,45 @@ def test_a_host_whose_proxy_fails_for_ssh_too_is_left_out_by_limit(user: User) -
     first = user.run("doctor", "-i", "i.yaml", "--only", "connection")
     (command,) = NOT_REACHED.commands(first.out)
     asked = type_line(user, command.replace("HOST", f"{proxy} b"))
-    assert (asked.code, "nobody is in" in asked.err) == (255, True), asked.err
+    assert asked.code == 255, asked.err
     assert named(user, "-i", "i.yaml", "--only", "connection", "--limit", "a") == (0, [])
+
+
+LIVE = remedy(
+    "checks/catalog/machine.py",
+    "nothing, if it is meant; `clusterddp runs --all` shows them, `clusterddp stop RUN` ends one",
+)
+
+
+def test_a_live_run_is_shown_and_ended_by_the_told_commands(user: User) -> None:
+    user.write("wait.py", WAIT + "print('waits', flush=True)\nwait_for('/no/such/file')\n")
+    inventory(user, {}, a={})
+    run = user.run("run", "-i", "i.yaml", "--detach", "wait.py").out.strip()
+    try:
+        first = user.run("doctor", "-i", "i.yaml", "--only", "live-runs")
+        show, stop = LIVE.commands(first.out)
+        assert run in type_line(user, show).out
+        done = type_line(user, stop.replace("RUN", run))
+        assert done.code == 0, done.err
+        assert named(user, "-i", "i.yaml", "--only", "live-runs") == (0, [])
+    finally:
+        user.run("stop", "-i", "i.yaml", run)
+
+
+STRAY = remedy("checks/catalog/machine.py", "nothing, if it is meant; what a torchrun has left is ended with `kill`")
+
+
+def test_a_worker_of_a_job_by_hand_is_ended_by_the_told_command(user: User) -> None:
+    inventory(user, {}, a={})
+    env = {**user.env, "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "0"}
+    with subprocess.Popen(["sleep", "600"], env=env) as worker:
+        try:
+            first = user.run("doctor", "-i", "i.yaml", "--only", "stray-ranks")
+            assert f"rank 3 of 4 (pid {worker.pid})" in first.out
+            (command,) = STRAY.commands(first.out)
+            assert type_line(user, f"{command} {worker.pid}").code == 0
+            assert worker.wait(60) == -signal.SIGTERM
+            said = named(user, "-i", "i.yaml", "--only", "stray-ranks")[1]
+            assert not any(f"(pid {worker.pid})" in message for *_, message in said)
+        finally:
+            worker.kill()
