@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import User
+from tests.remedies import remedy
 
 if TYPE_CHECKING:
     from tests.lab import Lab
@@ -79,6 +80,9 @@ def test_a_script_is_run_once_and_a_folder_and_a_vault_are_read(lab: Lab, user: 
     assert right.code == 0, right.err
 
 
+VAULT = remedy(
+    "inventory/reader.py", "`clusterddp up` with this inventory has ansible-vault decrypt it, and remembers it"
+)
 # By `ansible-vault encrypt_string`, with the password "word".
 VAULTED = """!vault |
     $ANSIBLE_VAULT;1.1;AES256
@@ -96,6 +100,7 @@ def test_values_that_are_encrypted_one_by_one_are_decrypted_by_up_where_they_are
     wrong = user.run("exec", "-i", "vault.yaml", "--", "true")
     assert wrong.code == 2
     assert "is encrypted with ansible-vault (!vault); `clusterddp up` with this inventory has" in wrong.notes[-1]
+    assert VAULT.commands(wrong.err) == ["clusterddp up"]
     assert user.run("up", "vault.yaml", env=password).code == 0
     assert user.run("exec", "--shell", "echo $TOKEN").lines == ["[gpu00] s3cret-value"]
     (made,) = (user.folder / ".clusterddp").glob("inventory-*.yaml")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import WAIT, User, nothing_left
+from tests.remedies import remedy
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
@@ -73,6 +74,9 @@ def test_followers_go_on_to_the_next_attempt_and_see_all_of_it(user: User, lab: 
     assert [said.text for said in narrowed.workers][-101:] == [*ONCE, "the end"]
     assert {said.host for said in narrowed.workers} == {"gpu01"}
     assert "attempt 2 on gpu00, gpu01" in shown.notes
+    refused = user.run("logs", "--follow", "--attempt", "1", run)
+    assert remedy("cli/commands/logs.py", "leave --follow out, or --attempt").found(refused.err)
+    assert user.run("logs", "--follow", run).code == 0
     for attempt in (1, 2):
         read = user.run("logs", "--attempt", str(attempt), run)
         for rank in range(2):

@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.cli import User, assert_nothing_left, user_of, wait_until_nothing_is_left
 from tests.lab.system import ProcessId, kill_and_wait, wait_until
+from tests.remedies import remedy, type_line
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
@@ -78,10 +79,10 @@ def test_a_host_out_of_reach_is_named_and_stop_again_finishes(make_lab: MakeLab,
     assert proofs[0].startswith(f"{run}: gpu00: ")
     assert proofs[0].endswith("proved empty")
     assert proofs[1].startswith(f"{run}: gpu01: ")
-    assert proofs[1].endswith(f"`clusterddp stop {run}` again finishes the work")
+    (command,) = remedy("cli/output.py", "{}: {}; `clusterddp stop {}` again finishes the work").commands(proofs[1])
     assert_nothing_left([lab.host("gpu00")], run)
     lab.host("gpu01").heal()
-    again = user.run("stop", run, "--grace", "0")
+    again = type_line(user, f"{command} --grace 0")
     assert again.code == 0, again.err
     assert [note.split(": ")[1] for note in again.notes[-2:]] == ["gpu00", "gpu01"]
     assert all(note.endswith("proved empty") for note in again.notes[-2:])
