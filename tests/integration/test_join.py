@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.integration.cli import Live
     from tests.lab import Lab
 
+JOINS = remedy("cli/commands/run.py", "{} joins run {}; `clusterddp logs --follow {}` shows its lines")
 JOINED = remedy("runs/late_hosts.py", "{} joins; `clusterddp logs --follow {}` shows its lines")
 
 need_torch()
@@ -49,7 +50,8 @@ def test_hosts_join_an_elastic_run_that_has_room(lab: Lab, tmp_path: Path) -> No
         done = live.end()
         assert done.code == 0, done.err
         status = user.status(done.run)
-        said = user.run("logs", done.run).workers
+        (shows,) = JOINS.commands(joined.err)
+        said = type_line(user, shows).workers
     assert {(host["name"], *host["ranks"]) for host in status["hosts"]} == {("gpu00", 0), ("gpu01", 1), ("gpu02", 2)}
     assert [line.text for line in said if line.host == "gpu02"] == ["rank 2 of 3"]
     again = user.run("run", "--join", done.run)

@@ -12,6 +12,7 @@ from tests.integration.cli import User, wait_until_nothing_is_left
 from tests.integration.test_fork_server import events
 from tests.lab.system import wait_until
 from tests.lean import training_python
+from tests.remedies import remedy, type_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tests.lab.host import LabHost
 
 pytestmark = pytest.mark.torch
+WAITS = remedy("cli/output.py", "{}: a warm server waits for the next run ({} at most); `clusterddp down` ends it")
 PACKAGES = {  # installed on the host: a harmless one, and one as Lightning, which asks for its rank
     "ahead": "NAME = 'ahead'\n",
     "ranked": "import os\nRANK = os.environ.get('RANK', '0')\n",
@@ -129,7 +131,9 @@ def it_is_named_and_down_ends_it(user: User, host: LabHost) -> None:
     status = ("status", "-i", "inventory.yaml")
     assert told_of not in user.run(*status).err
     for shows in ((*status, "-v"), ("up", "inventory.yaml")):
-        assert told_of in user.run(*shows).err
-    down = user.run("down", "-i", "inventory.yaml", "--yes")
+        said = user.run(*shows).err
+        assert told_of in said
+    (ends,) = WAITS.commands(said)
+    down = type_line(user, f"{ends} --yes")
     assert (down.code, "1 warm server" in down.err) == (0, True), down.err
     wait_until("the warm server's end", lambda: not servers(host))
