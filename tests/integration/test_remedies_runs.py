@@ -1,4 +1,4 @@
-"""What messages of runs and of syncs tell a user to type is typed as it was printed, on hosts that are this machine."""
+"""What messages of runs and of syncs tell a user to type is typed as it was printed, on this machine."""
 
 from __future__ import annotations
 
