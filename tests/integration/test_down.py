@@ -57,8 +57,11 @@ def test_what_a_lost_run_has_left_is_named_by_up_and_ended_by_down(make_lab: Mak
     wait_until("only the sleeper is left", lambda: [s.cmdline[0] for s in host.leftovers(lost)] == ["sleep"])
     live = begun(alice)
     notes = alice.up(inventory).notes
-    assert f"gpu00: 1 process of run {lost} without a supervisor; `clusterddp stop {lost}` ends them" in notes
-    assert f"run {live} of this project is running; `clusterddp stop {live}` ends it" in notes
+    assert (
+        f"gpu00: 1 process of run {lost} without a supervisor; `clusterddp stop -i {inventory} {lost}` ends them"
+        in notes
+    )
+    assert f"run {live} of this project is running; `clusterddp stop -i {inventory} {live}` ends it" in notes
     down = alice.run("down", "--yes")
     assert down.code == 0, down.err
     assert f"will be stopped: what is left of run {lost} on 1 host" in down.notes

@@ -13,6 +13,7 @@ from tests.wheels_made import make_lean_torch, make_wheel, need_uv, project_with
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.conftest import MakeLab
@@ -41,6 +42,13 @@ def owned(host: LabHost) -> list[str]:
     return sorted(line for line in found.stdout.splitlines() if "_history" not in line)
 
 
+def borrowed(hosts: Sequence[LabHost]) -> dict[str, list[str]]:
+    """What each host's account owns before anything of ours is there; a later lab's hosts begin with known facts."""
+    for host in hosts:
+        host.run(["rm", "-rf", f"/home/{host.users[0].name}/.clusterddp"], user="root")
+    return {host.name: owned(host) for host in hosts}
+
+
 def has_none_of_ours(host: LabHost) -> bool:
     """Whether no process on a host is clusterddp's, or a run's."""
     return not any("clusterddp" in " ".join(seen.cmdline) for seen in host.processes())
@@ -61,7 +69,7 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> User:
 
 def test_nothing_is_left_after_runs_an_environment_a_warm_server_and_a_push(make_lab: MakeLab, user: User) -> None:
     lab = make_lab(2)
-    before = {host.name: owned(host) for host in lab.hosts}
+    before = borrowed(lab.hosts)
     more: dict[str, dict[str, object]] = {
         host.name: {"clusterddp_environment": "uv.lock", "clusterddp_warm": "10m"} for host in lab.hosts
     }
@@ -142,7 +150,7 @@ def test_a_home_that_hosts_share_is_cleared_once_and_by_all(make_lab: MakeLab, t
     lab = make_lab(2, shared_home=True)
     user = User(tmp_path)
     user.write("train.py", "print('done')\n")
-    before = {host.name: owned(host) for host in lab.hosts}
+    before = borrowed(lab.hosts)
     assert user.up(lab.write_inventory(user.folder / "inventory.yaml")).code == 0
     assert user.run("run", "train.py").code == 0
     gone = user.run("down", "--everything", "--yes")

@@ -83,7 +83,8 @@ def test_every_start_of_a_local_rank_has_files_of_its_own(spool: ShimSpool) -> N
     with spool.popen("-u", "script.py", env=environment(LOCAL_RANK="1")) as other:
         assert other.wait(10) == 0
     names = sorted(path.name for path in (spool.folder / "logs").iterdir())
-    assert names == ["0.0.err", "0.0.out", "0.1.err", "0.1.out", "1.0.err", "1.0.out", "2.0.err", "2.0.out"]
+    starts = ("0.0", "0.1", "1.0", "2.0")
+    assert names == [f"{start}.{kind}" for start in starts for kind in ("err", "order.idx", "out")]
     assert [event["start"] for event in spool.events("worker_started")] == [0, 1, 2, 0]
     assert {stat.S_IMODE((spool.folder / "logs" / name).stat().st_mode) for name in names} == {0o600}
 

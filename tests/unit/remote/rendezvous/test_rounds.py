@@ -82,6 +82,7 @@ class Scene:
     def __init__(self, seed: int, count: int = COUNT) -> None:
         self.chance, self.now, self.store = random.Random(seed), 0.0, Memory()
         self.done = threading.Semaphore(0)
+        self.error: BaseException | None = None  # what has ended an agent's thread
         self.events: list[tuple[float, Callable[[], object]]] = []
         self.epoch, self.part = 0, set(range(count))
         self.started: list[tuple[int, int, World]] = []
@@ -116,7 +117,9 @@ class Scene:
         try:
             while not agent.killed:
                 world = agent.rounds.next()
-                assert not [node for node in world.nodes if agent.participants.excludes(node)]
+                # To one that knows less than who decided, a node that came back is still a stranger.
+                if agent.participants.epoch >= world.epoch:
+                    assert not [node for node in world.nodes if agent.participants.excludes(node)]
                 agent.works = agent.rounds.number, world
                 self.started.append((agent.node, *agent.works))
                 while not agent.rounds.superseded():
@@ -126,6 +129,8 @@ class Scene:
             pass
         except NoRound as error:
             agent.failed = str(error)
+        except BaseException as error:  # noqa: BLE001 - raised again by who waits for this turn
+            self.error = error
         agent.works, agent.over = None, True
         self.done.release()
 
@@ -145,7 +150,9 @@ class Scene:
             self.chance.shuffle(ready)
             for agent in ready:
                 agent.turn.release()
-                self.done.acquire()
+                assert self.done.acquire(timeout=60), "an agent's turn did not end"
+                if self.error:
+                    raise self.error
 
     def say(self, part: set[int]) -> None:
         """Run control says who takes part; each supervisor that is there hears of it, a little later."""
