@@ -261,9 +261,10 @@ class LogFiles:
         """The files that match the request's filters."""
         self._discover()
         unknown = [file for file in self.files.values() if file.local_rank is not None and not file.identified]
-        unknown = [file for file in unknown if file.size]
-        if unknown:
-            self._identify(unknown)
+        # Both files of a worker together: read alone, one would be sent before what the other had before it.
+        writing = {(file.start, file.local_rank) for file in unknown if file.size}
+        if writing:
+            self._identify([file for file in unknown if (file.start, file.local_rank) in writing])
         return [file for file in self.files.values() if self._wants(file)]
 
     def offsets(self) -> Dict[str, int]:
