@@ -147,7 +147,7 @@ def run_plain(spool: ShimSpool, python: str, *args: str, env: Mapping[str, str] 
             cwd=spool.cwd,
             env=dict(env or environment()),
             start_new_session=True,
-            timeout=PATIENCE,
+            timeout=4 * PATIENCE,  # some import torch twice, beside other tests
             check=False,
         )
     return Ended(returncode=done.returncode, out=out.read_bytes(), err=err.read_bytes())
