@@ -55,7 +55,7 @@ def test_a_project_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     user.folder.chmod(0o555)
     done = by_plain(user, "up", "a,b")
     user.folder.chmod(0o755)
-    one_line(done, 2, f"{user.folder}/.clusterddp: cannot be written (Permission denied)", "CLUSTERDDP_PROJECT")
+    one_line(done, 2, f"{user.folder}/.clusterddp: cannot be written (Permission denied)", "make the folder writable")
 
 
 @pytest.mark.parametrize(("text", "mode"), [("{", 0o600), ("[]", 0o600), ('{"id": 7}', 0o600), ("{}", 0)])
