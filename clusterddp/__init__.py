@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         HostsError,
         InventoryError,
         LockError,
+        NoPythonError,
         PlanError,
         RunError,
         ScriptError,
@@ -93,6 +94,7 @@ __all__ = [
     "Launcher",
     "LockError",
     "LogLine",
+    "NoPythonError",
     "Orphans",
     "Outcome",
     "PlanError",
@@ -130,7 +132,7 @@ _NAMES = {
     "clusterddp.environments.removal": "EnvironmentFound",
     "clusterddp.errors": (
         "AuthenticationError ClusterddpError DiscoverError HelperError HostError HostKeyError HostsError InventoryError"
-        " LockError PlanError RunError ScriptError SyncError UnreachableError UsageError"
+        " LockError NoPythonError PlanError RunError ScriptError SyncError UnreachableError UsageError"
     ),
     "clusterddp.hosts.client": "Host",
     "clusterddp.hosts.fanout": "Outcome",

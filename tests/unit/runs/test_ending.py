@@ -189,25 +189,6 @@ def test_nothing_is_said_where_no_host_was_given_up(open_for_good: threading.Eve
     assert end.missing_lines() == []
 
 
-def test_a_host_that_is_silent_when_workers_end_is_given_up_without_a_wait_when_the_verdict_is_there(
-    open_for_good: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, over = Followed(view_of(nodes(0, 1, 2), heard=HOSTS), alive={"gpu01"}), threading.Event()
-    merge, end = followed(run, open_for_good, over)
-    with merge, end:
-        with run.looked:
-            # Again and again, for longer than SILENT.
-            assert run.looked.wait_for(lambda: run.asked["gpu02"] > 20, LIMIT)
-        assert run.asked["gpu01"] == 1
-        monkeypatch.setattr(ending, "LOOK", LONG)  # no look follows but the one right after the end
-        assert not run.looks
-        over.set()
-        while "gpu02" in merge.waited_for:
-            assert merge.batch(LIMIT)
-        assert set(merge.waited_for) == {"gpu01"}
-    assert set(end.given_up) == {"gpu02"}
-
-
 def test_a_host_that_says_again_and_again_that_workers_ended_does_not_have_the_others_asked_more_often(
     open_for_good: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
