@@ -124,7 +124,7 @@ class Ending:
         for host in hosts:
             now = time.monotonic()
             self._asked.setdefault(host, now)
-            if now - self._woken.get(host, 0.0) >= LOOK:
+            if host not in self._woken or now - self._woken[host] >= LOOK:
                 self._woken[host] = now
                 self.senders.wake(host)
 

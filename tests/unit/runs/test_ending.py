@@ -18,6 +18,7 @@ from clusterddp.remote.shared.verdict_record import VerdictRecord
 from clusterddp.runs import ending
 from clusterddp.runs.ending import Ending
 from clusterddp.runs.view import RunView, run_views
+from tests.lab.system import wait_until
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
@@ -187,6 +188,25 @@ def test_nothing_is_said_where_no_host_was_given_up(open_for_good: threading.Eve
     with merge, end:
         pass
     assert end.missing_lines() == []
+
+
+def test_a_host_that_is_silent_when_workers_end_is_given_up_without_a_wait_when_the_verdict_is_there(
+    open_for_good: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, over = Followed(view_of(nodes(0, 1, 2), heard=HOSTS), alive={"gpu01"}), threading.Event()
+    merge, end = followed(run, open_for_good, over)
+    with merge, end:
+        with run.looked:
+            # Again and again, for longer than SILENT.
+            assert run.looked.wait_for(lambda: run.asked["gpu02"] > 20, LIMIT)
+        assert run.asked["gpu01"] == 1
+        monkeypatch.setattr(ending, "LOOK", LONG)  # no look follows but the one right after the end
+        assert not run.looks
+        over.set()
+        assert merge.batch(LIMIT)  # the end of the first host; nothing comes of the others
+        wait_until("the silent host is given up", lambda: "gpu02" not in merge.waited_for)
+        assert set(merge.waited_for) == {"gpu01"}
+    assert set(end.given_up) == {"gpu02"}
 
 
 def test_a_host_that_says_again_and_again_that_workers_ended_does_not_have_the_others_asked_more_often(
