@@ -5,18 +5,21 @@ them. A folder is emptied through its open descriptor, so nothing that is put in
 leads the removal elsewhere. What belongs to another user, or is mounted there, stays and is named.
 """
 
+import contextlib
 import os
 import stat
 import time
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from ..helper.request import Request
 from ..shared.manifest import as_text
+from ..sync.beside import SUPERVISOR_EXIT_LIMIT
 from ..sync.lock import PLACE, FolderLock
 from ..system.bootstrap import Refused, home_folder
 from ..system.find_code import open_folder
 from ..worker import warm_folder
 from .holdings import live, state_folders, workdirs
+from .retention import remove_empty
 
 # All that we make in a state folder, the helper that runs this last; with temporary files of the same names.
 NAMES = (
@@ -24,7 +27,6 @@ NAMES = (
     "trash", "pruned", "pruned-slurm", "host-id", "workdirs", "helper",
 )  # fmt: skip
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-SUPERVISOR_EXIT_LIMIT = 10.0  # seconds that a supervisor has to go after its record
 
 
 def remove_everything(request: Request) -> Dict[str, Any]:
@@ -52,7 +54,7 @@ def remove_everything(request: Request) -> Dict[str, Any]:
         removal.state(one, [name for name in NAMES if name not in kept])
     usual = os.path.join(home_folder(), "clusterddp")  # where workdirs are made, but for clusterddp_workdir
     if not os.path.islink(usual):
-        _remove_empty(usual)
+        remove_empty(usual)
     return {"removed": removal.removed, "bytes": removal.bytes, "left": removal.left}
 
 
@@ -81,17 +83,39 @@ class Removal:
         self.left: List[List[str]] = []
 
     def workdir(self, state: str, root: bytes, shown: List[List[str]]) -> None:
-        """Remove a workdir, if it is the one that was shown: the folder that says so goes last."""
+        """Remove a workdir, if it is one of ``shown``. Its ``.clusterddp`` folder, which identifies it, goes last."""
         path = as_text(root)
+
+        def remove(folder: int) -> None:
+            if [path, _word(folder)] not in shown:
+                self.left.append([path, "it was not there when it was asked about"])
+                return
+            with FolderLock(state, root):
+                self._empty_root(folder, path, [os.fsdecode(PLACE)])
+            self._remove_root(folder, path)
+
+        self._in_folder(os.fsdecode(root), path, remove, alone=False)
+
+    def state(self, path: str, names: List[str]) -> None:
+        """Remove what we make in a state folder, and the folder where nothing else is in it."""
+
+        def remove(folder: int) -> None:
+            if os.fstat(folder).st_uid != os.getuid():
+                return
+            with _readable(folder) as here:
+                for name in (*names, *_temporaries(here)):
+                    if name in os.listdir(here):
+                        self._remove(here, name, os.path.join(path, name), _mount(here))
+            self._remove_root(folder, path)
+
+        self._in_folder(path, path, remove, alone=True)
+
+    def _in_folder(self, place: str, path: str, remove: Callable[[int], None], *, alone: bool) -> None:
+        """Open a folder and remove what is in it; where that fails, note the reason under ``path``."""
         try:
-            folder, _ = open_folder(os.fsdecode(root), alone=False)
+            folder, _ = open_folder(place, alone=alone)
             try:
-                if [path, _word(folder)] not in shown:
-                    self.left.append([path, "it was not there when it was asked about"])
-                    return
-                with FolderLock(state, root):
-                    self._empty_root(folder, path, [os.fsdecode(PLACE)])
-                self._remove_root(folder, path)
+                remove(folder)
             finally:
                 os.close(folder)
         except FileNotFoundError:  # another host that shares the folder was faster
@@ -101,37 +125,11 @@ class Removal:
         except Refused as error:
             self.left.append([path, error.message])
 
-    def state(self, path: str, names: List[str]) -> None:
-        """Remove what we make in a state folder, and the folder where nothing else is in it."""
-        try:
-            folder, _ = open_folder(path)
-            try:
-                if os.fstat(folder).st_uid != os.getuid():
-                    return
-                here = os.open(".", _READ, dir_fd=folder)
-                try:
-                    for name in (*names, *_temporaries(here)):
-                        if name in os.listdir(here):
-                            self._remove(here, name, os.path.join(path, name), _mount(here))
-                finally:
-                    os.close(here)
-                self._remove_root(folder, path)
-            finally:
-                os.close(folder)
-        except FileNotFoundError:  # another host that shares the folder was faster
-            return
-        except OSError as error:
-            self.left.append([path, error.strerror or str(error)])
-
     def _empty_root(self, folder: int, path: str, last: List[str]) -> None:
-        info = os.fstat(folder)
-        if info.st_uid != os.getuid():
+        if os.fstat(folder).st_uid != os.getuid():
             raise OSError(0, "belongs to another user")
-        here = os.open(".", _READ, dir_fd=folder)
-        try:
+        with _readable(folder) as here:
             self._empty(here, path, _mount(here), last)
-        finally:
-            os.close(here)
 
     def _empty(self, folder: int, path: str, mount: str, last: Sequence[str] = ()) -> None:
         """Remove all in an open folder; ``last``: names that stay as long as anything else does."""
@@ -172,7 +170,7 @@ class Removal:
                 os.chmod("/proc/self/fd/%d" % place, 0o700)
             folder = os.open(".", _READ, dir_fd=place)
         finally:
-            os.close(place)
+            os.close(place)  # before the descent: one descriptor a level
         try:
             self._empty(folder, path, mount)
         finally:
@@ -196,6 +194,16 @@ class Removal:
             self.left.append([path, "it holds what is not ours: %s" % ", ".join(names[:3])])
         finally:
             os.close(above)
+
+
+@contextlib.contextmanager
+def _readable(folder: int) -> Iterator[int]:
+    """A descriptor that lists an open folder: what was opened to look up names alone cannot."""
+    here = os.open(".", _READ, dir_fd=folder)
+    try:
+        yield here
+    finally:
+        os.close(here)
 
 
 def _word(folder: int) -> Optional[str]:
@@ -223,10 +231,3 @@ def _temporaries(folder: int) -> List[str]:
     """Temporary files of what we write in a state folder itself."""
     ours = tuple("%s." % name for name in NAMES)
     return [name for name in os.listdir(folder) if name.endswith(".tmp") and name.lstrip(".").startswith(ours)]
-
-
-def _remove_empty(path: str) -> None:
-    try:
-        os.rmdir(path)
-    except OSError:  # something is in it, or it was never there
-        return

@@ -6,7 +6,7 @@ Runs are not among their users: each has the file by a name of its own in its sp
 import os
 import sys
 import time
-from typing import Set
+from typing import Iterator, Set
 
 from ..system import procfs
 
@@ -24,10 +24,8 @@ def remove_unused_helpers(state: str, *, own: bool, unused: float = UNUSED) -> i
         unused: Seconds since the last start of one that is removed.
     """
     folder, count = os.path.join(state, "helper"), 0
-    jobs = os.path.join(state, "slurm")
-    for name in os.listdir(jobs) if os.path.isdir(jobs) else ():
-        if os.path.isdir(os.path.join(jobs, name)) and not os.path.exists(os.path.join(jobs, name, "end.json")):
-            return 0
+    if any(unended_jobs(state)):
+        return 0
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         path = os.path.join(folder, name)
         ours = name[:64] == os.path.basename(sys.argv[0])[:64]  # the digest of what was sent
@@ -40,6 +38,14 @@ def remove_unused_helpers(state: str, *, own: bool, unused: float = UNUSED) -> i
         except FileNotFoundError:  # another `down` was faster
             continue
     return count
+
+
+def unended_jobs(state: str) -> Iterator[str]:
+    """The runs whose Slurm job has not ended as far as its script says."""
+    jobs = os.path.join(state, "slurm")
+    for name in os.listdir(jobs) if os.path.isdir(jobs) else ():
+        if os.path.isdir(os.path.join(jobs, name)) and not os.path.exists(os.path.join(jobs, name, "end.json")):
+            yield name
 
 
 def _users(path: str) -> Set[int]:

@@ -18,6 +18,7 @@ from ..sync.memory import folder_of
 from ..sync.record import SyncRecord
 from ..sync.workdir import folders_beside, workdir_path
 from ..system.bootstrap import Refused, home_folder, read_json
+from .helpers import unended_jobs
 from .retention import disk_usage
 
 _NAMED = 3  # files of a workdir that are named: the largest
@@ -79,7 +80,7 @@ def live(states: List[str], roots: List[bytes]) -> List[Live]:
             record = plan.record if plan else None
             if spool.alive():
                 found.setdefault(spool.run, Live(spool.run, *_named(record)))
-        for run in _waiting_jobs(state):
+        for run in unended_jobs(state):
             found.setdefault(run, Live(run, "", ""))
         for root in roots:
             for one in live_runs(state, root):
@@ -89,14 +90,6 @@ def live(states: List[str], roots: List[bytes]) -> List[Live]:
 
 def _named(record: Any) -> Tuple[str, str]:
     return (record.label or "", record.operator or "") if record else ("", "")
-
-
-def _waiting_jobs(state: str) -> Iterator[str]:
-    """The runs whose job for Slurm has not ended as far as its script says."""
-    jobs = os.path.join(state, "slurm")
-    for name in os.listdir(jobs) if os.path.isdir(jobs) else ():
-        if os.path.isdir(os.path.join(jobs, name)) and not os.path.exists(os.path.join(jobs, name, "end.json")):
-            yield name
 
 
 def _is_ours(path: Any) -> bool:

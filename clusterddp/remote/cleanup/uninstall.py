@@ -13,12 +13,12 @@ from typing import Any, Dict, List
 from ..helper.request import Request
 from ..shared.manifest import as_text, on_disk
 from ..spool.layout import Spool, all_spools
+from ..sync.beside import SUPERVISOR_EXIT_LIMIT
 from ..sync.memory import folder_of
 from ..worker import warm_folder
 from . import retention
 from .helpers import remove_unused_helpers
 
-SUPERVISOR_EXIT_LIMIT = 10.0  # seconds that a supervisor has to go after its record
 CACHES = ("facts",)
 
 
