@@ -16,16 +16,15 @@ import os
 import secrets
 import stat
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import UsageError
-from clusterddp.folders import make_private
+from clusterddp.folders import make_private, user_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
-FOLDER = "clusterddp"
 KEY = "consent.key"
 _SIZE = 32  # bytes of the key
 _ROOT = 0
@@ -173,11 +172,11 @@ def state_folder() -> Path:
     Raises:
         UsageError: nobody knows this user's home.
     """
-    base = os.environ.get("XDG_STATE_HOME", "")
-    base = base if os.path.isabs(base) else os.path.expanduser("~/.local/state")  # noqa: PTH111, PTH117 - Path's raises
-    if not os.path.isabs(base):  # noqa: PTH117
-        raise UsageError("this user has no home folder", remedy="set HOME, or XDG_STATE_HOME to a folder of yours")
-    return Path(base) / FOLDER
+    try:
+        return user_folder("XDG_STATE_HOME", "~/.local/state")
+    except OSError as error:
+        remedy = "set HOME, or XDG_STATE_HOME to a folder of yours"
+        raise UsageError(error.strerror or str(error), remedy=remedy) from error
 
 
 def proof(key: bytes, what: str, *values: object) -> str:

@@ -37,11 +37,38 @@ def user_cache() -> Path:
     Raises:
         OSError: this user has no home folder.
     """
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    base = base if os.path.isabs(base) else os.path.expanduser("~/.cache")  # noqa: PTH111, PTH117 - Path's raises
+    return user_folder("XDG_CACHE_HOME", "~/.cache")
+
+
+def user_folder(variable: str, usual: str) -> Path:
+    """Our folder below a directory of the XDG specification.
+
+    Args:
+        variable: The environment variable that may name the directory; a relative path there is ignored.
+        usual: The directory otherwise, below ``~``.
+
+    Raises:
+        OSError: this user has no home folder.
+    """
+    base = os.environ.get(variable, "")
+    base = base if os.path.isabs(base) else os.path.expanduser(usual)  # noqa: PTH111, PTH117 - Path's raises
     if not os.path.isabs(base):  # noqa: PTH117
         raise FileNotFoundError(errno.ENOENT, "this user has no home folder", base)
     return Path(base) / "clusterddp"
+
+
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[int]:
+    """The descriptor of a folder.
+
+    Raises:
+        OSError: it is not there.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager
@@ -51,12 +78,9 @@ def opened_private(folder: Path) -> Iterator[int]:
     Raises:
         OSError: it is not there, or another user may write in it.
     """
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(folder) as handle:
         _refuse_others(os.fstat(handle), folder)
         yield handle
-    finally:
-        os.close(handle)
 
 
 def read_private(folder: int, name: str) -> bytes:

@@ -13,7 +13,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from clusterddp.folders import make_private, opened_private, read_private, user_cache
+from clusterddp.folders import make_private, opened, opened_private, read_private, user_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ def keep(place: Path, data: bytes) -> None:
     """
     try:
         place.parent.mkdir(exist_ok=True)
-        with _opened(place.parent) as folder:
+        with opened(place.parent) as folder:  # whoever can write there can write our code as well
             _write(folder, place.name, data, 0o666)
     except OSError:
         make_private(user_cache())
@@ -62,16 +62,6 @@ def keep(place: Path, data: bytes) -> None:
 def _name(place: Path) -> str:
     """Its name in the cache: one for each installation and version of Python."""
     return f"{PREFIX}{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}.pyz"
-
-
-@contextlib.contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    """The descriptor of the package's folder: who can write there can write our code as well."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
 
 
 def _write(folder: int, name: str, data: bytes, mode: int) -> None:

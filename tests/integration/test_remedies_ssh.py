@@ -102,11 +102,10 @@ def test_the_host_lets_in_whoever_follows_the_remedy(
     assert done.code == 0, done.err
 
 
-UNLOCK = remedy("hosts/ssh/auth.py", "`ssh-add {}` asks for it once, for all commands")
-UNLOCK_OPENSSH = remedy("hosts/ssh/openssh_pipe.py", "`ssh-add {}` asks for it once, for all commands")
+UNLOCK = remedy("hosts/ssh/target.py", "`ssh-add {}` asks for it once, for all commands")
 
 
-@pytest.mark.parametrize(("told", "way"), [(UNLOCK, "fabric"), (UNLOCK_OPENSSH, "openssh")], ids=["fabric", "openssh"])
+@pytest.mark.parametrize(("told", "way"), [(UNLOCK, "fabric"), (UNLOCK, "openssh")], ids=["fabric", "openssh"])
 def test_a_passphrase_is_asked_for_once_by_the_told_command(
     make_sshd: Callable[..., Sshd], user: User, told: Remedy, way: str
 ) -> None:

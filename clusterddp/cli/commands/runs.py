@@ -115,11 +115,7 @@ def nothing(own: Sequence[RunView], known: Sequence[RunView], *, everything: boo
     """
     if own:
         whose = "" if everything else " of this project"
-        return f"no run{whose} matches; {_count(own)} without --state and --name"
+        return f"no run{whose} matches; {counted(len(own), 'run')} without --state and --name"
     if known:
-        return f"no run of this project on these hosts; --all shows {_count(known)} of others"
+        return f"no run of this project on these hosts; --all shows {counted(len(known), 'run')} of others"
     return "no run on these hosts"
-
-
-def _count(found: Sequence[RunView]) -> str:
-    return counted(len(found), "run")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import shlex
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from clusterddp.errors import AuthenticationError, UsageError
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, unknown_key
 from clusterddp.hosts.ssh.pipes import DroppedError
 from clusterddp.hosts.ssh.private_keys import Credentials, LockedKeyError, UnreadableKeyError, prompting
-from clusterddp.hosts.ssh.target import let_key_in
+from clusterddp.hosts.ssh.target import let_key_in, unlock_by_agent
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -195,7 +194,7 @@ class Login:
             said.insert(0, f"{place} {refused}{f' ({more})' if more else ''}")
         remedy = let_key_in(target, keys=bool(tried.refused or tried.unusable))
         if tried.locked:
-            remedy = f"`ssh-add {shlex.quote(str(tried.locked[0]))}` asks for it once, for all commands"
+            remedy = unlock_by_agent(tried.locked[0])
         return AuthenticationError(target.name, "; ".join(said), remedy=remedy)
 
 

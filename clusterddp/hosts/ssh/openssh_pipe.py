@@ -21,7 +21,7 @@ from clusterddp.errors import AuthenticationError, HostError, HostKeyError, Unre
 from clusterddp.hosts.ssh.config import home_options, ssh_environment
 from clusterddp.hosts.ssh.known_hosts import PresentedKey, unknown_key
 from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
-from clusterddp.hosts.ssh.target import let_key_in
+from clusterddp.hosts.ssh.target import let_key_in, unlock_by_agent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -221,7 +221,7 @@ def _refused(said: str, target: Target, lines: list[str]) -> AuthenticationError
     message, remedy = f"{target.user}@{target.place} refused {keys}{mode}: {denied}", let_key_in(target, keys=any_key)
     if locked := _locked_key(target.key_files):
         message += f"; {locked} has a passphrase, which the ssh program may not ask for here"
-        remedy = f"`ssh-add {shlex.quote(str(locked))}` asks for it once, for all commands"
+        remedy = unlock_by_agent(locked)
     return AuthenticationError(target.name, message, remedy=remedy)
 
 

@@ -80,6 +80,11 @@ class Target:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def unlock_by_agent(key: Path) -> str:
+    """The command that has the user's agent hold a key that is protected by a passphrase, for a remedy."""
+    return f"`ssh-add {shlex.quote(str(key))}` asks for it once, for all commands"
+
+
 def let_key_in(target: Target, *, keys: bool) -> str:
     """What helps where a host refuses our key, for a remedy: another user, or the command that has it take the key.
 
