@@ -45,13 +45,13 @@ def pytest_configure() -> None:
 
 
 def _too_long(_number: int, _frame: FrameType | None) -> None:
-    """Fail the test where it waits, so that its fixtures still clean up."""
+    """SIGALRM handler: fail the running test at the line it is on; its fixtures still clean up."""
     pytest.fail(f"this had not ended after {LONGEST} s")
 
 
 @contextlib.contextmanager
 def _ended_in_time() -> Iterator[None]:
-    """A test that waits for ever fails with the place where it waits; without this it takes the whole run with it."""
+    """Fail what takes longer than LONGEST seconds, so that one hanging test does not stop the whole test run."""
     before = signal.signal(signal.SIGALRM, _too_long)
     signal.setitimer(signal.ITIMER_REAL, LONGEST, LONGEST / 10)  # and again, where something swallowed the failure
     try:
@@ -63,21 +63,21 @@ def _ended_in_time() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None, None, None]:
-    """Limit how long the fixtures' beginning takes."""
+    """Apply the time limit to the setup of a test's fixtures."""
     with _ended_in_time():
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, None, None]:
-    """Limit how long the test itself takes."""
+    """Apply the time limit to the test function."""
     with _ended_in_time():
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, None, None]:
-    """Limit how long the fixtures' end takes."""
+    """Apply the time limit to the teardown of a test's fixtures."""
     with _ended_in_time():
         return (yield)
 

@@ -16,7 +16,7 @@ _given = {"folder": "", "inventory": ""}
 
 
 def forget() -> None:
-    """Begin a command line that has named nothing yet."""
+    """Forget the ``-C`` and ``-i`` of an earlier command line."""
     _given.update(folder="", inventory="")
 
 
@@ -31,7 +31,7 @@ def name_inventory(inventory: str) -> None:
 
 
 def completed(line: str) -> str:
-    """A message of which each command can be typed as it is shown."""
+    """Add the user's ``-C`` and ``-i`` to the commands that a message quotes, so that they work as shown."""
     if _given["folder"]:
         import shlex  # noqa: PLC0415 - start-up
 

@@ -21,7 +21,7 @@ _ORDER = (FAILED, GOES, REMOVED, STAYS)
 
 
 class Row(NamedTuple):
-    """What became of one thing on one host."""
+    """One row of the table: an item on one host, and whether it was removed."""
 
     host: str
     outcome: str
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 
 def print_rows(rows: Iterable[Row]) -> None:
-    """One table: hosts with the same rows together, with the largest size of them."""
+    """Print the rows as one table; hosts with equal rows share a line, with the largest size among them."""
     alike: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         alike.setdefault((row.outcome, row.what), []).append(row)

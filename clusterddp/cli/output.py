@@ -184,7 +184,7 @@ class StandingLine:
 
     @contextlib.contextmanager
     def nothing_shown(self) -> Iterator[None]:
-        """While the block asks the user, its question has the line's place."""
+        """Hide the status line while the block prompts the user."""
         with self.lock:
             self.wipe()
             self._asking = self._on_line = True

@@ -46,7 +46,7 @@ def tell(context: click.Context, _parameter: click.Parameter, value: bool) -> bo
 
 
 def is_on() -> bool:
-    """Whether ``-v`` was given."""
+    """Whether the user gave ``-v``."""
     return logging.getLogger("clusterddp").isEnabledFor(logging.DEBUG)
 
 

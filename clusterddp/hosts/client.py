@@ -298,7 +298,7 @@ class Host:
             self._write_began = None
 
     def close_if_stalled(self) -> None:
-        """End a connection that has taken nothing for DEAD seconds; the thread that writes is held there meanwhile."""
+        """Close the connection if a write has been blocked for more than DEAD seconds; called from another thread."""
         began = self._write_began
         if began is not None and time.monotonic() - began > DEAD:
             self._lose(f"it took nothing for {DEAD:.0f} s")

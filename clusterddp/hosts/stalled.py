@@ -1,4 +1,4 @@
-"""One thread closes connections that take no bytes any more: a thread that is held in a write cannot do that itself.
+"""Closes connections whose writes are stuck; the thread blocked in the write cannot do that itself.
 
 A host may be gone without a sign, or send and never read. Not here: a host that is waited for and silent (client.py).
 """
@@ -28,7 +28,7 @@ class _Watch:
         self._thread: threading.Thread | None = None
 
     def add(self, connection: Writer) -> None:
-        """Look after this one, too, until it is closed or forgotten."""
+        """Watch this connection too, until it is closed or garbage-collected."""
         with self._changed:
             self._open.add(connection)
             if self._thread is None:
@@ -36,7 +36,7 @@ class _Watch:
                 self._thread.start()
 
     def remove(self, connection: Writer) -> None:
-        """It was closed."""
+        """Stop watching a connection that was closed."""
         with self._changed:
             self._open.discard(connection)
             self._changed.notify_all()
@@ -49,7 +49,7 @@ class _Watch:
             self._look()
 
     def _any_left(self) -> bool:
-        """Wait for the next look; whether a connection is open then."""
+        """Wait INTERVAL seconds, or until the last connection is closed; whether any is still open."""
         with self._changed:
             self._changed.wait_for(lambda: not self._open, INTERVAL)
             if not self._open:

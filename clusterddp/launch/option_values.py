@@ -123,7 +123,7 @@ def arguments(value: Any) -> tuple[str, ...]:
 
 
 def _as_list(value: Any) -> list[str]:
-    """What somebody meant who gave one text: the words that a shell would make of it."""
+    """Split one text as a shell would, to suggest the list that was probably meant."""
     try:
         return shlex.split(str(value))
     except ValueError:  # a quote that does not end

@@ -96,7 +96,7 @@ class LineSplitter:
         return spans + self._gather(body)
 
     def at_line_start(self, offset: int) -> bool:
-        """Whether a line may begin at ``offset``: none is unfinished, and there is no gap."""
+        """Whether a new line can begin at ``offset``: nothing is missing before it, and no line is incomplete."""
         return not self._carry and self._next in (None, offset)
 
     def skip(self, following: int) -> None:
@@ -132,7 +132,7 @@ class LineSplitter:
 
     @property
     def held(self) -> int:
-        """How many bytes wait here for more to come."""
+        """The number of bytes buffered here until the rest of their line arrives."""
         return len(self._carry) + (len(self._redraw.data) if self._redraw else 0)
 
     def cut(self) -> list[Span]:

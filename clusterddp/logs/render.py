@@ -192,7 +192,7 @@ class TextRenderer(Renderer):
         return self.folded(self._fold.all()) if self._fold else b""
 
     def feed(self, host: str, frame: Frame) -> bytes:
-        """What a frame adds; whole lines of both streams of a worker at once, for their label is the same."""
+        """The text to show for a frame; whole lines of both streams of a worker are labelled together."""
         header = frame.header
         if "pieces" not in header or self.timed or self._fold or not _pieces_are_whole(frame):
             return super().feed(host, frame)

@@ -91,7 +91,7 @@ class Saver:
         self._write(_MARK, json.dumps({"run": run}).encode() + b"\n", 0)
 
     def _claimed(self) -> str | None:
-        """Whose output the folder holds, as far as it says."""
+        """The run whose output the folder holds, by its own record; None where it has none."""
         try:
             handle = os.open(_MARK, os.O_RDONLY | _FILE, dir_fd=self._root)
         except OSError:  # it says nothing

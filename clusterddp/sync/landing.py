@@ -85,7 +85,7 @@ class Landing:
         except BlockingIOError:
             remedy = "wait for it, or give another destination"
             raise SyncError(f"another pull is writing to {self.folder}", remedy=remedy) from None
-        except OSError:
+        except OSError:  # the file system has no locks
             pass
 
     def _kept_open(self, handle: int) -> int:

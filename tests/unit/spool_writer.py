@@ -53,7 +53,7 @@ class Writer:
             file.write(data)
 
     def print(self, stream: str, data: bytes) -> None:
-        """Write as the first worker's Python does: a mark where the stream changes (worker/hook/sitecustomize.py)."""
+        """Write as a worker with the start-up hook: first a mark if the last write was to the other stream."""
         if self.latest not in ("", stream):
             sizes = [self.size(name) for name in ("0.0.out", "0.0.err")]
             self.write("0.0.order.idx", b"\n%d %d\n" % tuple(sizes))

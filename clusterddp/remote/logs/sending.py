@@ -12,7 +12,7 @@ from .files import Chunk, LogFile
 
 
 class ChunkSender:
-    """Sends chunks in the order in which it gets them; short ones wait for their neighbours, or for ``flush``.
+    """Sends chunks in the order given; short ones are buffered and sent together, at the latest by ``flush``.
 
     Args:
         request: Where to.
@@ -29,7 +29,7 @@ class ChunkSender:
         self._latest = ""  # the file of the last piece
 
     def send(self, file: LogFile, chunk: Chunk) -> None:
-        """Send a chunk now."""
+        """Send a chunk at once, in a frame of its own."""
         self.flush()
         header = self._header(file, chunk, chunk.next)
         if chunk.body[-1:] != b"\n":
@@ -37,7 +37,7 @@ class ChunkSender:
         self._request.send(chunk.body, **header)
 
     def take(self, file: LogFile, chunk: Chunk) -> None:
-        """Send a chunk with its neighbours, soon; now if it ends within a line."""
+        """Buffer a chunk to send it in one frame with adjacent ones; one that ends in mid-line is sent at once."""
         if chunk.body[-1:] != b"\n" or len(chunk.body) > MAX_BODY // 2:
             self.send(file, chunk)
             return
@@ -62,7 +62,7 @@ class ChunkSender:
         return (other.start, other.local_rank) == (file.start, file.local_rank)
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Send the buffered chunks as one frame."""
         if not self._bodies:
             return
         headers = [self._header(file, chunk, self._next[name]) for name, (file, chunk) in self._first.items()]
@@ -74,7 +74,7 @@ class ChunkSender:
         self._request.send(body, **headers[0])
 
     def dropped(self, file: LogFile, chunk: Chunk, count: int) -> None:
-        """Say that so many bytes are gone before a chunk."""
+        """Report that ``count`` bytes before a chunk were deleted from the log."""
         self.flush()
         self._request.send(b"", dropped=count, **self._header(file, chunk, chunk.offset))
 

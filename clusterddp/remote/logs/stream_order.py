@@ -95,11 +95,11 @@ class OrderMarks:
         return int(sizes[-1]) if sizes else 0
 
     def before(self, stream: int, end: int) -> int:
-        """How many marks were made before the byte that ends at ``end`` was written."""
+        """The number of marks written before the stream's data up to offset ``end`` was complete."""
         return bisect_left(self._sizes[stream], end)
 
     def next_after(self, stream: int, marks: int, limit: int) -> int:
-        """Where the stretch of a file ends that follows so many marks; at most ``limit``."""
+        """The offset at which mark number ``marks`` ends the current run of one stream; at most ``limit``."""
         sizes = self._sizes[stream]
         return min(limit, int(sizes[marks])) if marks < len(sizes) else limit
 
@@ -118,11 +118,11 @@ class OneFile:
         self.files = (file,)
 
     def head(self, file: LogFile, end: int) -> Head:
-        """By what a line that ends at ``end`` has its place."""
+        """The sort key of the line that ends at offset ``end``: marks before it, its time, its stream."""
         return 0, _time(file, end), OUT
 
     def sizes(self) -> Dict[str, int]:
-        """How far the file can be read now."""
+        """Up to which offset the file can be read now."""
         (file,) = self.files
         return {file.name: file.size}
 
@@ -146,7 +146,7 @@ class StreamPair:
         self._held_since: Optional[float] = None
 
     def sizes(self) -> Dict[str, int]:
-        """How far the files can be read now, such that the order of what lies below is known."""
+        """Up to which offsets the files can be read now: below them the order of all lines is known."""
         out, err = self.files
         sizes = {err.name: err.size}
         sizes[out.name] = out.size
@@ -200,7 +200,7 @@ class StreamPair:
         return self.head(file, end) if end else None
 
     def head(self, file: LogFile, end: int) -> Head:
-        """By what a line that ends at ``end`` has its place."""
+        """The sort key of the line that ends at offset ``end``: marks before it, its time, its stream."""
         stream = self.files.index(file)
         return self.marks.before(stream, end), _time(file, end), stream
 

@@ -6,7 +6,7 @@ from ..spool.events import read_events
 
 
 class WorkerEnds:
-    """Counts them; reads the file only where it has grown.
+    """Counts ended workers; reads the events file only when it has grown.
 
     Args:
         events: The path of the node's events file.
@@ -17,7 +17,7 @@ class WorkerEnds:
         self.count = 0
 
     def grown(self) -> bool:
-        """Whether more of them have ended than at the last look."""
+        """Whether more workers have ended than at the previous call."""
         try:
             size = os.stat(self._events).st_size
         except FileNotFoundError:  # nothing was written yet

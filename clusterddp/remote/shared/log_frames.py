@@ -75,7 +75,7 @@ def read_lines(frame: Frame) -> Frame:
 
 
 def _read_part(fields: Fields, header: Dict[str, Any], size: int) -> None:
-    """Where the ``size`` bytes of one file lie, and their time."""
+    """Read ``offset``, ``next`` and ``time`` of the ``size`` bytes that a frame has of one file."""
     header["offset"] = fields.number("offset", _MOST_OFFSET)
     header["next"] = header["offset"] + size
     if fields.number("next") != header["next"]:
@@ -85,7 +85,7 @@ def _read_part(fields: Fields, header: Dict[str, Any], size: int) -> None:
 
 
 def _pieces(fields: Fields, size: int) -> Tuple[int, ...]:
-    """The sizes of the pieces in a body; empty where it is one."""
+    """Read ``pieces``, the sizes of alternating pieces of two streams; empty where the body is of one stream."""
     pieces = fields.numbers("pieces") if fields.given("pieces") else ()
     if pieces and (not 2 <= len(pieces) <= MOST_PIECES or 0 in pieces or sum(pieces) != size):
         raise ValueError("pieces are not what the lines consist of")
@@ -93,7 +93,7 @@ def _pieces(fields: Fields, size: int) -> Tuple[int, ...]:
 
 
 def parts(frame: Frame) -> Iterator[Frame]:
-    """A frame of lines that was read, as frames of one file each: itself, or one for each of its pieces in turn."""
+    """Split a checked frame into frames that hold data of one file each."""
     header = frame.header
     if "pieces" not in header:
         yield frame
@@ -111,7 +111,7 @@ def parts(frame: Frame) -> Iterator[Frame]:
 
 
 def offsets_after(frame: Frame) -> Dict[str, int]:
-    """How far a frame of lines that was read brings each file that it has lines of."""
+    """The offset after a checked frame's data, for each file that it has data of."""
     header = frame.header
     files = (header, header["beside"]) if "beside" in header else (header,)
     return {file["file"]: file["next"] for file in files}

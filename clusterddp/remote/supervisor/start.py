@@ -113,7 +113,7 @@ def start_node(
 
 
 def _started(spool: Spool, ports: Sequence[int], *, started: bool, **more: str) -> Dict[str, Any]:
-    """What ``start_node`` answers."""
+    """The answer of ``start_node``, with defaults for what ``more`` does not set."""
     told = {"started": started, "spool": spool.folder, "store": ports[0], "control": ports[1]}
     return {**told, "unreachable": "", "not_warm": "", **more}
 
@@ -127,7 +127,7 @@ def _begin_telling(spool: Spool, environment: Mapping[str, str], notified: Mappi
 
 
 def _with_run(notified: Mapping[str, Any], plan: NodePlan, secrets: Mapping[str, str]) -> Dict[str, Any]:
-    """What tells a URL of the run, with the run's name and script; secret values are struck from both."""
+    """The webhook's settings plus the run's name and script, with secret values masked in both."""
     from ..shared.redaction import Redaction  # most runs tell nobody
 
     redaction, record = Redaction(secrets.values()), plan.record

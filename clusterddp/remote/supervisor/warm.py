@@ -45,7 +45,7 @@ class DiffersError(Exception):
 
 
 class NotReadyError(DiffersError):
-    """There is one that suits the run, and it will be ready."""
+    """A suitable warm server exists, but is not ready yet."""
 
 
 class Start(NamedTuple):

@@ -145,7 +145,7 @@ def reach(path: bytes) -> int:
 
 
 def real_folder(path: bytes, links: int = 40) -> bytes:
-    """The path without links of a folder, or of one that is still to be made, by links of this user and root alone.
+    """Resolve the links of a folder's path, which need not exist; only links of this user and root are followed.
 
     Raises:
         Refused: another user's link is on the way: it could lead anywhere the next time. OSError: it is no folder.
@@ -185,7 +185,7 @@ def _dangling(folder: int, name: bytes, path: bytes) -> Optional[bytes]:
 
 
 def _nearest(path: bytes) -> Tuple[int, List[bytes]]:
-    """The last folder on the way that is there, open, and the names of those behind it that are not."""
+    """Open the deepest existing folder of a path; also return the names of the missing ones below it."""
     missing: List[bytes] = []
     while True:
         try:

@@ -63,7 +63,7 @@ def _host_id(state: str) -> str:
     try:
         with open(path, encoding="ascii", errors="replace") as stream:
             return stream.read()
-    except FileNotFoundError:
+    except FileNotFoundError:  # not made yet
         pass
     temporary = "%s.%d-%s.tmp" % (path, os.getpid(), os.urandom(6).hex())
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -71,7 +71,7 @@ def _host_id(state: str) -> str:
         with os.fdopen(handle, "wb") as stream:
             stream.write(os.urandom(16).hex().encode())
         os.link(temporary, path)
-    except FileExistsError:
+    except FileExistsError:  # another process was first: its word is read below
         pass
     except OSError as error:  # a full disk: whose it is, is told by the path
         raise OSError(error.errno, error.strerror, path) from error
@@ -81,7 +81,7 @@ def _host_id(state: str) -> str:
 
 
 def folder_time(folder: Union[bytes, int]) -> float:
-    """Now, by the clock of the server that has ``folder``, a path or a descriptor.
+    """The current time by the file server's clock; ``folder`` is a path or a descriptor.
 
     Raises:
         OSError: nothing can be written there.

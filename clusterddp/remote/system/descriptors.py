@@ -53,12 +53,12 @@ def own_code() -> bytes:
 
 
 def whole(handle: int) -> bytes:
-    """All bytes of an open file."""
+    """The whole content of an open file."""
     return os.pread(handle, os.fstat(handle).st_size, 0)
 
 
 def keep_file(handle: int, path: str) -> None:
-    """Have an open file at ``path`` too: by another name of the same file where that is possible, else by a copy.
+    """Hard-link an open file to ``path``, or copy it where a hard link is not possible.
 
     A name takes no room, and the file lasts as long as it has any. What is kept is what is open, whatever lies at its
     path by now. Others may not have been able to read or write it, so one that is not ours alone is copied.
@@ -75,7 +75,7 @@ def keep_file(handle: int, path: str) -> None:
 
 
 def _give_name(handle: int, path: str) -> None:
-    """Make a hard link to an open file.
+    """Hard-link an open file to ``path``.
 
     Raises:
         OSError: it cannot have one.

@@ -39,7 +39,7 @@ class WarmServer(NamedTuple):
 
     @property
     def waiting(self) -> bool:
-        """Whether it has not begun to import: the run that has left it goes on."""
+        """Whether it has not begun to import because the run that started it is still live."""
         pid, ticks = self.awaits
         return bool(pid) and procfs.start_ticks(pid) == ticks
 
@@ -82,7 +82,7 @@ def find(state: str) -> Optional[WarmServer]:
 
 
 class Wishes(NamedTuple):
-    """What a warm server is to be like.
+    """The settings that a warm server is started with.
 
     Attributes:
         preload: The packages that it is to import.
@@ -98,7 +98,7 @@ class Wishes(NamedTuple):
 
 
 def read_wishes(folder: str) -> Wishes:
-    """What the warm server of a folder is to be like.
+    """Read the settings of the warm server that a folder belongs to.
 
     Raises:
         KeyError, TypeError, ValueError: what stands there is damaged.

@@ -52,7 +52,7 @@ def lines_of(tail: Tail) -> list[tuple[str, bytes]]:
 
 
 def lines_written(writes: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    """The same of writes: a line stands where its end was written."""
+    """The lines of a sequence of writes, as (stream, line); a line's place is where its last byte was written."""
     carry = {"out": b"", "err": b""}
     found = []
     for stream, data in writes:
@@ -68,7 +68,7 @@ def has_lines(count: int, tail: Tail, stream: str = "") -> bool:
 
 
 def check_whole(tail: Tail, writer: Writer) -> None:
-    """Every byte of both files came once, in order."""
+    """Assert that the frames hold every byte of both files exactly once and in order."""
     for name in ("0.0.out", "0.0.err"):
         path = writer.logs / name
         assert tail.text(name) == (path.read_bytes() if path.exists() else b"")
