@@ -59,7 +59,8 @@ def encode(entries: Iterable[Entry]) -> bytes:
     """The canonical bytes: one JSON array a line, ASCII only, in order."""
     found = ordered(entries)
     whole = to_json(found)[1:-1].encode()
-    if b'\\"' in whole:  # a name with a quote, in which an entry might seem to end
+    # Where an entry might seem to end in a name: one with a quote, and one that is just ],[ by itself.
+    if any(sign in whole for sign in (b'\\"', b',"],["', b'["],["')):
         return b"".join(to_json(entry).encode() + b"\n" for entry in found)
     return whole.replace(b'"],["', b'"]\n["') + b"\n" * bool(whole)  # five times as fast
 

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from clusterddp.remote.shared import manifest
@@ -137,6 +137,7 @@ def test_no_accepted_path_or_link_leads_out(path: str, target: str) -> None:
     assert ".." not in Path(decoded.path).parts
 
 
+@example([("[", "],["), ("],[", "a,")])
 @given(st.lists(st.tuples(st.text('a"\\[],\n', min_size=1), st.text('a"\\[],')), max_size=4))
 def test_a_manifest_is_a_line_an_entry_whatever_the_names(pairs: list[tuple[str, str]]) -> None:
     entries = manifest.ordered(manifest.link_entry(path, target) for path, target in pairs)
