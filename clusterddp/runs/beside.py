@@ -108,14 +108,18 @@ def remove(
         told = host(entry).call("remove_workdirs", args, timeout=LIMIT, limit=PATHS)
         with reading_answer(entry.name):
             fields = Fields(told, most=_MOST)
-            kept = fields.items("kept", lambda item: item.texts("item"))
-            return WorkdirsRemoved(
-                host=entry.name,
-                removed=fields.texts("removed"),
-                bytes=fields.number("bytes"),
-                kept=tuple((path, why) for path, why in kept),
-            )
+            return WorkdirsRemoved(host=entry.name, kept=paths_with_reasons(fields, "kept"), **what_was_removed(fields))
 
     first = {folder.hosts[0] for folder in folders}
     outcomes = each([entry for entry in entries if entry.name in first], one)
     return {one.name: one.value or WorkdirsRemoved(host=one.name, error=str(one.error)) for one in outcomes}
+
+
+def what_was_removed(fields: Fields) -> dict[str, Any]:
+    """``removed``, the folders a host has removed, and ``bytes``, the disk space they took."""
+    return {"removed": fields.texts("removed"), "bytes": fields.number("bytes")}
+
+
+def paths_with_reasons(fields: Fields, name: str) -> tuple[tuple[str, str], ...]:
+    """The paths that a host has not removed, each with the reason."""
+    return tuple((path, why) for path, why in fields.items(name, lambda item: item.texts("item")))

@@ -12,6 +12,7 @@ from clusterddp.errors import RunError
 from clusterddp.hosts.answers import PATHS
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.remote.shared.fields import Fields
+from clusterddp.runs.beside import paths_with_reasons, what_was_removed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,13 +126,8 @@ def remove(
         told = host(entry).call("remove_everything", args, timeout=LIMIT, limit=PATHS)
         with reading_answer(entry.name):
             fields = Fields(told, most=_MOST)
-            left = fields.items("left", lambda item: item.texts("item"))
-            return EverythingRemoved(
-                host=entry.name,
-                removed=fields.texts("removed"),
-                bytes=fields.number("bytes"),
-                left=tuple((path, why) for path, why in left),
-            )
+            left = paths_with_reasons(fields, "left")
+            return EverythingRemoved(host=entry.name, left=left, **what_was_removed(fields))
 
     outcomes = each([entry for entry in entries if entry.name in workdirs], one)
     return [one.value or EverythingRemoved(host=one.name, error=str(one.error)) for one in outcomes]

@@ -66,6 +66,18 @@ class Mending:
     then: str = ""
 
 
+# Each of these offers two ways, which are both taken.
+OWN_PATH = remedy(
+    "checks/catalog/environment.py", "mount or copy it there, or set that host's own path in its clusterddp_env"
+)
+NAME_CARD = remedy(
+    "checks/catalog/network.py",
+    "unset it, and a run sets it to the right card; or name one that is there (`ip -br addr` lists them)",
+)
+OWN_LINK = remedy(
+    "checks/catalog/storage.py",
+    "mount or copy it there (`clusterddp push`), or set that host's own path in its clusterddp_links",
+)
 MENDINGS = [
     Mending(
         told=remedy(
@@ -78,9 +90,7 @@ MENDINGS = [
         of_all_then={"clusterddp_env": {"NCCL_ALGO": "Ring"}},
     ),
     Mending(
-        told=remedy(
-            "checks/catalog/environment.py", "mount or copy it there, or set that host's own path in its clusterddp_env"
-        ),
+        told=OWN_PATH,
         check="paths",
         wrong={"clusterddp_env": {"DATA": "{folder}/nope"}},
         right={"clusterddp_env": {"DATA": "{folder}/own"}},
@@ -88,9 +98,7 @@ MENDINGS = [
         then="mkdir own",
     ),
     Mending(
-        told=remedy(
-            "checks/catalog/environment.py", "mount or copy it there, or set that host's own path in its clusterddp_env"
-        ),
+        told=OWN_PATH,
         check="paths",
         wrong={"clusterddp_env": {"DATA": "{folder}/nope"}},
         right={"clusterddp_env": {"DATA": "{folder}/nope"}},
@@ -114,39 +122,27 @@ MENDINGS = [
         then="! bash -l <<<'cd no-such-folder' && bash -l <<<'cd /'",
     ),
     Mending(
-        told=remedy(
-            "checks/catalog/network.py",
-            "unset it, and a run sets it to the right card; or name one that is there (`ip -br addr` lists them)",
-        ),
+        told=NAME_CARD,
         check="interface",
         wrong={"clusterddp_setup": ["export GLOO_SOCKET_IFNAME=eno1"]},
         right={"clusterddp_setup": ["true"]},
     ),
     Mending(
-        told=remedy(
-            "checks/catalog/network.py",
-            "unset it, and a run sets it to the right card; or name one that is there (`ip -br addr` lists them)",
-        ),
+        told=NAME_CARD,
         check="interface",
         wrong={"clusterddp_env": {"GLOO_SOCKET_IFNAME": "eno1"}},
         right={"clusterddp_env": {"GLOO_SOCKET_IFNAME": "lo"}},
         then="ip -br addr | grep '^lo '",
     ),
     Mending(
-        told=remedy(
-            "checks/catalog/storage.py",
-            "mount or copy it there (`clusterddp push`), or set that host's own path in its clusterddp_links",
-        ),
+        told=OWN_LINK,
         check="data-links",
         wrong={"clusterddp_links": {"data": "{folder}/nope"}},
         right={"clusterddp_links": {"data": "{folder}/nope"}},
         then="mkdir data && touch data/x && clusterddp push -i i.yaml --limit b data/ {folder}/nope/",
     ),
     Mending(
-        told=remedy(
-            "checks/catalog/storage.py",
-            "mount or copy it there (`clusterddp push`), or set that host's own path in its clusterddp_links",
-        ),
+        told=OWN_LINK,
         check="data-links",
         wrong={"clusterddp_links": {"data": "{folder}/nope"}},
         right={"clusterddp_links": {"data": "{folder}"}},
