@@ -119,7 +119,8 @@ class Announcer:
         if message.world_size != self.world_size:
             return [self._refusal(message, f"is told a world size of {message.world_size}, not {self.world_size}")]
         peer = self._heard.get(message.rank)
-        if peer and peer.nonce == message.sender and message.turn <= peer.turn:
+        # A recording of a process that had this rank before echoes an older turn than its successor did.
+        if peer and message.turn <= peer.turn - (peer.nonce != message.sender):
             return []  # a duplicate, or a recording
         if peer and peer.nonce != message.sender and now - peer.at < EXPIRE:
             since = self._challenged_since(message, now)

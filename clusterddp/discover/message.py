@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import json
 import re
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from clusterddp.remote.shared.ip_address import plain_address
 
 KINDS = ("announce", "answer", "done", "bye", "refuse", "rival")
 MOST_WORLD = 4096  # machines
@@ -131,15 +132,18 @@ def _message(body: bytes) -> Message | None:
 def _checked(found: dict[str, Any]) -> Message:
     if found["kind"] not in KINDS or found.keys() - Message.__slots__:
         raise ValueError
+    rank, world_size = _number(found.get("rank", 0), MOST_WORLD - 1), _number(found.get("world_size", 1), MOST_WORLD)
+    if rank >= world_size:
+        raise ValueError(rank)
     heard = _list(found.get("heard", []), HEARD_AT_ONCE)
     missing = _list(found.get("missing", []), MISSING_AT_ONCE)
     return Message(
         kind=found["kind"],
         sender=_nonce(found["sender"]),
         to=_nonce(found["to"]) if "to" in found else "",
-        rank=_number(found.get("rank", 0), MOST_WORLD - 1),
-        world_size=_number(found.get("world_size", 1), MOST_WORLD),
-        address=str(ipaddress.ip_address(found["address"])) if "address" in found else "",
+        rank=rank,
+        world_size=world_size,
+        address=plain_address(found["address"]) if "address" in found else "",
         port=_number(found.get("port", 0), 65535),
         turn=_number(found.get("turn", 0), _MOST_TURN),
         complete=found.get("complete", False) is True,

@@ -219,9 +219,41 @@ def test_an_account_is_made_that_a_key_opens_alone(make_lab: MakeLab, user: User
     inventory = lab.write_inventory(lab.folder / "alice.yaml", more={"all": {"ansible_user": "alice"}})
     key = f"user_key={lab.folder}/id_ed25519.pub"
     asked = ("up", str(inventory), "--playbook", "users.yml", "--", *AS_ROOT, "-e", key)
-    assert changed(user.run(*asked)) == {"gpu00": 3, "gpu01": 3}  # and `up` comes in as alice
+    looked = user.run(*asked, "--check").out
+    assert re.findall(r"^gpu0\d .* changed=(\d) .* failed=(\d)", looked, re.MULTILINE) == [("2", "0")] * 2
+    assert changed(user.run(*asked)) == {"gpu00": 2, "gpu01": 2}  # and `up` comes in as alice
     assert lab.hosts[0].run(["getent", "shadow", "alice"], user="root").stdout.split(":")[1] == "*"
     assert changed(user.run(*asked)) == {"gpu00": 0, "gpu01": 0}
+
+
+# What the user of an account puts where root is to let a key in, and what root must leave alone then.
+LINKS = {
+    "the folder": ("rm -r ~/.ssh; ln -s /srv/roots ~/.ssh", "not permitted"),
+    "the file": ("rm ~/.ssh/authorized_keys; ln -s /srv/roots/file ~/.ssh/authorized_keys", "ermission denied"),
+    "a pipe": ("rm ~/.ssh/authorized_keys; mkfifo ~/.ssh/authorized_keys", "is no file"),
+}
+
+
+@whole
+@pytest.mark.parametrize("what", LINKS)
+def test_a_link_of_an_account_gives_its_user_nothing_of_roots(make_lab: MakeLab, user: User, what: str) -> None:
+    lab = with_root(make_lab(1))
+    (host,) = lab.hosts
+    inventory = lab.write_inventory(lab.folder / "alice.yaml", more={"all": {"ansible_user": "alice"}})
+    key = f"user_key={lab.folder}/id_ed25519.pub"
+    asked = ("up", str(inventory), "--playbook", "users.yml", "--", *AS_ROOT, "-e", key)
+    assert changed(user.run(*asked)) == {"gpu00": 2}
+    plant, said = LINKS[what]
+    host.run(
+        ["sh", "-c", "mkdir -m 755 /srv/roots; echo secret >/srv/roots/file; chmod 600 /srv/roots/file"], user="root"
+    )
+    state = ["stat", "-c", "%U %a %s %Y", "/srv/roots", "/srv/roots/file"]
+    before = host.run(state, user="root").stdout
+    host.run(["su", "alice", "-c", plant], user="root")
+    done = user.run(*asked)
+    assert done.code == 1
+    assert said in done.out
+    assert host.run(state, user="root").stdout == before
 
 
 @whole

@@ -23,13 +23,13 @@ from clusterddp.discover.message import (
 KEY, OTHER = b"0123456789abcdef", b"fedcba9876543210"
 nonces = st.from_regex(r"[0-9a-f]{16}", fullmatch=True)
 some_ranks = st.integers(0, MOST_WORLD - 1)
+some_places = st.integers(1, MOST_WORLD).flatmap(lambda size: st.tuples(st.integers(0, size - 1), st.just(size)))
 messages = st.builds(
-    Message,
+    lambda place, **fields: Message(rank=place[0], world_size=place[1], **fields),
+    place=some_places,
     kind=st.sampled_from(KINDS),
     sender=nonces,
     to=st.just("") | nonces,
-    rank=some_ranks,
-    world_size=st.integers(1, MOST_WORLD),
     address=st.just("") | st.ip_addresses().map(str),
     port=st.integers(0, 65535),
     turn=st.integers(0, 2**40),
@@ -74,6 +74,9 @@ def test_a_body_that_is_no_message_is_nothing(body: bytes) -> None:
         '{"kind":"answer","sender":"0123456789abcdef","rank":1.5}',
         '{"kind":"answer","sender":"0123456789abcdef","rank":4096}',
         '{"kind":"answer","sender":"0123456789abcdef","address":"$(reboot)"}',
+        '{"kind":"answer","sender":"0123456789abcdef","address":"fe80::1%\\u001b[2J\\n$(reboot)"}',
+        '{"kind":"answer","sender":"0123456789abcdef","address":1}',
+        '{"kind":"answer","sender":"0123456789abcdef","rank":2,"world_size":2}',
         '{"kind":"answer","sender":"0123456789abcdef","port":65536}',
         '{"kind":"answer","sender":"0123456789abcdef","heard":[[1]]}',
         '{"kind":"answer","sender":"0123456789abcdef","heard":{"1":2}}',

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterddp.discover.announcer import Announcer
+from clusterddp.discover.announcer import EXPIRE, Announcer
 from clusterddp.discover.message import MOST_DATAGRAM
 from clusterddp.discover.outcome import Failed, Met
 from tests.unit.segment_simulated import ADDRESS, PORT, Simulation, Weather
@@ -130,6 +130,24 @@ def test_recordings_of_this_job_keep_no_dead_rank_alive(seed: int) -> None:
     for number, datagram in enumerate(list(simulation.recorded) * 10):
         simulation.at(3 + number * 0.1, partial(simulation.send, datagram))
     simulation.run(until=25)
+    assert master.missing(simulation.now) == [1, 2]
+
+
+@given(seed=SEEDS)
+@settings(deadline=None, max_examples=8)
+def test_recordings_of_an_earlier_process_keep_no_dead_rank_alive(seed: int) -> None:
+    simulation = Simulation(Random(seed), Weather(), key=b"k" * 16)
+    master, first = simulation.announcer(3, timeout=200), simulation.seeker(1, 3)
+    simulation.run(until=10)
+    simulation.kill(first)
+    recorded = list(simulation.recorded)
+    second = simulation.seeker(1, 3)
+    simulation.run(until=20)
+    assert master.missing(simulation.now) == [2]
+    simulation.kill(second)
+    for number, datagram in enumerate(recorded * 3):
+        simulation.at(20 + number * 15 / len(recorded), partial(simulation.send, datagram))
+    simulation.run(until=20 + EXPIRE + 1)
     assert master.missing(simulation.now) == [1, 2]
 
 

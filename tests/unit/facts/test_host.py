@@ -56,6 +56,7 @@ def test_an_import_error_stands_alone() -> None:
         ("addresses", [5]),
         ("addresses", [ADDRESS | {"address": "10.0.0.300"}]),
         ("addresses", [ADDRESS | {"address": "::1"}]),
+        ("addresses", [ADDRESS | {"address": "fe80::1%\x1b[2J\n$(reboot)", "family": 6}]),
         ("addresses", [ADDRESS | {"prefix": 33}]),
         ("addresses", [ADDRESS | {"interface": "eth0 -x"}]),
         ("addresses", [ADDRESS] * 5000),
