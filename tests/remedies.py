@@ -55,6 +55,7 @@ class Remedy:
         *parts, last = [re.escape(part) for part in _FIELD.split(self.text)]
         pattern = "".join(f"{part}(.*?)" for part in parts) + (last or "$")
         pattern = _COMMAND.sub(r"`clusterddp (?:-C \\S+ )?\1(?: -i \\S+)?", pattern)
+        pattern = pattern.replace("up(?: -i \\S+)?`", "up(?: [^`]+)?`")  # its inventory comes in
         found = re.search(pattern, said, re.MULTILINE)
         assert found, f"{self.text!r} was not printed: {said!r}"
         return found

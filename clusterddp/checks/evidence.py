@@ -50,6 +50,7 @@ class NetworkSeen:
         unreached: Addresses that a host dialled in vain on other networks, and why: by host and address.
         deaf: Hosts that could not listen or dial, and why.
         error: No network comes into question; nothing was dialled.
+        remedy: What helps against the error.
     """
 
     label: str = ""
@@ -59,6 +60,7 @@ class NetworkSeen:
     unreached: Mapping[tuple[str, str], str] = field(default_factory=dict)
     deaf: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
+    remedy: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,7 @@
 """Commands in our messages, completed by the folder and the inventory that the user's own command line named.
 
 `clusterddp stop RUN` finds no run where the user has started it with ``-i FILE``; with that in it, it can be typed as
-it is shown. Not here: what a variable or `up` names, which hold for the next command too.
+it is shown. What a variable or an earlier `up` names holds for the next command too; `up` alone wants it again.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import re
 NO_INVENTORY = frozenset({"up", "init", "discover"})  # commands without -i
 _COMMAND = re.compile(r"`clusterddp (?P<name>[a-z]+)(?P<rest>(?: [^`]*)?)`")
 _GIT = re.compile(r"`git (?!-C )")
-_given = {"folder": "", "inventory": ""}
+_given = {"folder": "", "inventory": "", "up": ""}
 
 
 def forget() -> None:
     """Forget the ``-C`` and ``-i`` of an earlier command line."""
-    _given.update(folder="", inventory="")
+    _given.update(folder="", inventory="", up="")
 
 
 def name_folder(folder: str) -> None:
@@ -30,8 +30,16 @@ def name_inventory(inventory: str) -> None:
     _given["inventory"] = inventory
 
 
+def name_cluster(inventory: str, limit: str | None) -> None:
+    """Remember the inventory that this command works on, and the limit kept with it, for `up` in later messages."""
+    import shlex  # noqa: PLC0415 - start-up
+
+    file = f"./{inventory}" if inventory.startswith("-") else inventory
+    _given["up"] = shlex.join([file, *(["--limit", limit] if limit else [])])
+
+
 def completed(line: str) -> str:
-    """Add the user's ``-C`` and ``-i`` to the commands that a message quotes, so that they work as shown."""
+    """Add the user's ``-C`` and ``-i`` to the commands that a message quotes, and to `up` its inventory."""
     if _given["folder"]:
         import shlex  # noqa: PLC0415 - start-up
 
@@ -46,4 +54,6 @@ def _completed(found: re.Match[str]) -> str:
     before = f"-C {shlex.quote(folder)} " if folder else ""
     named = re.search(r" (?:-i|--inventory)[ =]", rest)
     after = f" -i {shlex.quote(inventory)}" if inventory and name not in NO_INVENTORY and not named else ""
+    if name == "up" and not rest and _given["up"]:
+        rest = f" {_given['up']}"
     return f"`clusterddp {before}{name}{after}{rest}`"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from clusterddp.cli.command_lines import completed
 from clusterddp.cli.tables import Table, escape, show
 from clusterddp.remote.shared.counted import counted
 from clusterddp.text.folding import folded_names
@@ -38,19 +39,19 @@ def print_rows(rows: Iterable[Row]) -> None:
     for (outcome, what), some in sorted(alike.items(), key=lambda item: _ORDER.index(item[0][0])):
         size = max((row.size for row in some if row.size is not None), default=None)
         hosts = folded_names(list(dict.fromkeys(row.host for row in some)), separator=",")
-        table.add(escape(hosts), outcome, "-" if size is None else human_size(size), escape(what))
+        table.add(escape(hosts), outcome, "-" if size is None else human_size(size), escape(completed(what)))
     show(table, stderr=True)
 
 
-def rows_of(cleaned: Sequence[Cleaned]) -> list[Row]:
-    """What ``down`` has removed, and what it could not."""
-    return [row for host in cleaned for row in _rows_of(host)]
+def rows_of(cleaned: Sequence[Cleaned], again: str) -> list[Row]:
+    """What ``down`` has removed, and what it could not; ``again``: the command that was typed."""
+    return [row for host in cleaned for row in _rows_of(host, f"`{again}` again finishes the work")]
 
 
-def _rows_of(host: Cleaned) -> list[Row]:
+def _rows_of(host: Cleaned, finish: str) -> list[Row]:
     if host.error:
         error = host.error.removeprefix(f"{host.host}: ")
-        return [Row(host.host, FAILED, None, f"{error}; `clusterddp down` again finishes the work")]
+        return [Row(host.host, FAILED, None, f"{error}; {finish}")]
     counts = ((host.spools, "spool"), (host.run_dirs, "run dir"), (host.helpers, "helper"), (host.warm, "warm server"))
     removed = ", ".join(counted(int(count), what) for count, what in counts if count)
     gone = "; nothing of clusterddp is left" if host.gone else ""
@@ -59,9 +60,13 @@ def _rows_of(host: Cleaned) -> list[Row]:
         folders = ", ".join(host.beside.removed)
         rows += [Row(host.host, REMOVED, host.beside.bytes, folders)] if folders else []
         rows += [Row(host.host, FAILED, None, f"{path}: {why}") for path, why in host.beside.kept]
-        rows += [Row(host.host, FAILED, None, f"{host.beside.error}; its folders stay")] if host.beside.error else []
+        rows += (
+            [Row(host.host, FAILED, None, f"{host.beside.error}; its folders stay; {finish}")]
+            if host.beside.error
+            else []
+        )
     if host.environments and host.environments.error:
-        rows.append(Row(host.host, FAILED, None, f"{host.environments.error}; its environments stay"))
+        rows.append(Row(host.host, FAILED, None, f"{host.environments.error}; its environments stay; {finish}"))
     elif host.environments:
         what = counted(host.environments.removed, "environment")
         rows.append(Row(host.host, REMOVED, host.environments.bytes, what))
@@ -142,14 +147,14 @@ def _at_stake(folder: WorkdirHeld) -> str:
     return f"with {files} that no sync has put there: {', '.join(folder.largest)}{more}"
 
 
-def rows_of_everything(gone: Sequence[EverythingRemoved], held: Sequence[Holdings]) -> list[Row]:
-    """What ``down --everything`` has removed, and what stays."""
+def rows_of_everything(gone: Sequence[EverythingRemoved], held: Sequence[Holdings], again: str) -> list[Row]:
+    """What ``down --everything`` has removed, and what stays; ``again``: the command that was typed."""
     shown = {host.host: host for host in held}
     rows = []
     for host in gone:
         if host.error:
             error = host.error.removeprefix(f"{host.host}: ")
-            rows.append(Row(host.host, FAILED, None, f"{error}; `clusterddp down --everything` again goes on"))
+            rows.append(Row(host.host, FAILED, None, f"{error}; `{again}` again goes on"))
             continue
         folders = ", ".join(host.removed) or "nothing was there"
         end = "" if host.left or shown[host.host].pushed else "; nothing of clusterddp is left"

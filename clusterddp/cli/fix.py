@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli.output import say
-from clusterddp.errors import EXIT_FAILED, UsageError
+from clusterddp.errors import EXIT_FAILED
 from clusterddp.provision.ansible import config_notice, playbook_argv, run_at_terminal, source_of
 from clusterddp.provision.playbooks import mending, own_playbook
 from clusterddp.text.folding import folded_names
@@ -41,9 +41,7 @@ def fix_by_playbooks(
     if not wanted:
         say("nothing was found that a playbook of ours mends")
         return 0
-    if inventory.path is None:
-        raise UsageError("a playbook needs an inventory file", remedy="`clusterddp up INVENTORY` remembers one")
-    source = source_of(inventory.path)
+    source = source_of(inventory)
     if notice := config_notice(source):
         say(notice)
     commands = []
@@ -52,7 +50,7 @@ def fix_by_playbooks(
         if set(_OF_ALL).intersection(checks):
             hosts = [host.name for host in inventory.nodes + inventory.spares]
         say(f"{name} on {folded_names(hosts)}, for {', '.join(checks)}; it would change:")
-        argv = playbook_argv(own_playbook(name), inventory, arguments, hosts=hosts)
+        argv = playbook_argv(own_playbook(name), source, inventory, arguments, hosts=hosts)
         commands.append((name, argv))
         if code := run_at_terminal([*argv, "--check", "--diff"], source, brief=True):
             return _failed(name, code)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clusterddp.cli.command_lines import name_cluster
 from clusterddp.cli.inventory_choice import choose, read_chosen
 from clusterddp.cli.output import say
 from clusterddp.cli.project_options import checked, place
@@ -40,12 +41,14 @@ def open_cluster(
         UsageError: the Python that is named for the built-in nodes is none, or the user has not agreed to it.
     """
     from clusterddp.api import Cluster  # noqa: PLC0415 - paramiko and yaml only when a command needs them
-    from clusterddp.project import find  # noqa: PLC0415
+    from clusterddp.project import find, typed  # noqa: PLC0415
 
     project = find()
     if line := project.settle():
         say(line)
     chosen = choose(project, inventory, limit)
+    if chosen.path:
+        name_cluster(typed(chosen.path), chosen.limit if chosen.limit_by else None)
     loaded = with_defaults(read_chosen(chosen), project)
     by = chosen.path_by or ("-i" if inventory else "remembered by up" if chosen.path else "nothing is remembered")
     limit_by = f" ({chosen.limit_by or '--limit'})" if chosen.limit else ""

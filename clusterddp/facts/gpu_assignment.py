@@ -223,7 +223,7 @@ def _refuse_claimed(choice: _NodeGpus, owner: dict[str, str]) -> None:
         if device.key in owner:
             raise PlanError(
                 f"{choice.name} and {owner[device.key]} both claim GPU {device.word} of one machine",
-                remedy="give each its own in clusterddp_gpus, or share them: `run --share-gpus`",
+                remedy=_OWN,
             )
 
 
@@ -243,11 +243,13 @@ def _counted(choice: _NodeGpus, left: tuple[_Device, ...], *, free: bool) -> tup
 
 def _refuse_none(choice: _NodeGpus, mine: tuple[_Device, ...], *, free: bool) -> None:
     if choice.visible and not mine:
-        why = "none of its GPUs is free" if free else "no GPU of its machine is left for it"
-        raise PlanError(f"{choice.name}: {why}", remedy=_WAIT)
+        if free:
+            raise PlanError(f"{choice.name}: none of its GPUs is free", remedy=_WAIT)
+        raise PlanError(f"{choice.name}: no GPU of its machine is left for it", remedy=_OWN)
 
 
-_WAIT = "wait, choose others with `run --gpus 0,1`, or leave the host out by --limit"
+_WAIT = "wait, share them by `run --share-gpus` without --gpus, or leave the host out by --limit"
+_OWN = "give each its own in clusterddp_gpus, or share them: `run --share-gpus`"
 
 
 def workers(entry: HostEntry, facts: Facts, devices: Sequence[str] | None = None) -> int:

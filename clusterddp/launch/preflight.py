@@ -128,7 +128,7 @@ def admit_network(
         HostsError, PlanError: no network serves all.
     """
     if network.error:
-        raise PlanError(network.error, remedy="set clusterddp_address or clusterddp_interface")
+        raise PlanError(network.error, remedy=network.remedy)
     admit(results_of(checks, hosts, told, options, network), notify)
     return {name: (one.name, one.address) for name, one in network.where.items()}
 

@@ -188,7 +188,7 @@ def survey_network(
     try:
         chosen = candidates(nodes)
     except PlanError as error:
-        return NetworkSeen(error=error.message)
+        return NetworkSeen(error=error.message, remedy=error.remedy)
     echoes = _echoes(len(hosts)) if measured else 0
     dialled, deaf = try_all(hosts, chosen, echoes=echoes) if len(hosts) > 1 else ([], [])
     failures = [failure for one in dialled if (failure := one.failure)]

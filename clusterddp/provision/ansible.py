@@ -47,7 +47,7 @@ def program(name: str) -> str:
 
 
 def playbook_argv(
-    playbook: Path, inventory: Inventory, arguments: Sequence[str], *, hosts: Sequence[str] = ()
+    playbook: Path, source: Path, inventory: Inventory, arguments: Sequence[str], *, hosts: Sequence[str] = ()
 ) -> list[str]:
     """The command line that runs a playbook on hosts of an inventory.
 
@@ -56,19 +56,18 @@ def playbook_argv(
 
     Args:
         playbook: Its file.
-        inventory: The inventory, with the file it was read from.
+        source: The inventory's file.
+        inventory: What was read of it.
         arguments: Further arguments of ansible-playbook's.
         hosts: Only these hosts.
 
     Raises:
-        UsageError: the inventory has no file, or a host's name means something else to Ansible.
+        UsageError: a host's name means something else to Ansible.
     """
-    if inventory.path is None:
-        raise UsageError("a playbook needs an inventory file", remedy="`clusterddp up INVENTORY` remembers one")
     if odd := next((name for name in hosts if _OF_PATTERNS.search(name)), ""):
         remedy = "name the host plainly and put its address into ansible_host"
         raise UsageError(f"Ansible would read the host name {odd!r} as a pattern", remedy=remedy)
-    where = ["-i", str(source_of(inventory.path)), *(["--limit", ",".join(hosts)] if hosts else [])]
+    where = ["-i", str(source), *(["--limit", ",".join(hosts)] if hosts else [])]
     return [program("ansible-playbook"), *where, *_as_user(inventory, arguments), str(playbook), *arguments]
 
 
@@ -126,8 +125,15 @@ def config_notice(inventory: Path) -> str:
     return f"{why}; ANSIBLE_CONFIG={_CONFIG} gives it"
 
 
-def source_of(path: Path) -> Path:
-    """What a playbook is run with: the inventory that ``path`` was converted from, while it is there; else itself."""
+def source_of(inventory: Inventory) -> Path:
+    """The file a playbook is run with: what the inventory was converted from, while it is there; else its own.
+
+    Raises:
+        UsageError: the inventory has no file.
+    """
+    path = inventory.path
+    if path is None:
+        raise UsageError("a playbook needs an inventory file", remedy="`clusterddp up INVENTORY` remembers one")
     with path.open(encoding="utf-8", errors="surrogateescape") as file:
         made = file.readline().rstrip("\n") == FROM
         source = Path(file.readline().removeprefix("# ").rstrip("\n"))

@@ -95,7 +95,7 @@ MENDINGS: list[Mending] = [
     (
         {"clusterddp_interface": "eth9"},
         "",
-        remedy("launch/preflight.py", "set clusterddp_address or clusterddp_interface"),
+        remedy("facts/network.py", "correct clusterddp_interface"),
         {"clusterddp_interface": "eth0"},
         "",
     ),

@@ -97,7 +97,7 @@ def _network(evidence: Evidence) -> Iterable[Finding]:
         return
     if network.error:
         hosts = tuple(seen.name for seen in evidence.hosts)
-        yield Finding(verdict="fail", hosts=hosts, message=network.error, fix="set clusterddp_address on each")
+        yield Finding(verdict="fail", hosts=hosts, message=network.error, fix=network.remedy)
         return
     for seen in evidence.hosts:
         if seen.name in network.deaf:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from dataclasses import replace
@@ -15,7 +16,7 @@ from clusterddp.errors import UsageError
 from clusterddp.remote.shared.counted import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from clusterddp.api import Cluster
@@ -44,13 +45,22 @@ def command(inventory: Path | None, limit: str | None, **given: bool) -> int:
     others = [name for name in ("purge", "workdirs", "environments") if given[name]]
     if given["everything"] and others:
         raise UsageError(f"--everything with --{others[0]}: it removes that too", remedy=f"leave out --{others[0]}")
+    again = _typed(limit, given)
     with open_cluster(inventory, limit) as cluster:
         if given["everything"]:
-            return _remove_everything(cluster, yes=given["yes"], whole=limit is None)
-        return _remove_old(cluster, **given)
+            return _remove_everything(cluster, again, yes=given["yes"], whole=limit is None)
+        return _remove_old(cluster, again, **given)
 
 
-def _remove_old(cluster: Cluster, *, purge: bool, workdirs: bool, environments: bool, yes: bool, **_: bool) -> int:
+def _typed(limit: str | None, given: Mapping[str, bool]) -> str:
+    """The command line as it was typed: without an option it would remove less, without ``--limit`` more."""
+    flags = [f"--{name}" for name, on in given.items() if on]
+    return shlex.join(["clusterddp", "down", *(["--limit", limit] if limit else []), *flags])
+
+
+def _remove_old(
+    cluster: Cluster, again: str, *, purge: bool, workdirs: bool, environments: bool, yes: bool, **_: bool
+) -> int:
     from clusterddp.cli.down_tables import print_rows, rows_of, rows_that_stay  # noqa: PLC0415 - start-up
 
     live = _announce(cluster, purge=purge)
@@ -66,7 +76,7 @@ def _remove_old(cluster: Cluster, *, purge: bool, workdirs: bool, environments: 
     codes = [report(view.run, proofs[view.run]) for view in live]
     workdir = cluster.project.workdir.removeprefix("~") if cluster.project.known_id else ""
     left = [replace(one, stays=one.stays or _STAYS) for one in found if one not in going]
-    rows = rows_of(cleaned)
+    rows = rows_of(cleaned, again)
     if not rows:
         say(f"nothing to remove on {counted(len(cleaned), 'host')}")
     rows += rows_that_stay(held, left, cleaned, workdir=workdir, stopped=proofs)
@@ -75,7 +85,7 @@ def _remove_old(cluster: Cluster, *, purge: bool, workdirs: bool, environments: 
     return max([*codes, *(int(_failed(host)) for host in cleaned)], default=0)
 
 
-def _remove_everything(cluster: Cluster, *, yes: bool, whole: bool) -> int:
+def _remove_everything(cluster: Cluster, again: str, *, yes: bool, whole: bool) -> int:
     """Show all that hosts hold of ours in this account, ask, and remove it; ``whole``: these are all hosts."""
     from clusterddp.cli.down_tables import print_rows, rows_of_everything, rows_of_holdings  # noqa: PLC0415 - start-up
     from clusterddp.runs.holdings import refuse_live  # noqa: PLC0415
@@ -87,7 +97,7 @@ def _remove_everything(cluster: Cluster, *, yes: bool, whole: bool) -> int:
         say("what exists only there is lost: `clusterddp pull` brings it here before")
         click.confirm("clusterddp: remove all of it?", err=True, abort=True)
     gone = cluster.remove_everything(held)
-    print_rows(rows_of_everything(gone, held))
+    print_rows(rows_of_everything(gone, held, again))
     failed = [host for host in held if host.error] + [host for host in gone if host.error or host.left]
     chosen = cluster.project.remembered
     if whole and not failed and chosen.inventory and chosen.inventory == cluster.inventory.path:

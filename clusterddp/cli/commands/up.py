@@ -260,11 +260,11 @@ def _run_playbooks(names: tuple[str, ...], cluster: Cluster, arguments: tuple[st
 
     inventory = cluster.inventory
     hosts = [host.name for host in inventory.hosts] if inventory.pattern else []
-    source = source_of(inventory.path) if inventory.path else Path()
+    source = source_of(inventory)
     if notice := config_notice(source):
         say(notice)
     for path in [find_playbook(name) for name in names]:
-        code = run_at_terminal(playbook_argv(path, inventory, arguments, hosts=hosts), source)
+        code = run_at_terminal(playbook_argv(path, source, inventory, arguments, hosts=hosts), source)
         if code:
             remedy = "what it says stands above; `clusterddp up` runs it again"
             raise ClusterddpError(f"{path.name} failed: ansible-playbook ended with {code}", remedy=remedy)

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from clusterddp.cli.command_lines import NO_INVENTORY, completed, forget, name_folder, name_inventory
+from clusterddp.cli.command_lines import (
+    NO_INVENTORY,
+    completed,
+    forget,
+    name_cluster,
+    name_folder,
+    name_inventory,
+)
 from clusterddp.cli.main import COMMANDS, cli
 
 if TYPE_CHECKING:
@@ -46,6 +53,15 @@ def test_an_inventory_that_a_command_names_or_cannot_take_is_not_added() -> None
     name_inventory("a.yaml")
     for line in ("`clusterddp run -i b.yaml SCRIPT`", "`clusterddp up b.yaml`", "`clusterddp init a,b`"):
         assert completed(line) == line
+
+
+def test_up_alone_gets_the_inventory_that_the_command_works_on() -> None:
+    name_cluster("a b.yaml", None)
+    assert completed("`clusterddp up` builds it") == "`clusterddp up 'a b.yaml'` builds it"
+    assert completed("`clusterddp up FILE` remembers it") == "`clusterddp up FILE` remembers it"
+    name_cluster("-a.yaml", "gpu0*")
+    name_folder("x")
+    assert completed("`clusterddp up` builds it") == "`clusterddp -C x up ./-a.yaml --limit 'gpu0*'` builds it"
 
 
 def test_folders_that_follow_each_other_are_one() -> None:

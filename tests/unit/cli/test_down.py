@@ -29,9 +29,10 @@ SAID: list[tuple[Mapping[str, Any], list[tuple[str, int | None, str]]]] = [
     ({"kept": ("r1",)}, [("stays", None, "run r1: it has processes here; `clusterddp stop r1` says which")]),
     (
         {"error": "gpu00: no route to host"},
-        [("failed", None, "no route to host; `clusterddp down` again finishes the work")],
+        [("failed", None, "no route to host; `clusterddp down --purge` again finishes the work")],
     ),
 ]
+AGAIN = "clusterddp down --everything"
 FOLDER = WorkdirHeld(
     path="/home/alice/clusterddp/toy-1", ident="word", bytes=5000, own=4, own_bytes=4000, largest=("ckpt/last.pt",)
 )
@@ -39,7 +40,7 @@ FOLDER = WorkdirHeld(
 
 @pytest.mark.parametrize(("told", "rows"), SAID)
 def test_a_row_for_everything(told: Mapping[str, Any], rows: list[tuple[str, int | None, str]]) -> None:
-    assert [tuple(row)[1:] for row in rows_of([Cleaned(host="gpu00", **told)])] == rows
+    assert [tuple(row)[1:] for row in rows_of([Cleaned(host="gpu00", **told)], "clusterddp down --purge")] == rows
 
 
 def test_equal_rows_of_hosts_are_one_and_what_stays_says_why(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,7 +48,9 @@ def test_equal_rows_of_hosts_are_one_and_what_stays_says_why(capsys: pytest.Capt
     held = [Holdings(host=host, runs=3, workdirs=(FOLDER,), pushed=(("/data/set", 1),)) for host in hosts]
     cleaned = [Cleaned(host=host, spools=1, bytes=2000) for host in hosts]
     last = EnvironmentFound(host="gpu00", ident="3fa1c0", lock="uv.lock", bytes=9000, used=1, stays="it is used")
-    print_rows([*rows_of(cleaned), *rows_that_stay(held, [last], cleaned, workdir="/clusterddp/toy-1")])
+    print_rows(
+        [*rows_of(cleaned, "clusterddp down"), *rows_that_stay(held, [last], cleaned, workdir="/clusterddp/toy-1")]
+    )
     lines = [line.removeprefix("clusterddp: ").split(None, 3) for line in capsys.readouterr().err.splitlines()]
     assert lines == [
         ["hosts", "outcome", "size", "what"],
@@ -66,7 +69,7 @@ def test_what_would_be_lost_is_named_and_what_stays_is_no_success() -> None:
         f"{FOLDER.path}: with 4 files (4 kB) that no sync has put there: ckpt/last.pt and 3 more",
     ]
     left = (("/home/alice/clusterddp/toy-1/theirs", "it belongs to another user"),)
-    rows = rows_of_everything([EverythingRemoved(host="gpu00", removed=("/x",), bytes=7, left=left)], held)
+    rows = rows_of_everything([EverythingRemoved(host="gpu00", removed=("/x",), bytes=7, left=left)], held, AGAIN)
     assert [row[1:] for row in rows] == [("removed", 7, "/x"), ("stays", None, ": ".join(left[0]))]
-    (row,) = rows_of_everything([EverythingRemoved(host="gpu00", removed=("/x", "/y"), bytes=7)], held)
+    (row,) = rows_of_everything([EverythingRemoved(host="gpu00", removed=("/x", "/y"), bytes=7)], held, AGAIN)
     assert row.what == "/x, /y; nothing of clusterddp is left"

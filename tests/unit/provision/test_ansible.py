@@ -25,7 +25,8 @@ def inventory(tmp_path: Path) -> Path:
 
 
 def argv(inventory: Path, *arguments: str, hosts: tuple[str, ...] = ()) -> list[str]:
-    return ansible.playbook_argv(Path("p.yml"), load(inventory), arguments, hosts=hosts)[1:]
+    loaded = load(inventory)
+    return ansible.playbook_argv(Path("p.yml"), ansible.source_of(loaded), loaded, arguments, hosts=hosts)[1:]
 
 
 def test_the_users_arguments_stand_last(inventory: Path) -> None:
@@ -47,7 +48,7 @@ def test_a_user_that_is_given_wins_over_the_inventorys(inventory: Path, words: t
 
 def test_a_playbook_needs_an_inventory_file() -> None:
     with pytest.raises(UsageError, match=r"a playbook needs an inventory file; `clusterddp up INVENTORY`"):
-        ansible.playbook_argv(Path("p.yml"), built_in(), ())
+        ansible.source_of(built_in())
 
 
 def test_without_ansible_the_line_that_installs_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
