@@ -84,9 +84,16 @@ class Writer:
 
 
 class Tail:
-    """The operation running in a thread; its frames as they come, those of two files as one for each piece."""
+    """The operation running in a thread; its frames as they come, those of two files as one for each piece.
 
-    def __init__(self, writer: HasFolder, **args: Any) -> None:
+    Args:
+        writer: Whose spool it reads.
+        as_sent: Frames of two files stay whole.
+        args: The operation's.
+    """
+
+    def __init__(self, writer: HasFolder, *, as_sent: bool = False, **args: Any) -> None:
+        self._as_sent = as_sent
         self.args = {"spool": str(writer.folder), **args}
         self.frames: list[Frame] = []
         self.result: Any = None
@@ -98,7 +105,8 @@ class Tail:
 
     def send_frame(self, frame: Frame) -> None:
         with self._changed:
-            self.frames.extend(parts(read_lines(frame)) if "pieces" in frame.header else [frame])
+            split = "pieces" in frame.header and not self._as_sent
+            self.frames.extend(parts(read_lines(frame)) if split else [frame])
             self._changed.notify_all()
 
     def _run(self) -> None:

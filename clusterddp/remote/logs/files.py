@@ -12,16 +12,18 @@ Not here: which chunks are wanted and when to look again (logs/tail.py).
 import errno
 import os
 import re
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Union
 
 from ..shared.frames import LONGEST_LINE, MAX_BODY
 from ..shared.log_units import first_unit, last_unit
 from ..shared.plan import AGENT_LOG
 from ..spool.events import read_events
 from ..spool.layout import Spool
+from .line_times import LineTimes
 from .time_index import SUFFIX, IndexReader
 
 Wanted = Callable[[int, bytes], object]
+_Times = Union[IndexReader, LineTimes]
 _BLOCK = 256 << 10
 _SHORT = 4 << 10  # bytes in which most lines end
 _NAME = re.compile(r"(\d+)\.(\d+)\.(out|err)$|agent\.out$")
@@ -54,6 +56,7 @@ class LogFile:
         self.rank: Optional[int] = None
         self.identified = False  # whether the rank was looked up
         self.index = IndexReader(os.path.join(folder, name) + SUFFIX)
+        self.times: _Times = self.index  # of its lines; a worker's depend on both its files
         self._path = os.path.join(folder, name)  # opened for each read: restarts can leave more files than handles
         self.pos = 0
         self.dropped = 0  # bytes at pos that the log limit took, not yet told
@@ -70,14 +73,11 @@ class LogFile:
         """Read so many bytes at a time from now on, for many short chunks; 0: as much as is asked for."""
         self._read_ahead, self._block = size, (0, b"")
 
-    def complete_index(self) -> None:
-        """Complete the index with the file's last change, once its supervisor writes it no more."""
-        info = os.stat(self._path)
-        self.index.refresh()
-        self.index.close(info.st_mtime_ns, info.st_size)
-
     def next_end(self, limit: int, *, whole: bool) -> int:
-        """Where the next unit before ``limit`` ends, 0 if there is none yet; moves ``pos`` past a hole as ``chunk``."""
+        """Where the next unit before ``limit`` ends, 0 if there is none yet; moves ``pos`` past a hole as ``chunk``.
+
+        A redraw of a timed file stands where the byte after it stands, as its time does.
+        """
         begin = self.pos
         data = self._read(min(limit, begin + _SHORT))
         if (len(data) == _SHORT or self.pos > begin) and not first_unit(data):
@@ -85,6 +85,8 @@ class LogFile:
         need = first_unit(data)
         if not need and (whole or len(data) == MAX_BODY):
             need = len(data)
+        elif self.timed:
+            need += data[need - 1 : need] == b"\r"
         return self.pos + need if need else 0
 
     def chunk(self, limit: int, *, whole: bool) -> Optional[Chunk]:
@@ -94,7 +96,7 @@ class LogFile:
             return None
         if not self.timed and _redraws(data):
             self.timed = True  # how redraws are thinned out depends on their times
-            self.index.refresh()
+            self.times.refresh()
         if self.timed:
             return self._timed(data, whole)
         cut = data.rfind(b"\n") + 1
@@ -106,7 +108,7 @@ class LogFile:
         need = first_unit(data)
         need += data[need - 1 : need] == b"\r"  # what follows tells a redraw from half a newline
         piece = not need and (whole or len(data) == MAX_BODY)
-        entry = self.index.at(self.pos + (len(data) if piece else need)) if need or piece else None
+        entry = self.times.at(self.pos + (len(data) if piece else need)) if need or piece else None
         if entry is None:
             return None
         time, size = entry

@@ -56,9 +56,11 @@ class ChunkSender:
     def _goes_with(self, file: LogFile, chunk: Chunk) -> bool:
         if self._size + len(chunk.body) > MAX_BODY or len(self._pieces) >= MOST_PIECES:
             return False
-        if file.name in self._first:
-            return self._next[file.name] == chunk.offset and self._first[file.name][1].time == chunk.time
-        other, _ = next(iter(self._first.values()))
+        other, first = self._first.get(file.name) or next(iter(self._first.values()))
+        if first.time != chunk.time:  # a frame has one time, by which those of several hosts are merged
+            return False
+        if other is file:
+            return self._next[file.name] == chunk.offset
         return (other.start, other.local_rank) == (file.start, file.local_rank)
 
     def flush(self) -> None:

@@ -75,7 +75,7 @@ class LogTail:
         self.timed = bool(args.get("timed") or self.since or self.until)
         self.pattern = _compiled(args.get("grep"))
         self.logs = LogFiles(self.spool, args, timed=self.timed)
-        self.groups = Groups(self.logs.folder, ordered=args.get("ordered", True))
+        self.groups = Groups(self.logs, ordered=args.get("ordered", True))
         self.sender = ChunkSender(request, self.offset_ns)
         self.filters: Dict[str, LineFilter] = {}
         self.teardowns = Teardowns(self.spool.path("events.jsonl"))
@@ -145,21 +145,21 @@ class LogTail:
         deadline = time.monotonic() + (COVER_LIMIT if wait and not over else 0.0)
         while True:
             for file in files:
-                file.index.refresh()
-            missing = [file for file in files if file.index.covered < limits[file.name]]
+                file.times.refresh()
+            missing = [file for file in files if not file.times.covers(limits[file.name])]
             if not missing or time.monotonic() >= deadline:
                 break
             time.sleep(0.02)
         for file in missing if wait or over else ():
-            file.complete_index()
+            file.times.complete()
 
     def _apply_since_until(self, file: LogFile, limit: int) -> int:
         """Move the file's position to ``since``; returns its end by ``until``."""
         file.skip_dropped()
         if self.since is not None and not self.logs.resumed(file):
-            self._move_to(file, file.line_start(min(limit, file.index.size_before(self.since))))
+            self._move_to(file, file.line_start(min(limit, file.times.size_before(self.since))))
         if self.until is not None:
-            past = file.index.size_until(self.until)
+            past = file.times.size_until(self.until)
             return max(file.pos, min(limit, past if past == file.size else file.line_start(past)))
         return limit
 
@@ -201,14 +201,12 @@ class LogTail:
     def _past_chunks(
         self, group: Group, limits: Dict[str, int], *, whole: bool, hold: bool
     ) -> Iterator[Tuple[int, LogFile, Chunk]]:
-        """(time, file, chunk) of a group; no time is before an earlier one."""
+        """(time, file, chunk) of a group."""
         timed = [file.name for file in group.files if file.timed]
         for file in group.files:
             file.timed = True
-        latest = 0
         for file, chunk in group.chunks(limits, limits if whole else (), hold=hold):
-            latest = max(latest, chunk.time or 0)
-            yield latest, file, chunk
+            yield chunk.time or 0, file, chunk
         for file in group.files:
             file.timed = file.name in timed
 
@@ -248,9 +246,9 @@ class LogTail:
         for file in group.files:
             size = limits[file.name]
             if over:
-                file.complete_index()
+                file.times.complete()
             elif file.timed and size > file.pos:
-                file.index.refresh()
+                file.times.refresh()
             if over or (size > file.pos and self._is_resting(file, size)):
                 whole.append(file.name)
         chunks = read = 0

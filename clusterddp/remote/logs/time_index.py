@@ -165,6 +165,15 @@ class IndexReader:
         """How many bytes of the file have a time."""
         return self._sizes[-1] if self._sizes else 0
 
+    @property
+    def latest(self) -> int:
+        """The time of the last entry, 0 without one."""
+        return self._times[-1] if self._times else 0
+
+    def covers(self, size: int) -> bool:
+        """Whether all lines below an offset have their time."""
+        return self.covered >= size
+
     def refresh(self) -> None:
         """Read what was added; all of it anew after a thinning."""
         try:
@@ -190,10 +199,15 @@ class IndexReader:
             self._times.append(time)
             self._sizes.append(size)
 
+    def complete(self) -> None:
+        """Complete it with the file's last change, once its supervisor writes it no more."""
+        info = os.stat(self._path[: -len(SUFFIX)])
+        self.refresh()
+        self.close(info.st_mtime_ns, info.st_size)
+
     def close(self, time: int, size: int) -> None:
         """Add a last entry for bytes that no supervisor will index: the file's size and last change."""
-        last = self._times[-1] if self._times else 0
-        self._append(max(time, last), size)
+        self._append(max(time, self.latest), size)
 
     def at(self, end: int) -> Optional[Entry]:
         """The entry that covers a line ending at ``end``: its time, and up to which size it holds; None if none yet."""

@@ -13,9 +13,11 @@ from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
 from clusterddp.logs import Event, FrameArrived, Merge, Position, Selection, StreamBroken, StreamEnded, backoff, lines
 from clusterddp.logs import merge as merging
 from clusterddp.remote.shared.frames import Frame
+from tests.unit.spool_writer import Tail, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 def line(text: str, offset: int, when: int | None = None) -> Frame:
@@ -58,6 +60,27 @@ def test_the_past_of_all_hosts_comes_in_order_of_time() -> None:
     assert texts(events) == [f"{'ab'[when % 2]}{when}" for when in range(100)]
     assert merge.done
     assert merge.ended == {"a": {"exit_code": 1}, "b": {"exit_code": 2}}
+
+
+def test_lines_of_several_hosts_are_in_order_of_time_where_workers_write_to_both_streams(tmp_path: Path) -> None:
+    writers = {host: Writer(tmp_path / host) for host in ("a", "b")}
+    for rank, writer in enumerate(writers.values()):
+        writer.start(0, rank)
+    for host, stream in (("a", "out"), ("b", "out"), ("a", "err"), ("b", "err"), ("a", "out"), ("b", "out")) * 3:
+        writers[host].print(stream, b"line\n")
+        for writer in writers.values():
+            writer.note()
+    for writer in writers.values():
+        writer.end()
+
+    def open_stream(host: str, _: Position) -> Iterator[Frame]:
+        tail = Tail(writers[host], timed=True, as_sent=True).begin().finish()
+        yield from [*tail.frames, end()]
+
+    with Merge(writers, open_stream, follow=False) as merge:
+        times = [line.time or 0 for line in lines(merge)]
+    assert len(times) == 18
+    assert times == sorted(set(times))
 
 
 def test_what_comes_is_shown_as_it_comes_whatever_another_host_does() -> None:

@@ -268,7 +268,7 @@ def survive_full_disk(worker: str) -> None:
 
 
 class StreamOrder:
-    """Marks at each change from stdout to stderr and back how large both files were; logs/stream_order.py reads it."""
+    """Marks at each change from stdout to stderr and back how large both files were; logs/order_marks.py reads it."""
 
     def __init__(self, worker: str) -> None:
         self.latest = ""  # the stream that was written last

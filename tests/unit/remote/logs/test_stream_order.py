@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterddp.remote.logs import stream_order
-from clusterddp.remote.logs.stream_order import ERR, OUT, OrderMarks
+from clusterddp.remote.logs import line_times, order_marks
+from clusterddp.remote.logs.order_marks import ERR, OUT, OrderMarks
 from clusterddp.remote.shared.frames import MAX_BODY, MAX_FRAME, Frame, encode
 from clusterddp.remote.shared.log_frames import MOST_PIECES
 from tests.unit.spool_writer import Tail, Writer, caught_up, read
@@ -126,7 +126,7 @@ def test_the_last_lines_and_what_follows_an_earlier_reading_are_in_order(
 @given(writes=st.lists(st.tuples(STREAMS, TEXTS, st.booleans()), min_size=1, max_size=25))
 def test_a_follower_sees_the_order_that_a_later_reader_sees(writes: list[tuple[str, bytes, bool]]) -> None:
     with fresh() as writer, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(stream_order, "HOLD_LIMIT", 60.0)  # on a busy machine half a second goes by between two calls
+        patched.setattr(line_times, "HOLD_LIMIT", 60.0)  # on a busy machine half a second goes by between two calls
         tails = [Tail(writer, follow=True, timed=timed).begin().wait(caught_up) for timed in (False, True)]
         try:
             for stream, data, noted in writes:
@@ -306,7 +306,7 @@ class TestMarks:
         assert self.pairs(self.marks(stem)) == []
 
     def test_of_a_huge_file_the_end_is_read(self, stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(stream_order, "MOST", 100)
+        monkeypatch.setattr(order_marks, "MOST", 100)
         path = Path(stem + ".order.idx")
         path.write_bytes(b"".join(b"\n%d %d\n" % (n, n) for n in range(1, 500)))
         marks = self.marks(stem)
@@ -314,9 +314,9 @@ class TestMarks:
         assert len(self.pairs(marks)) < 20
 
     def test_what_was_passed_is_forgotten(self, stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(stream_order, "TRIM", 10)
+        monkeypatch.setattr(order_marks, "TRIM", 10)
         Path(stem + ".order.idx").write_bytes(b"".join(b"\n%d %d\n" % (n, n) for n in range(1, 500)))
         marks = self.marks(stem)
         marks.forget((400, 300))
         assert self.pairs(marks)[0] == (300, 300)
-        assert (marks.next_after(OUT, marks.before(OUT, 410), 1000), marks.latest(ERR)) == (410, 499)
+        assert (marks.size_at(OUT, marks.before(OUT, 410)), marks.latest(ERR)) == (410, 499)

@@ -1,0 +1,99 @@
+"""The times of a worker's lines: no line is earlier than one that was written before it, whichever stream that was on.
+
+The time index knows each file by itself and notes it ten times a second, with the time of its last growth. So of two
+lines on different streams the first can have the later time there, when its file grew again before the next look.
+The marks (logs/order_marks.py) know better which was first. So a line has the later of two times: that of its own
+file's index, and that of what the other file held at the last mark before the line. This follows from the files alone:
+the time is the same for every reader, wherever he begins to read.
+"""
+
+import time
+from typing import Optional, Tuple
+
+from .order_marks import OrderMarks
+from .time_index import Entry, IndexReader
+
+HOLD_LIMIT = 0.5  # seconds that a line waits for the time of one that was written before it
+
+
+class Hold:
+    """How long something has been waited for."""
+
+    def __init__(self) -> None:
+        self._since: Optional[float] = None
+
+    def end(self) -> None:
+        """It is there."""
+        self._since = None
+
+    def goes_on(self) -> bool:
+        """Whether to wait for it still: for HOLD_LIMIT from the first call on."""
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        return now - self._since < HOLD_LIMIT
+
+
+class LineTimes:
+    """The times of the lines of one of a worker's files, in the manner of an IndexReader.
+
+    Args:
+        marks: Those of both files.
+        own: Which of the two files it is.
+        indexes: stdout's, stderr's.
+    """
+
+    def __init__(self, marks: OrderMarks, own: int, indexes: Tuple[IndexReader, IndexReader]) -> None:
+        self._marks, self._own, self._other = marks, own, 1 - own
+        self._index, self._other_index = indexes[own], indexes[1 - own]
+        self._hold = Hold()
+        self._complete = False
+
+    def refresh(self) -> None:
+        """Read what was added."""
+        self._marks.refresh()
+        self._index.refresh()
+        self._other_index.refresh()
+
+    def complete(self) -> None:
+        """Complete both indexes with the files' last changes; nothing is waited for any more."""
+        self._marks.refresh()
+        self._index.complete()
+        self._other_index.complete()
+        self._complete = True
+
+    def covers(self, size: int) -> bool:
+        """Whether all lines below an offset have their time."""
+        before = self._marks.size_before(self._other, self._marks.before(self._own, size))
+        return self._index.covered >= size and self._other_index.covered >= before
+
+    def at(self, end: int) -> Optional[Entry]:
+        """The time of a line that ends at ``end``, and up to which offset lines have it; None if not known yet."""
+        entry = self._index.at(end)
+        if entry is None or not self._marks:
+            return entry
+        marks = self._marks.before(self._own, end)
+        earliest = self._time_of_other(self._marks.size_before(self._other, marks))
+        if earliest is None:
+            return None
+        latest = max(entry[0], earliest)
+        return latest, min(entry[1], self._raised_from(self._other_index.size_until(latest), marks))
+
+    def _time_of_other(self, size: int) -> Optional[int]:
+        """When the other file had a size; None if that is not known yet."""
+        entry = self._other_index.at(size) if size else (0, 0)
+        if entry:
+            self._hold.end()
+            return entry[0]
+        return None if not self._complete and self._hold.goes_on() else self._other_index.latest
+
+    def _raised_from(self, other_size: int, marks: int = 0) -> int:
+        """The offset behind which the marks, from number ``marks`` on, say that the other file was larger."""
+        return self._marks.size_at(self._own, max(marks, self._marks.up_to(self._other, other_size)))
+
+    def size_before(self, time: int) -> int:
+        """The size up to which all lines are older than ``time``."""
+        return min(self._index.size_before(time), self._raised_from(self._other_index.size_before(time)))
+
+    def size_until(self, time: int) -> int:
+        """The size up to which no line is younger than ``time``."""
+        return min(self._index.size_until(time), self._raised_from(self._other_index.size_until(time)))
