@@ -24,7 +24,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from clusterddp.remote.shared.ip_address import plain_address
+from clusterddp.remote.shared.ip_address import is_address
 
 KINDS = ("announce", "answer", "done", "bye", "refuse", "rival")
 MOST_WORLD = 4096  # machines
@@ -143,7 +143,7 @@ def _checked(found: dict[str, Any]) -> Message:
         to=_nonce(found["to"]) if "to" in found else "",
         rank=rank,
         world_size=world_size,
-        address=plain_address(found["address"]) if "address" in found else "",
+        address=_address(found["address"]) if "address" in found else "",
         port=_number(found.get("port", 0), 65535),
         turn=_number(found.get("turn", 0), _MOST_TURN),
         complete=found.get("complete", False) is True,
@@ -155,6 +155,12 @@ def _checked(found: dict[str, Any]) -> Message:
 
 def _nonce(value: str) -> str:
     if not _NONCE.fullmatch(value):
+        raise ValueError(value)
+    return value
+
+
+def _address(value: str) -> str:
+    if not is_address(value):
         raise ValueError(value)
     return value
 

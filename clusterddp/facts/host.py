@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from clusterddp.facts.fields import MOST, Fields, facts_of, read_as
 from clusterddp.remote.shared.failures import TORCH_NOT_IMPORTED_IN_TIME
-from clusterddp.remote.shared.ip_address import plain_address
+from clusterddp.remote.shared.ip_address import is_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -201,7 +201,7 @@ def _interface(fields: Fields) -> Interface:
         name=fields.check("interface", _INTERFACE.fullmatch, "an interface name"),
         address=fields.check(
             "address",
-            lambda text: ipaddress.ip_address(plain_address(text)).version == family,
+            lambda text: is_address(text) and ipaddress.ip_address(text).version == family,
             "an address of its family",
         ),
         prefix=fields.number("prefix", 32 if family == 4 else 128),

@@ -33,6 +33,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type, Union
 
 from ..shared.fields import DamagedError, Fields
 from ..shared.frames import parse_json
+from ..shared.ip_address import is_address
 from ..shared.node_end import NodeEnd, node_end
 from ..shared.records import Reader, Readers, maybe, read_record, record, records, written
 from ..shared.shortening import cut_in_the_middle
@@ -293,6 +294,16 @@ def _short(most: int) -> Reader:
     return lambda known, name: known.check(name, lambda text: text == cut(text, most), "a text of up to %d" % most)
 
 
+def _host(known: Fields, name: str) -> str:
+    """A host's name as a node's plan may have it."""
+    known.filename(name)
+    return str(_short(NAME)(known, name))
+
+
+def _address(known: Fields, name: str) -> str:
+    return known.check(name, is_address, "an IP address")
+
+
 def _digits(count: int) -> Reader:
     meant = re.compile("[0-9a-f]{%d}" % count).fullmatch
     return lambda known, name: known.check(name, meant, "%d hexadecimal digits" % count)
@@ -323,8 +334,8 @@ _PLACE = _number(0, MOST_NODES - 1)
 _ATTEMPT = _number(1, MOST_ATTEMPTS)
 _PORT = _number(0, 65535)
 _JOINED: Readers = {
-    "host": _short(NAME),
-    "address": _short(NAME),
+    "host": _host,
+    "address": _address,
     "nproc": _number(1, MOST_NODES),
     "control": _number(1, 65535),
 }

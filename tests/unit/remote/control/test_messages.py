@@ -98,6 +98,18 @@ def test_a_number_that_is_none_is_refused(number: str) -> None:
         decode(b'{"kind":"Elsewhere","proof":"%s","place":%s}' % (PROOF.encode(), number.encode()))
 
 
+@pytest.mark.parametrize("address", ["gpu09", "a" * 100, "", "10.0.0.9 ", "fe80::1%eth0", "10.0.0.300", "é.example"])
+def test_a_node_that_joins_has_an_address_that_nobody_needs_to_look_up(address: str) -> None:
+    with pytest.raises(DamagedError, match="IP address"):
+        decode(encode(WordSaid(WORD._replace(joined=JOINED._replace(address=address)), 0.5)))
+
+
+@pytest.mark.parametrize("host", ["", ".", "..", "a/b", "x" * 256])
+def test_a_node_that_joins_has_a_name_that_a_plan_may_hold(host: str) -> None:
+    with pytest.raises(DamagedError):
+        decode(encode(WordSaid(WORD._replace(joined=JOINED._replace(host=host)), 0.5)))
+
+
 @pytest.mark.parametrize("payload", [b"", b"[" * 60_000, b'{"kind":' * 8000, b"\xff\xfe", b"null", b"{}", b"[]"])
 def test_what_is_no_message_is_refused(payload: bytes) -> None:
     with pytest.raises(DamagedError):
