@@ -50,6 +50,11 @@ def sleepers(lab: Lab) -> list[str]:
     return [seen.cmdline[1] for host in lab.machines for seen in host.processes() if seen.cmdline[:1] == ("sleep",)]
 
 
+def begun_everywhere(lab: Lab) -> None:
+    """Both children of ``DEEP`` run on both hosts: it says that it has begun before the second one is there."""
+    wait_until("the command's children run", lambda: all(sleepers(lab).count(one) == 2 for one in ("7001", "7002")))
+
+
 def ended_everywhere(lab: Lab) -> None:
     wait_until("no process of the command is left", lambda: not {"7001", "7002"} & set(sleepers(lab)))
 
@@ -121,7 +126,7 @@ def test_ctrl_c_ends_all_of_it_everywhere_and_says_so(user: User, lab: Lab) -> N
     with user.start("exec", "--shell", DEEP) as live:
         live.wait_for("[gpu00] begun")
         live.wait_for("[gpu01] begun")
-        assert set(sleepers(lab)) >= {"7001", "7002"}
+        begun_everywhere(lab)
         live.interrupt()
         done = live.end()
     assert not {"7001", "7002"} & set(sleepers(lab))
@@ -132,6 +137,7 @@ def test_an_operator_that_is_killed_leaves_nothing(user: User, lab: Lab) -> None
     with user.start("exec", "--shell", DEEP) as live:
         live.wait_for("[gpu00] begun")
         live.wait_for("[gpu01] begun")
+        begun_everywhere(lab)
         live.process.kill()
         ended_everywhere(lab)
 
