@@ -23,7 +23,7 @@ from clusterddp.facts.bench_schedule import (
     rows_of,
     second_round,
 )
-from clusterddp.facts.dials import BLACK_HOLE, Dialled, Pair, matrix
+from clusterddp.facts.dials import BLACK_HOLE, Dialled, Pair, lost_not_dropped, matrix
 from clusterddp.facts.gpu_assignment import GpuPolicy, assign_gpus, check_gpus, spare_gpus, workers
 from clusterddp.facts.gpu_health import Card, GpuHealth, Peers, Start, Trial, Xid
 from clusterddp.facts.health import Cgroup, Folder, Hca, Health, LoginPython, Lookup, Owner, Write
@@ -96,6 +96,7 @@ __all__ = [
     "job_paths",
     "late_ranks",
     "loopback",
+    "lost_not_dropped",
     "matrix",
     "median",
     "nccl_cards",

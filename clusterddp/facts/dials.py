@@ -6,11 +6,11 @@ drawing (cli/doctor_tables.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from clusterddp.facts.fields import facts_of, read_as
-from clusterddp.facts.network import OK, DialFailure
+from clusterddp.facts.network import LOST, OK, TIMEOUT, DialFailure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -77,7 +77,8 @@ class Pair:
 
     Attributes:
         verdict: ``pass``; ``warn``: it loses packets; ``fail``: a dial did not come through; ``unknown``: not dialled.
-        word: ``ok``, ``timeout``, ``refused``, ``no route``, ``wrong nonce``, ``black hole`` (small packets pass, large
+        word: ``ok``, ``timeout``, ``lost`` (no answer, and other connections lose packets), ``refused``, ``no route``,
+            ``wrong nonce``, ``no data`` (it connects, nothing comes after), ``black hole`` (small packets pass, large
             ones do not), ``not dialled``, or the system's own word.
         ports: On which ports it did not come through: ``all``, ``clusterddp_ports``, ``ephemeral``; empty: none.
         rtt_ms: The shortest round trip; None where nobody knows.
@@ -114,6 +115,19 @@ class Pair:
         }
 
 
+def lost_not_dropped(dialled: Iterable[Dialled]) -> list[Dialled]:
+    """The dials; unanswered ones are called lost where other connections between the same two hosts lose packets."""
+    dialled = list(dialled)
+    ways: dict[frozenset[str], list[Dialled]] = {}
+    for one in dialled:
+        ways.setdefault(frozenset((one.source, one.target)), []).append(one)
+    lossy = {hosts for hosts, between in ways.items() if _lossy(between)}
+    return [
+        replace(one, word=LOST) if one.word == TIMEOUT and frozenset((one.source, one.target)) in lossy else one
+        for one in dialled
+    ]
+
+
 def matrix(where: Mapping[str, Interface], dialled: Iterable[Dialled]) -> tuple[Pair, ...]:
     """Every ordered pair of hosts, row by row, from the dials to the addresses of one network."""
     found: dict[tuple[str, str], list[Dialled]] = {}
@@ -135,12 +149,11 @@ def _pair(source: str, target: str, dialled: Sequence[Dialled]) -> Pair:
     rtts = [one.rtt_us for one in dialled if one.rtt_us is not None]
     bulks = [one.bulk for one in dialled if one.bulk is not None]
     sent, resent = sum(one.sent for one in dialled), sum(one.resent for one in dialled)
-    lossy = resent >= LEAST_RESENT and resent >= LOSSY * sent
     ports = "" if not broken else "all" if len(broken) == len(dialled) else _kind(broken[0])
     return Pair(
         source=source,
         target=target,
-        verdict="fail" if broken else "warn" if lossy else "pass",
+        verdict="fail" if broken else "warn" if _lossy(dialled) else "pass",
         word=broken[0].word if broken else OK,
         ports=ports,
         rtt_ms=min(rtts) / 1000 if rtts else None,
@@ -148,6 +161,13 @@ def _pair(source: str, target: str, dialled: Sequence[Dialled]) -> Pair:
         sent=sent,
         resent=resent,
     )
+
+
+def _lossy(dialled: Iterable[Dialled]) -> bool:
+    sent, resent = 0, 0
+    for one in dialled:
+        sent, resent = sent + one.sent, resent + one.resent
+    return resent >= LEAST_RESENT and resent >= LOSSY * sent
 
 
 def _kind(one: Dialled) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 UNKNOWN_SPEED = 10_000  # Mbit/s; a card that tells no speed is a virtual machine's, mostly about so fast
 MOST = 16  # candidates tried
 OK = "ok"  # the word of a dial that came through
+TIMEOUT, LOST = "timeout", "lost"  # no answer; no answer between hosts whose other connections lose packets
 # Bridges of containers and virtual machines, overlays, tunnels: slow, or the same on every machine. They only count
 # where the operator's own connection came through one, or the inventory names it.
 _VIRTUAL = (
@@ -35,10 +36,12 @@ _VIRTUAL = (
     "tun", "tap", "wg", "tailscale", "zt", "vxlan", "ovs",
 )  # fmt: skip
 _WORDS = {
-    "timeout": "no answer, a firewall drops it",
+    TIMEOUT: "no answer, a firewall drops it",
+    LOST: "no answer, and other connections between them lose packets",
     "refused": "refused, a firewall rejects it",
     "no route": "no route, or a firewall rejects it",
     "wrong nonce": "another machine or program answers there",
+    "no data": "it connects, but nothing comes after: packets are lost, or another program has the port",
     "black hole": "it connects, but large packets vanish",
 }
 

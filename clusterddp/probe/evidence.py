@@ -16,7 +16,7 @@ from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RunSeen, S
 from clusterddp.checks.model import Asked, internal_error
 from clusterddp.checks.needs import DIALLED, NETWORK, RUNS, SHARED
 from clusterddp.errors import ClusterddpError, HelperError, PlanError
-from clusterddp.facts import candidates, loopback, matrix, nearest
+from clusterddp.facts import candidates, loopback, lost_not_dropped, matrix, nearest
 from clusterddp.hosts.fanout import each
 from clusterddp.probe.network import facts_of_host, shared_folders, try_all
 from clusterddp.project import WORKDIRS
@@ -191,6 +191,7 @@ def survey_network(
         return NetworkSeen(error=error.message, remedy=error.remedy)
     echoes = _echoes(len(hosts)) if measured else 0
     dialled, deaf = try_all(hosts, chosen, echoes=echoes) if len(hosts) > 1 else ([], [])
+    dialled = lost_not_dropped(dialled)
     failures = [failure for one in dialled if (failure := one.failure)]
     best, broken = nearest(chosen, failures)
     others = ", ".join(f"{one.label} ({one.speed} Mbit/s)" for one in chosen if one is not best) or "none"

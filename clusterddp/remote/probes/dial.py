@@ -22,7 +22,7 @@ LARGEST = 1 << 20  # bytes of a message that a listener takes
 HEAD = struct.Struct("!I")
 
 OK, REFUSED, TIMEOUT, NO_ROUTE, WRONG_NONCE = "ok", "refused", "timeout", "no route", "wrong nonce"
-BLACK_HOLE = "black hole"
+BLACK_HOLE, NO_DATA = "black hole", "no data"
 _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EACCES, errno.EPERM)
 _REFUSED = (errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE)
 _NO_RTT = 0xFFFFFFFF
@@ -51,14 +51,14 @@ class TcpInfo(NamedTuple):
 class Dial:
     """One dial. Ready for the next ``step`` when its selector says so; given up when ``until`` has passed."""
 
-    def __init__(self, place: int, target: DialTarget, timeout: float) -> None:
+    def __init__(self, place: int, target: DialTarget, timeout: float, until: float) -> None:
         self.place = place
-        self.until = time.monotonic() + timeout
+        self.until = until
+        self.proven = False  # the nonce of the listener has come
         self.socket = socket.socket()
         self._target = target
         self._timeout = timeout
         self._heard: Optional[bytearray] = None  # None until connected
-        self._proven = False
         self._left = [ECHO] * target.echoes + ([target.bulk] if target.bulk else [])  # messages to be sent
         self._sending = memoryview(b"")
         self._bulk: Optional[bool] = None
@@ -89,11 +89,13 @@ class Dial:
 
     def give_up(self) -> str:
         """The result word of a dial that timed out."""
-        if not self._proven:
+        if self._heard is None:
             return TIMEOUT
+        if not self.proven:
+            return NO_DATA
         info = tcp_info(self.socket)
         if not self._large:
-            return TIMEOUT if info.unacked else OK  # all of it arrived: only the program there is slow
+            return NO_DATA if info.unacked else OK  # all of it arrived: only the program there is slow
         if info.acked > self._acked or not info.sent:
             return OK  # some of it arrived: the way is slow, or the program
         self._bulk = False
@@ -114,7 +116,7 @@ class Dial:
         if self._sending:
             self._send(selector)
             return None
-        if not self._proven:
+        if not self.proven:
             return self._prove(selector, self._heard)
         return self._hear(selector, self._heard)
 
@@ -122,7 +124,7 @@ class Dial:
         data = self.socket.recv(NONCE_LIMIT)
         heard += data
         if bytes(heard) == self._target.nonce:
-            self._proven = True
+            self.proven = True
             heard.clear()
             return self._say(selector)
         return None if data and self._target.nonce.startswith(bytes(heard)) else WRONG_NONCE

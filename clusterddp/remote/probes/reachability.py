@@ -3,7 +3,8 @@
 Each host listens on a port of the configured range (rendezvous, MASTER_PORT, run control) and on one the kernel
 chose (gloo and NCCL use such ports between the workers): a firewall often lets only one kind through.
 All dials of a host run side by side, so any number of them costs about one timeout, two where all of them connect
-and then stall.
+and then stall. A dial that is not answered is repeated on further connections within the same timeout: TCP repeats a
+lost packet of the handshake after 1 s, 2 s, 4 s, so of two lost packets one connection may not recover in time.
 
 Not here: one dial and what it measures (probes/dial.py), which networks are tried and which is chosen
 (clusterddp/facts/network.py), bandwidth.
@@ -13,14 +14,15 @@ import errno
 import selectors
 import socket
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 from ..helper.request import Request
 from ..system.bootstrap import Refused
-from .dial import HEAD, LARGEST, NONCE_LIMIT, Dial, DialTarget
+from .dial import HEAD, LARGEST, NO_DATA, NONCE_LIMIT, Dial, DialTarget
 
 BACKLOG = 1024
-AT_ONCE = 256  # dials under way; many systems allow a process 1024 descriptors
+ATTEMPTS = 3  # connections for one dial, each begun while no earlier one is answered
+AT_ONCE = 256  # dials under way, so 768 connections at most; many systems allow a process 1024 descriptors
 TICK = 0.1  # seconds between two looks for calls whose time is over
 
 
@@ -47,8 +49,9 @@ def dial(request: Request) -> List[Dict[str, Any]]:
     Args of the request: ``targets`` (list of ``[address, port, nonce, small messages, bytes of a large one]``),
     ``timeout`` (seconds for all together, and again for what is measured once they are connected).
     Each answer is ``{word, rtt_us, bulk, sent, resent}``. The word is ``ok``, ``refused``, ``timeout``, ``no route``,
-    ``wrong nonce`` (another machine answered), ``black hole`` (it connects, large packets vanish), or the system's
-    own for a rarer failure; ``bulk`` is null where no large message was sent, or nobody knows.
+    ``wrong nonce`` (another machine answered), ``no data`` (it connects, nothing comes after), ``black hole`` (it
+    connects, large packets vanish), or the system's own for a rarer failure; ``bulk`` is null where no large message
+    was sent, or nobody knows.
     """
     targets = [
         DialTarget(str(address), int(port), str(nonce).encode(), min(int(echoes), 1000), min(int(bulk), LARGEST))
@@ -77,31 +80,84 @@ def bind_range(first: int, last: int) -> socket.socket:
 
 def dial_all(targets: List[DialTarget], timeout: float) -> List[Dict[str, Any]]:
     """The result of each target, in order; each has ``timeout`` seconds to connect and as many to measure."""
-    calls = [Dial(place, target, timeout) for place, target in enumerate(targets)]
-    words: List[Optional[str]] = [call.start() for call in calls]
     with selectors.DefaultSelector() as selector:
-        for call in calls:
-            if words[call.place] is None:
-                selector.register(call.socket, selectors.EVENT_WRITE, call)
+        calls = [_Call(place, target, timeout, selector) for place, target in enumerate(targets)]
         look = time.monotonic() + TICK
         while selector.get_map():
             for key, _ in selector.select(TICK):
-                words[key.data.place] = key.data.step(selector)
+                calls[key.data.place].step(key.data)
             if time.monotonic() >= look:
-                _expire(selector, words)
+                for call in calls:
+                    call.look(time.monotonic())
                 look = time.monotonic() + TICK
-    answers = [call.answer(words[call.place] or "") for call in calls]
-    for call in calls:
-        call.socket.close()
-    return answers
+    return [call.answer for call in calls]
 
 
-def _expire(selector: selectors.BaseSelector, words: List[Optional[str]]) -> None:
-    now = time.monotonic()
-    for key in list(selector.get_map().values()):
-        if now >= key.data.until:
-            words[key.data.place] = key.data.give_up()
-            selector.unregister(key.fileobj)
+class _Call:
+    """All connections for one target; the first of them that comes to a result is what is answered."""
+
+    def __init__(self, place: int, target: DialTarget, timeout: float, selector: selectors.BaseSelector) -> None:
+        self._place, self._target, self._timeout = place, target, timeout
+        self._selector = selector
+        self._began = time.monotonic()
+        self._attempts = 0
+        self._dials: List[Dial] = []  # those that may still come to a result
+        self.answer: Dict[str, Any] = {}  # the result, as ``dial`` returns it
+        self._dial()
+
+    def step(self, dial: Dial) -> None:
+        """Handle what the socket of one connection is ready for."""
+        if dial not in self._dials:
+            return  # another one was answered in the same round
+        word = dial.step(self._selector)
+        if word is not None:
+            self._end(dial, word)
+        elif dial.proven and len(self._dials) > 1:
+            self._drop([one for one in self._dials if one is not dial])
+
+    def look(self, now: float) -> None:
+        """Give up what is out of time; begin a further connection where none is answered."""
+        if not self._dials:
+            return
+        first = self._dials[0]
+        if now >= first.until:
+            words = [one.give_up() for one in self._dials]
+            best = words.index(NO_DATA) if NO_DATA in words else 0
+            self._end(self._dials[best], words[best])
+        elif not first.proven and self._attempts < ATTEMPTS and now >= self._next():
+            self._dial()
+
+    def _next(self) -> float:
+        """When a further connection is begun."""
+        return self._began + self._attempts * self._timeout / ATTEMPTS
+
+    def _dial(self) -> None:
+        self._attempts += 1
+        try:
+            dial = Dial(self._place, self._target, self._timeout, self._began + self._timeout)
+        except OSError:  # no descriptor is left
+            if self._attempts == 1:
+                raise
+            return
+        self._dials.append(dial)
+        word = dial.start()
+        if word is None:
+            self._selector.register(dial.socket, selectors.EVENT_WRITE, dial)
+        elif self._attempts == 1:
+            self._end(dial, word)
+        else:
+            self._drop([dial])  # the earlier connections decide
+
+    def _end(self, dial: Dial, word: str) -> None:
+        self.answer = dial.answer(word)
+        self._drop(list(self._dials))
+
+    def _drop(self, dials: List[Dial]) -> None:
+        for dial in dials:
+            self._dials.remove(dial)
+            if dial.socket in self._selector.get_map():
+                self._selector.unregister(dial.socket)
+            dial.socket.close()
 
 
 def _bind(port: int) -> socket.socket:

@@ -193,8 +193,10 @@ def test_a_dead_name_server_is_told_by_host() -> None:
     ("word", "meaning"),
     [
         ("timeout", "no answer, a firewall drops it"),
+        ("lost", "no answer, and other connections between them lose packets"),
         ("refused", "refused, a firewall rejects it"),
         ("no route", "no route, or a firewall rejects it"),
+        ("no data", "it connects, but nothing comes after: packets are lost, or another program has the port"),
     ],
 )
 def test_a_way_that_is_shut_is_told_once(word: str, meaning: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from clusterddp.facts import Dialled, Pair, matrix
+from clusterddp.facts import Dialled, Pair, lost_not_dropped, matrix
 from tests.unit.facts_made import interface
 
 WHERE = {"a": interface("10.0.0.1"), "b": interface("10.0.0.2")}
@@ -44,6 +45,17 @@ def test_a_few_segments_sent_again_are_no_loss_and_many_are() -> None:
     assert pair(dialled(sent=1000, resent=9)).verdict == "pass"
     lossy = pair(dialled(sent=50, resent=5))
     assert (lossy.verdict, lossy.loss) == ("warn", 0.1)
+
+
+def test_an_unanswered_dial_between_hosts_that_lose_packets_is_lost_and_no_firewalls_work() -> None:
+    shut, lossy = dialled("timeout", ranged=True), dialled(sent=50, resent=10)
+    assert [one.word for one in lost_not_dropped([shut, lossy])] == ["lost", "ok"]
+    back = replace(lossy, source="b", target="a")
+    assert [one.word for one in lost_not_dropped([shut, back])] == ["lost", "ok"]
+    other = replace(lossy, target="c")
+    assert [one.word for one in lost_not_dropped([shut, other])] == ["timeout", "ok"]
+    assert [one.word for one in lost_not_dropped([shut, dialled(sent=50, resent=4)])] == ["timeout", "ok"]
+    assert [one.word for one in lost_not_dropped([dialled("refused", ranged=True), lossy])] == ["refused", "ok"]
 
 
 def test_dials_on_another_network_do_not_count() -> None:

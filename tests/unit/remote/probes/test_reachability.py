@@ -76,9 +76,31 @@ def test_a_port_without_listener_is_refused() -> None:
     assert ask((HOME, port, "secret")) == ["refused"]
 
 
-def test_a_silent_peer_is_a_timeout() -> None:
+def test_a_peer_that_connects_and_says_nothing_is_no_firewall() -> None:
     with socket.create_server((HOME, 0)) as silent:
-        assert ask((HOME, silent.getsockname()[1], "secret"), timeout=0.2) == ["timeout"]
+        assert ask((HOME, silent.getsockname()[1], "secret"), timeout=0.4) == ["no data"]
+
+
+def test_a_port_that_answers_no_handshake_is_a_timeout() -> None:
+    with socket.create_server((HOME, 0), backlog=0) as full, socket.create_connection(full.getsockname(), 10):
+        assert ask((HOME, full.getsockname()[1], "secret"), timeout=0.4) == ["timeout"]
+
+
+def test_a_dial_whose_answer_is_lost_is_repeated_before_its_time_is_over() -> None:
+    with socket.create_server((HOME, 0)) as server, ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
+        server.settimeout(30)
+        asking = pool.submit(measure, (HOME, server.getsockname()[1], "secret"), timeout=6, bulk=1)
+        lost = [stack.enter_context(server.accept()[0]) for _ in range(2)]
+        for connection in lost:
+            connection.settimeout(30)
+        answered = stack.enter_context(server.accept()[0])
+        answered.settimeout(30)
+        answered.sendall(b"secret")
+        assert answered.recv(5) == b"\0\0\0\1\0"
+        assert [connection.recv(1) for connection in lost] == [b"", b""]  # nobody waits for them any more
+        answered.sendall(b"\0\0\0\1")
+        (answer,) = asking.result(30)
+    assert (answer["word"], answer["bulk"]) == ("ok", True)
 
 
 def test_a_network_without_route_is_told() -> None:
@@ -95,7 +117,7 @@ def test_many_dials_cost_about_one_timeout() -> None:
     with socket.create_server((HOME, 0)) as silent, listener() as (ranged, _):
         targets = [(HOME, silent.getsockname()[1], "x"), (HOME, ranged, "secret")] * 40
         words = ask(*targets, timeout=0.5)
-    assert words == ["timeout", "ok"] * 40
+    assert words == ["no data", "ok"] * 40
 
 
 def test_more_dials_than_descriptors_go_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
