@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 
 CANNOT = 125  # the exit code of a fault that is not the script's
 PATIENCE = 300.0  # seconds until a run ends whose nodes have lost each other
+SOON = 60.0  # seconds until a run ends whose workers have all ended, or are known to be lost
 CUT, FROZEN = 30.0, 40.0  # seconds; a silent connection is given up after 30
 COUNTED = 300
 
 
-def started(scene: Scene, lines: int, seconds: float = 0) -> Live:
+def started(scene: Scene, lines: int, seconds: float = 0, *options: str) -> Live:
     """A run on all hosts whose workers print."""
     with STARTING:
-        live = scene.enter(scene.user.start("run", *scene.counting(lines, seconds)))
+        live = scene.enter(scene.user.start("run", *options, *scene.counting(lines, seconds)))
         scene.runs.append(live.run)
         for rank, host in enumerate(scene.hosts):
             live.wait_for(f"[{rank} {host.name}:0] line 0")
@@ -41,9 +42,9 @@ def counted(scene: Scene, live: Live) -> None:
         live.wait_for(f"[{rank} {host.name}:0] counted")
 
 
-def attached(scene: Scene) -> Live:
+def attached(scene: Scene, *options: str) -> Live:
     """A run whose workers have counted."""
-    live = started(scene, COUNTED)
+    live = started(scene, COUNTED, 0, *options)
     counted(scene, live)
     return live
 
@@ -88,6 +89,21 @@ def supervisor_killed(scene: Scene) -> None:
     scene.fault(f"SIGKILL of {victim.name}'s supervisor")
     victim.kill(scene.pid(victim, "supervisor"))
     names_the_lost(scene, live, victim, "its supervisor is gone")
+
+
+def node_killed_at_the_end(scene: Scene) -> None:
+    """The workers of the others end before it is known that a host is lost: they wait for it no longer than that."""
+    live, victim = attached(scene, "--nnodes", "2:3", "--relaunch", "2"), scene.chance.choice(scene.hosts)
+    scene.fault(f"SIGKILL of {victim.name}'s supervisor and fence, then the others' workers end")
+    supervisor = scene.pid(victim, "supervisor")
+    fence = victim.run(["ps", "-o", "ppid=", "-p", str(supervisor)], user="root").stdout.strip()
+    victim.run(["kill", "-KILL", fence, str(supervisor)], user="root")
+    wait_until(f"{victim.name}'s workers are gone", lambda: not victim.leftovers("counts.py"), PATIENCE)
+    scene.release()
+    live.process.wait(SOON)
+    done = scene.seen(live.end())
+    assert (done.code, "succeeded" in done.notes[-1]) == (0, True), done.err
+    scene.counted(done, COUNTED, len(scene.hosts))
 
 
 def control_cut(scene: Scene) -> None:
@@ -183,6 +199,7 @@ LOST = (
     Lost(name="lead powered off", hosts=3, play=lead_powered_off),
     Lost(name="host rebooted", hosts=3, play=host_rebooted),
     Lost(name="supervisor killed", hosts=3, play=supervisor_killed),
+    Lost(name="node killed at the end", hosts=3, play=node_killed_at_the_end),
     Lost(name="run control cut", hosts=3, play=control_cut),
     Lost(name="two hosts parted", hosts=2, play=two_parted),
     Lost(name="operator cut off", hosts=2, play=operator_cut),

@@ -9,6 +9,7 @@ import importlib
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -202,6 +203,76 @@ def test_a_node_that_has_ended_well_starts_nothing_again_and_is_not_waited_for(c
     assert [world.nodes for world in cluster.meet(nodes[0], nodes[2])] == [(0, 2), (0, 2)]
 
 
+def wait_at_the_end(cluster: Cluster, node: Node, limit: float = PATIENCE) -> Future[None]:
+    """As torchrun's agents do once their workers have ended: torch's own barrier over the round's store."""
+    handler = importlib.import_module("clusterddp.remote.rendezvous.handler")
+    barrier = importlib.import_module("torch.distributed.elastic.utils.store").barrier
+    waits = SimpleNamespace(rounds=node.rounds)  # of a Handler, all that this needs
+    store = handler.RoundStore(f"{node.rounds.number}/agents", node.store, waits)
+    return cluster.pool.submit(barrier, store, len(node.rounds.world.nodes), "end", limit)  # type: ignore[union-attr]
+
+
+def at_the_end(*nodes: Node) -> bool:
+    """Whether they are all at the end, and not gone on."""
+    return all(node.store.add("0/agents/end/num_members", 0) == len(nodes) for node in nodes)
+
+
+def test_whose_workers_have_ended_wait_for_the_others(cluster: Cluster) -> None:
+    nodes = cluster.elastic(3, 2, 3)
+    cluster.meet(*nodes)
+    early = [wait_at_the_end(cluster, node) for node in nodes[:2]]
+    until(lambda: at_the_end(*nodes[:2]))
+    assert not any(future.done() for future in early)
+    wait_at_the_end(cluster, nodes[2]).result(PATIENCE)
+    assert [future.result(PATIENCE) for future in early] == [None, None]
+
+
+def test_whose_workers_have_ended_wait_for_none_that_is_excluded(cluster: Cluster) -> None:
+    nodes = cluster.elastic(3, 2, 3)
+    cluster.meet(*nodes)
+    early = [wait_at_the_end(cluster, node) for node in nodes[:2]]
+    until(lambda: at_the_end(*nodes[:2]))
+    cluster.says(1, {0, 1}, *nodes[:2])
+    assert [future.result(PATIENCE / 2) for future in early] == [None, None]
+    assert nodes[0].told == ["gpu02: gone, by run control; nobody waits for the end of its workers"]
+
+
+def test_whose_workers_have_ended_let_the_others_start_again_without_them(cluster: Cluster) -> None:
+    nodes = cluster.elastic(3, 2, 3)
+    cluster.meet(*nodes)
+    early = wait_at_the_end(cluster, nodes[0])
+    again = cluster.come(*nodes[1:])
+    early.result(PATIENCE / 2)
+    cluster.says(1, {1, 2}, ended=frozenset({0}))
+    assert {future.result(PATIENCE).nodes for future in again} == {(1, 2)}
+
+
+def test_a_node_that_is_back_soon_is_waited_for_where_no_other_attempt_may_have_begun(cluster: Cluster) -> None:
+    one, other, away = cluster.elastic(3, 2, 3, absence=PATIENCE)
+    cluster.meet(one, other, away)
+    clock = [100.0]
+    one.rounds.now = lambda: clock[0]
+    cluster.says(1, {0, 1})
+    assert not one.rounds.goes_on_without()
+    clock[0] += PATIENCE - 1
+    assert not one.rounds.goes_on_without()
+    cluster.says(2, {0, 1, 2})
+    assert not one.rounds.goes_on_without()
+    cluster.says(3, {0, 1})
+    assert not one.rounds.goes_on_without()
+    clock[0] += PATIENCE
+    assert one.rounds.goes_on_without()
+
+
+def test_in_a_job_of_a_fixed_size_the_wait_for_the_others_ends_by_its_own_limit(cluster: Cluster) -> None:
+    one, other = cluster.fixed(2)
+    cluster.meet(one, other)
+    cluster.says(1, {0})
+    waits = wait_at_the_end(cluster, one, 0.5)
+    with pytest.raises(RuntimeError):
+        waits.result(PATIENCE)
+
+
 def test_a_job_of_a_fixed_size_does_not_start_again_without_a_node(cluster: Cluster) -> None:
     nodes = cluster.fixed(2, join_timeout=3.0)
     cluster.meet(*nodes)
@@ -244,7 +315,8 @@ def test_a_first_node_that_stands_still_is_not_waited_for(cluster: Cluster, reco
     assert worlds == ([(1, 2), (1, 2)] if not record else [])
     if record:
         until(lambda: nodes[1].store.check(["1/world"]))
-        nodes[0].store.add("1/ready", 1)
+        if nodes[0].store.add("1/ready", 1) == len(nodes):
+            nodes[0].store.set("1/go", "")
         assert [future.result(PATIENCE).nodes for future in others] == [(0, 1, 2), (0, 1, 2)]
 
 

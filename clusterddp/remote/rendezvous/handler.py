@@ -31,6 +31,7 @@ from .participants import Participants, of_supervisor
 from .rounds import Job, NoRound, Rounds
 
 ROUND = "CLUSTERDDP_ROUND"  # in the environment of shims, which record it
+ABSENCE = 60.0  # seconds for which a cable may be out where no other attempt may begin without the host meanwhile
 
 T = TypeVar("T")
 
@@ -64,6 +65,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
             least=params.min_nodes,
             most=params.max_nodes,
             join_timeout=params.get_as_int("join_timeout", 300),
+            absence=0.0 if plan.relaunch else ABSENCE,
         )
 
         def place() -> Tuple[str, int]:
@@ -138,11 +140,11 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
 
 
 class RoundStore(PrefixStore):  # type: ignore[misc,unused-ignore]
-    """A round's store for torchrun, whose agents read their ranks from it: a read ends when the round cannot begin.
+    """A round's store for torchrun, whose agents read their ranks from it, and await each other by it at the end.
 
-    torch waits for a missing value in C++, for ``read_timeout``: no signal is handled meanwhile, and nothing says that
-    the node that should write it has ended. So we look for it, at first every millisecond. ``wait``, by which
-    torchrun's agents await each other at the end, is torch's.
+    torch waits for a missing value in C++, for minutes: no signal is handled meanwhile, and nothing says that the node
+    that should write it has ended. So we look for it, at first every millisecond. A read fails when the round cannot
+    begin. ``wait`` is for what all nodes have done, the end of their workers too: it ends when one of them is gone.
 
     Args:
         prefix: Of the round's keys.
@@ -166,17 +168,34 @@ class RoundStore(PrefixStore):  # type: ignore[misc,unused-ignore]
         values: List[bytes] = super().multi_get(keys)
         return values
 
+    def wait(self, keys: List[str], timeout: Optional[timedelta] = None) -> None:
+        """Wait until all of the keys have a value, or will never have one because a node is gone.
+
+        Raises:
+            RuntimeError: torch's own, after the timeout.
+        """
+        limit: timedelta = timeout or self.timeout  # type: ignore[attr-defined,unused-ignore]
+        if not self.look_for(keys, limit.total_seconds(), self.handler.rounds.goes_on_without):
+            super().wait(keys, timedelta(milliseconds=1))
+
     def await_all(self, keys: List[str]) -> None:
         """Wait until all of the keys have a value."""
+        if not self.look_for(keys, self.handler.timeout.total_seconds(), self.handler.check_round):
+            raise RendezvousConnectionError("some nodes of the round did not exchange their ranks in time")
+
+    def look_for(self, keys: List[str], limit: float, enough: Callable[[], object]) -> bool:
+        """Look until all of the keys have a value, or ``enough`` says that that suffices; False after ``limit`` s."""
         job, began, pause = self.handler.rounds.job, time.monotonic(), 0.001
         while not self.check(keys):
             waited = time.monotonic() - began
-            if waited > job.pause:  # until then the exchange may well end, and a new round follows without the lost
-                self.handler.check_round()
-            if waited > self.handler.timeout.total_seconds():
-                raise RendezvousConnectionError("some nodes of the round did not exchange their ranks in time")
+            # Until then the exchange may well end, and a new round follows without the lost.
+            if waited > job.pause and enough():
+                return True
+            if waited > limit:
+                return False
             time.sleep(pause)
             pause = min(2 * pause, job.poll)
+        return True
 
 
 class WorkersStore:

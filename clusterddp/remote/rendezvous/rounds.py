@@ -51,6 +51,7 @@ class Job(NamedTuple):
         join_timeout: Seconds to wait for the others.
         last_call: Seconds after the last arrival that an elastic start waits for the plan's other nodes.
         slow: The same in later rounds: an agent that lives may need torchrun's 30 s to end its workers.
+        absence: Seconds that a node may be excluded until those whose workers have ended stop waiting for its workers.
     """
 
     node: int
@@ -60,6 +61,7 @@ class Job(NamedTuple):
     join_timeout: float
     last_call: float = 20.0
     slow: float = 45.0
+    absence: float = 0.0
 
     @property
     def elastic(self) -> bool:
@@ -124,6 +126,7 @@ class Rounds:
         self.number = -1  # of the round this node takes part in
         self.world: Optional[World] = None
         self.next_look = 0.0
+        self.gone_since: Optional[float] = None  # since when a node of this round has been excluded
 
     @property
     def participants(self) -> Participants:
@@ -146,6 +149,7 @@ class Rounds:
             if self.job.node in world.nodes:
                 if self.all_ready(number, world, deadline):
                     self.number, self.world = number, world
+                    self.gone_since = None
                     return world
             elif self.is_left_out(number, world):
                 self.wait_while(lambda: self.is_left_out(number, world), deadline)  # noqa: B023 - called at once
@@ -198,6 +202,24 @@ class Rounds:
         """
         gone = self.lost(self.world) if self.world else set()
         return "%s: gone, by run control, before the workers were started" % self.named(gone) if gone else ""
+
+    def goes_on_without(self) -> bool:
+        """Whether a node whose workers have ended need not wait for the others: they will not all end in this round.
+
+        That is so once run control has excluded one for ``Job.absence`` seconds, or the others begin another round. In
+        a job of a fixed size it never is: run control ends that.
+        """
+        if self.world is None or not self.job.elastic:
+            return False
+        gone, now = self.lost(self.world), self.now()
+        if not gone:
+            self.gone_since = None
+        elif self.gone_since is None:
+            self.gone_since = now
+        if self.gone_since is not None and now - self.gone_since >= self.job.absence:
+            self.tell("%s: gone, by run control; nobody waits for the end of its workers" % self.named(gone))
+            return True
+        return self.newest_round() > self.number
 
     def lost(self, world: World) -> Set[int]:
         """Nodes of a world that run control has excluded since the decision, as far as this node knows.
