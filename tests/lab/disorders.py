@@ -73,7 +73,7 @@ class Disorders:
             file.write(int(seconds * 1e9).to_bytes(8, "little", signed=True))
 
     def slow_disk(self: _Inside) -> None:
-        """Whatever waits for a disk (fsync) waits a second and a half more, in programs that start from now on."""
+        """In programs that start from now on whatever waits for /home's disk (fsync) waits 1.5 s more."""
         _preload(self, "lab-slow-disk.so", SLOW)
         _inside(self, "/etc/lab-slow-disk").touch()
 

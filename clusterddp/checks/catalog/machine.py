@@ -40,7 +40,9 @@ def _same(evidence: Evidence) -> Iterable[Finding]:
         meant = entry.connection == "local" or (isinstance(entry.gpus, tuple) and isinstance(other.gpus, tuple))
         if other is not entry and not meant:
             # A run goes well: its nodes share the GPUs. Mostly it is a line that stands twice all the same.
-            yield Finding(verdict="warn", hosts=(other.name, entry.name), message="they are one machine")
+            own = ", or give each its own clusterddp_gpus" if facts.devices else ""
+            fix = f"remove one of them from the inventory{own}"
+            yield Finding(verdict="warn", hosts=(other.name, entry.name), message="they are one machine", fix=fix)
 
 
 def _hostnames(evidence: Evidence) -> Iterable[Finding]:
@@ -196,7 +198,6 @@ CHECKS = (
         judge=_same,
         needs=(FACTS,),
         symptom="half as many GPUs for each node; torchrun by hand: Duplicate GPU detected, or CUDA out of memory",
-        fix="remove one of them from the inventory, or give each its own clusterddp_gpus",
     ),
     Check(
         name="hostnames",

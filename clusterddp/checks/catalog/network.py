@@ -224,7 +224,6 @@ CHECKS = (
         judge=_network,
         needs=(FACTS, NETWORK),
         symptom="The client socket has timed out, No route to host, or a hang: workers use ephemeral ports",
-        fix="let TCP through between the hosts on all ports, or set clusterddp_interface to a network that does",
     ),
     Check(
         name="ports",
