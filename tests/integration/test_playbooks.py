@@ -9,6 +9,7 @@ import os
 import re
 import resource
 import secrets
+import shlex
 import shutil
 import socket
 import subprocess
@@ -110,6 +111,37 @@ def test_the_doctor_shows_what_a_playbook_would_change_and_changes_it_after_a_ye
     assert (shown.code, shm(host)) == (1, 64 << 20)
     done = user.run(*asked, "--yes", "--", *AS_ROOT)
     assert changed(done)["gpu01"] >= 2
+    assert shm(host) > 64 << 20
+
+
+ASK_FOR_IT = remedy(
+    "cli/fix.py", "{} failed: ansible-playbook ended with {}; it may need root: `clusterddp doctor --fix -- -K`"
+)
+
+
+@pytest.mark.skipif(not shutil.which("chpasswd"), reason="no chpasswd: root gets a password by it")
+def test_a_playbook_that_may_not_be_root_is_by_the_told_command_which_asks_for_the_password(
+    make_lab: MakeLab, user: User
+) -> None:
+    lab = make_lab(1)
+    (host,) = lab.hosts
+    shrink_shm(host)
+    password = secrets.token_hex(8)
+    host.run(["chpasswd"], user="root", text=f"root:{password}\n")
+    own = {"ansible_become_method": "su", "ansible_python_interpreter": "/usr/bin/python3"}
+    lab.write_inventory(user.folder / "i.yaml", more={"all": own})
+    refused = user.run("doctor", "-i", "i.yaml", "--only", "shm", "--fix")
+    assert (refused.code, ASK_FOR_IT.printed(refused.notes[-1])[0], shm(host)) == (1, "hosts.yml", 64 << 20)
+    (command,) = ASK_FOR_IT.commands(refused.err)
+    with user.start(*shlex.split(command)[1:], terminal=True) as live:
+        live.wait_for("BECOME password:")
+        live.key(f"{password}\n")
+        live.wait_for("run them? [y/N]")
+        live.key("y\n")
+        live.wait_for("BECOME password:", times=2)
+        live.key(f"{password}\n")
+        done = live.end()
+    assert done.code == 0, done.out
     assert shm(host) > 64 << 20
 
 
