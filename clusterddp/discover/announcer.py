@@ -24,6 +24,7 @@ LINGER = 3.0  # such announcements go on for
 QUARREL = 1.0  # words to a rival go on for
 EXPIRE = 15.0  # a rank that has said nothing for so long is missing again
 TAKEOVER = 4.0  # a silent rank is replaced by a new process that has answered for so long
+MOST_REFUSED = 64  # machines whose refusal is a notice: without a key a stranger may ask under any number of names
 OVERLAP = 0.5  # both processes of one rank have spoken for so long: there are two
 
 
@@ -142,7 +143,7 @@ class Announcer:
         return since
 
     def _refusal(self, message: Message, reason: str, *, other: str = "") -> Message:
-        if message.sender not in self._refused:
+        if message.sender not in self._refused and len(self._refused) < MOST_REFUSED:
             self._refused.add(message.sender)
             self.notices.append(f"rank {message.rank} at {message.address or 'an unknown address'} {reason}")
         return self._message("refuse", to=message.sender, address=other)

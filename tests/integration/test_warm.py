@@ -52,6 +52,22 @@ def warm(host: LabHost) -> bool:
     return host.run(["sh", "-c", "test -S ~/.clusterddp/warm/*/fork.sock"], check=False).returncode == 0
 
 
+def holds(pid: int, text: str) -> bool:
+    """Whether a text stands anywhere in a process's memory."""
+    maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    places = [one.split()[0].split("-") for one in maps if one.split()[1][0] == "r" and not one.endswith("[vvar]")]
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for start, end in ((int(first, 16), int(last, 16)) for first, last in places):
+            try:
+                memory.seek(start)
+                found = text.encode() in memory.read(end - start)
+            except (OSError, OverflowError):  # the kernel's own pages
+                continue
+            if found:
+                return True
+    return False
+
+
 def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_that(
     make_lab: Callable[..., Lab], tmp_path: Path
 ) -> None:
@@ -72,8 +88,11 @@ def test_the_second_run_is_begun_from_the_first_ones_warm_server_and_down_ends_t
     wait_until("the warm server", lambda: warm(host), 90)
     (server,) = servers(host)
 
-    first = user.run(*words, "train.py", "one")
+    user.env["HF_TOKEN"] = secret = "only-this-run-has-it"
+    first = user.run(*words, "--secret", "HF_TOKEN", "train.py", "one")
     assert first.code == 0, first.err
+    assert holds(server, "clusterddp: warm server")  # what is there is found
+    assert not holds(server, secret)
     assert [one for one in events(host, first.run) if one["event"] == "from_warm_server"], first.err
     assert sorted(line.text for line in first.workers) == ["sum 2.0 ['one'] (True, False)"] * 2, first.err
     left_out = "clusterddp: gpu00: clusterddp_preload leaves out "

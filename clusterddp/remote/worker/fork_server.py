@@ -202,6 +202,7 @@ class Server:
 def listen_in(folder: str) -> socket.socket:
     """A listening socket, which is in the folder only once somebody can connect to it."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    os.fchmod(listener.fileno(), 0o600)  # the file that bind makes has this mode, whatever the umask
     path = os.path.join(folder, FORK_SOCKET)
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -209,7 +210,6 @@ def listen_in(folder: str) -> socket.socket:
         listener.bind("/proc/self/fd/%d/%s.new" % (handle, FORK_SOCKET))
     finally:
         os.close(handle)
-    os.chmod(path + ".new", 0o600)
     listener.listen(128)
     os.rename(path + ".new", path)
     return listener

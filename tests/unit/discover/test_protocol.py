@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterddp.discover.announcer import EXPIRE, Announcer
-from clusterddp.discover.message import MOST_DATAGRAM
+from clusterddp.discover.announcer import EXPIRE, MOST_REFUSED, Announcer
+from clusterddp.discover.message import MOST_DATAGRAM, Message
 from clusterddp.discover.outcome import Failed, Met
+from clusterddp.discover.seeker import MOST_MASTERS
 from tests.unit.segment_simulated import ADDRESS, PORT, Simulation, Weather
 
 if TYPE_CHECKING:
@@ -190,6 +191,19 @@ def test_another_world_size_is_refused_and_both_say_so() -> None:
     right = simulation.seeker(1, 2)
     simulation.run()
     assert (master.outcome, right.outcome) == (FOUND, FOUND)
+
+
+def test_a_stranger_without_a_key_fills_neither_memory_nor_terminal() -> None:
+    master = Announcer(nonce="0" * 16, world_size=3, address=ADDRESS, port=PORT, now=0.0, timeout=60)
+    simulation = Simulation(Random(1), Weather())
+    seeker = simulation.seeker(1, 3)
+    for number in range(10_000):
+        stranger = f"{number + 1:016x}"
+        master.receive(Message(kind="answer", sender=stranger, to=master.nonce, rank=1, world_size=4), 0.1)
+        seeker.receive(Message(kind="announce", sender=stranger, world_size=3, turn=1), 0.1)
+    assert len(master.notices) == len(master._refused) == MOST_REFUSED
+    assert len(seeker._masters) == MOST_MASTERS
+    assert len(seeker._answers) <= MOST_MASTERS + 1
 
 
 def test_a_rank_that_gives_up_is_missing_at_once() -> None:
