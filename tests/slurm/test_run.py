@@ -122,8 +122,16 @@ def test_a_job_that_somebody_cancels_ends_the_run_with_143(user: User, slurm: Sl
 @thorough
 def test_secrets_and_the_operators_environment_stay_out_of_what_slurm_keeps(user: User, slurm: Slurm) -> None:
     words = ("run", "--nnodes", "1", "--secret", "TOKEN", "--env", "API_KEY=s3cretkey", "speak.py", "token")
-    done = user.run(*words, env={"TOKEN": "s3cretvalue"})
+    before = slurm.controller.read(f"{HOME}/.bashrc")
+    own = '[ -z "$SSH_CONNECTION" ] || '  # for what submits, not for what Slurm asks a login shell for
+    own += "export SBATCH_EXPORT=ALL SBATCH_OUTPUT=/tmp/elsewhere-%j OPERATORS_OWN=s3cretown\n"
+    slurm.controller.write(".bashrc", own)  # which sbatch lets win over the script's lines
+    try:
+        done = user.run(*words, env={"TOKEN": "s3cretvalue"})
+    finally:
+        slurm.controller.write(".bashrc", before)
     assert done.code == 0, done.err
+    assert not slurm.compute[0].run(["sh", "-c", "ls /tmp/elsewhere-*"], check=False).stdout
     assert "[0 gpu01:0] eulavterc3s yekterc3s None" in done.lines
     nothing_is_left(slurm)  # the job's last words, which come after the run's, remove them
     kept = slurm.controller.run(["grep", "-rl", "s3cret", f"{HOME}/.clusterddp"], check=False).stdout

@@ -27,6 +27,15 @@ from .folder import NAME, JobFolder, known_run
 PROGRAMS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo", "sacctmgr")
 NOT_SUBMITTED = "sbatch did not end in time, so nobody knows its job"
 ME = "user=$USER"
+# What a script of ours sets itself: as variables of sbatch these would win over its `#SBATCH` lines. By SBATCH_EXPORT
+# the login's environment would go into the job, by SBATCH_OUTPUT the job's output where others can read it.
+SET_BY_SCRIPTS = frozenset(
+    "SBATCH_" + name
+    for name in (
+        "ARRAY_INX", "ERROR", "EXPORT", "GET_USER_ENV", "INPUT", "JOB_NAME", "NO_REQUEUE", "OPEN_MODE", "OUTPUT",
+        "REQUEUE", "SIGNAL", "WAIT",
+    )
+)  # fmt: skip
 TIMEOUT = 60.0  # seconds; a busy controller answers late
 
 
@@ -49,7 +58,8 @@ def run_command(argv: List[str]) -> Dict[str, Any]:
         raise Refused(
             "no %s on this host" % argv[0], "give the host from which jobs are submitted clusterddp_role: login"
         )
-    environment = dict(os.environ, SLURM_TIME_FORMAT="standard", LC_ALL="C")
+    environment = {name: value for name, value in os.environ.items() if name not in SET_BY_SCRIPTS}
+    environment.update(SLURM_TIME_FORMAT="standard", LC_ALL="C")
     result = Child(argv, env=environment, timeout=TIMEOUT, cwd="/").answer()
     return {"status": result.status, "out": result.payload.decode(errors="replace"), "err": result.output}
 
