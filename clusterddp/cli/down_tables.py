@@ -70,7 +70,7 @@ def _rows_of(host: Cleaned, finish: str) -> list[Row]:
     elif host.environments:
         what = counted(host.environments.removed, "environment")
         rows.append(Row(host.host, REMOVED, host.environments.bytes, what))
-    why = "it has processes here; `clusterddp stop {}` says which"
+    why = "it has processes here; `clusterddp stop {}` ends them"
     return rows + [Row(host.host, STAYS, None, f"run {run}: {why.format(run)}") for run in host.kept]
 
 

@@ -6,6 +6,7 @@ import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.cli.command_lines import completed
 from clusterddp.cli.tables import Table, escape, line, piped, show, when
 from clusterddp.remote.shared.counted import counted
 from clusterddp.runs.difference import code_of, environment_of
@@ -103,12 +104,12 @@ def print_status(view: RunView) -> None:
     for told in recovered_lines(value["failures"]):
         line(escape(told))
     for notice in value["notices"]:
-        line(escape(notice))
+        line(escape(completed(notice)))
     if view.live and value["last_output"] and time.time() - value["last_output"] >= _SILENCE:
         line(f"no rank has printed for {_passed(time.time() - value['last_output'])}")
     _print_hosts(value, live=view.live)
     if value["remedy"]:
-        line(escape(f"remedy: {value['remedy']}"))
+        line(escape(f"remedy: {completed(value['remedy'])}"))
     if value["verdict"]:
         line(escape(f"verdict: {value['verdict']}"))
 

@@ -59,7 +59,7 @@ def refuse_other_launchers(record: RunRecord) -> None:
     if record.launcher not in {None, NAME}:
         raise PlanError(
             f"run {record.run} has the nodes of its job, and no host can join it",
-            remedy="start it with --nnodes MIN:MAX, or once more with more nodes",
+            remedy="start a new run with more nodes: --nnodes N",
         )
 
 

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.errors import AuthenticationError
+from clusterddp.errors import AuthenticationError, UnreachableError
 from clusterddp.hosts.ssh import Connector
+from clusterddp.hosts.ssh.connector import ATTEMPTS
 from tests.integration.cli import User, user_of
 from tests.integration.throwaway_sshd import home, host_entry, make_key, make_sshd
 from tests.lab.faults import children
 from tests.lab.system import wait_until
+from tests.remedies import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -224,3 +226,38 @@ def agent_with(key: Path, folder: Path) -> Iterator[dict[str, str]]:
     finally:
         process.kill()
         process.wait(60)
+
+
+UNLOCK = remedy("hosts/ssh/target.py", "`ssh-add {}` asks for it once, for all commands")
+
+
+def test_the_told_command_unlocks_the_key_where_a_host_hangs_up_at_each_question(
+    make_sshd: Callable[..., Sshd], home: Path, tmp_path: Path
+) -> None:
+    """Each try to log in is longer than the host waits: a key more is asked for each time."""
+    made = make_sshd(LoginGraceTime="1")
+    (home / ".ssh" / "known_hosts").write_text(made.known_hosts_line)
+    keys = [make_key(home / f"key{number}", passphrase=RIGHT) for number in range(ATTEMPTS)]
+    (made.folder / "authorized_keys").write_text(keys[-1].with_suffix(".pub").read_text())
+    (home / ".ssh" / "config").write_text("".join(f"IdentityFile {key}\n" for key in keys))
+
+    def ask(_prompt: str) -> str:
+        assert made.process
+        wait_until("sshd hangs up", lambda: not children(made.process.pid), timeout=60)  # type: ignore[union-attr]
+        return RIGHT
+
+    connector = Connector(ask=ask)
+    try:
+        with pytest.raises(UnreachableError, match="hung up while the passphrase of") as caught:
+            connector.open(host_entry(made), "echo there")
+    finally:
+        connector.close()
+    (command,) = UNLOCK.commands(str(caught.value))
+    assert command == f"ssh-add {keys[-1]}"
+    with agent_with(keys[-1], tmp_path) as env, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSH_AUTH_SOCK", env["SSH_AUTH_SOCK"])
+        connector = Connector()
+        try:
+            assert connector.open(host_entry(made), "echo there").read(100) == b"there\n"
+        finally:
+            connector.close()

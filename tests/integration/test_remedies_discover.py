@@ -5,14 +5,19 @@ Not here: machines on a real network (test_discover.py), other commands (test_re
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from clusterddp.discover.announcer import Announcer
+from clusterddp.discover.message import Codec, Message
 from clusterddp.discover.outcome import UDP_PORT
-from clusterddp.discover.segment import GROUPS
+from clusterddp.discover.segment import GROUPS, Segment, place
 from tests.integration.cli import User
 from tests.remedies import remedy, type_line
 
@@ -131,3 +136,54 @@ def test_a_second_job_with_an_id_of_its_own_begins(user: User) -> None:
         second = type_line(user, line(user, 0, 2))
         assert JOBS.found(second.err), second.err
     assert_met(user, line(user, 0, 1).replace("--id ", "--id x"))
+
+
+AGAIN = remedy("discover/seeker.py", "start all again, each machine with its own --rank")
+OTHER_CARD = remedy("discover/segment.py", "choose another --interface")
+NO_IPV4_MULTICAST = """
+ip link set lo up
+ip link add d0 type veth peer name d1
+echo 0 >/proc/sys/net/ipv4/igmp_max_memberships
+ip addr add 10.1.1.1/24 dev d0
+ip addr add fd00::1/64 dev d1 nodad
+ip link set d0 up
+ip link set d1 up
+"""
+
+
+def other_rank_1_is_met(job: str, ended: threading.Event) -> None:
+    """Rank 0 that has met another rank 1, and says so until the one that waits has given up."""
+    codec, now = Codec(id=job, key=None), time.monotonic()
+    master = Announcer(nonce="1" * 16, world_size=2, address="127.0.0.1", port=29500, now=now, timeout=60)
+    answer = Message(kind="answer", sender="0" * 16, to=master.nonce, rank=1, world_size=2, address="127.0.0.1")
+    master.receive(answer, now)
+    (met,) = master.tick(now)
+    assert met.complete
+    with contextlib.closing(Segment(place("lo"))) as segment:
+        while not ended.wait(0.05):
+            segment.send(codec.encode(met))
+
+
+def test_machines_meet_once_all_are_started_again_with_ranks_of_their_own(user: User) -> None:
+    job = line(user, 1, 2).split("--id ")[1].split()[0]
+    ended = threading.Event()
+    talks = threading.Thread(target=other_rank_1_is_met, args=(job, ended))
+    talks.start()
+    try:
+        late = type_line(user, line(user, 1, 2).replace("60s", "3s"))
+    finally:
+        ended.set()
+        talks.join(60)
+    assert AGAIN.found(late.err), late.err
+    with user.start(*words(user, 0, 2)) as first:
+        assert_met(user, line(user, 1, 2))
+        assert first.end().code == 0
+
+
+def test_another_card_takes_the_place_of_one_without_multicast(user: User) -> None:
+    """In a network of its own, where the kernel takes no more members of groups by IPv4; the other card has IPv6."""
+    if os.geteuid():
+        pytest.skip("root alone makes a network")
+    user.write("steps.sh", f"set -e\n{NO_IPV4_MULTICAST}{line(user, 0, 1).replace('--interface lo ', '')} $*")
+    assert OTHER_CARD.found(type_line(user, "unshare --net bash steps.sh --interface d0").err)
+    assert_met(user, "unshare --net bash steps.sh --interface d1")

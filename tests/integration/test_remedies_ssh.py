@@ -144,3 +144,58 @@ def test_the_key_that_the_told_command_makes_lets_in_once_the_host_has_it(
     (sshd.folder / "authorized_keys").write_text(key.with_name("own.pub").read_text())
     done = type_line(user, EXEC)
     assert done.code == 0, done.err
+
+
+FINISHES = remedy("cli/down_tables.py", "`{}` again finishes the work")
+
+
+def test_down_again_finishes_on_a_host_that_did_not_answer(make_sshd: Callable[..., Sshd], user: User) -> None:
+    sshd = make_sshd()
+    inventory(user, sshd)
+    hosts = json.loads((user.folder / "i.yaml").read_text())
+    hosts["all"]["hosts"]["here"] = {"ansible_connection": "local", "clusterddp_state": "~/other"}
+    hosts["all"]["hosts"]["gpu01"]["clusterddp_state"] = str(user.home / "state")
+    user.write("i.yaml", json.dumps(hosts))
+    assert type_line(user, EXEC).code == 0
+    sshd.stop()
+    first = type_line(user, "clusterddp down -i i.yaml --purge --yes")
+    assert first.code == 1, first.err
+    (command,) = FINISHES.commands(first.err)
+    assert command == "clusterddp down -i i.yaml --purge --yes"
+    sshd.start()
+    done = type_line(user, command)
+    assert (done.code, "gpu01" in done.err) == (0, True), done.err
+    assert not (user.home / "state").exists()
+
+
+TAKE_KEY = remedy(
+    "hosts/ssh/openssh_pipe.py", "`clusterddp up … --accept-new-host-keys`, or log in there once by hand with ssh"
+)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "clusterddp up i.yaml --skip torch --accept-new-host-keys",
+        "ssh -F {config} -o BatchMode=yes -o StrictHostKeyChecking=accept-new jump true",
+    ],
+    ids=["up", "by hand"],
+)
+def test_the_unknown_key_of_a_jump_host_is_known_after_what_is_told(
+    make_sshd: Callable[..., Sshd], user: User, way: str
+) -> None:
+    sshd, jump = make_sshd(), make_sshd()
+    known, config = user.home / "known_hosts", user.home / "ssh_config"
+    me = getpass.getuser()
+    config.write_text(
+        f"Host jump\n HostName 127.0.0.1\n Port {jump.port}\nHost gpu01 127.0.0.1\n ProxyJump jump\n"
+        f"Host *\n User {me}\n IdentityFile {sshd.key}\n UserKnownHostsFile {known}\n"
+    )
+    inventory(user, sshd, clusterddp_transport="openssh", args=f"-F {config}", ansible_ssh_private_key_file=None)
+    first = type_line(user, EXEC)
+    assert first.code
+    assert TAKE_KEY.found(first.err), first.err
+    done = type_line(user, way.replace("{config}", str(config)))
+    assert done.code == 0, done.err
+    done = type_line(user, EXEC)
+    assert done.code == 0, done.err

@@ -11,6 +11,7 @@ from tests.integration.cli import WAIT, User
 from tests.lab.slurm_accounts import tell
 from tests.lab.system import wait_until
 from tests.lean import lean_python, training_python
+from tests.remedies import Remedy, remedy
 from tests.slurm.seen import LOST, cancelled_in_the_end, nothing_is_left, thorough, user_of
 from tests.slurm.test_doctor import found
 
@@ -104,21 +105,71 @@ def test_a_limit_that_other_jobs_use_up_is_waited_for(user: User, slurm: Slurm) 
     nothing_is_left(slurm)
 
 
-@pytest.mark.parametrize(
-    ("variables", "said"),
-    [
-        ({"clusterddp_slurm_account": "nobodys"}, "Invalid account or account/partition combination specified"),
-        ({"clusterddp_slurm_qos": "high"}, "Invalid qos specification"),
-    ],
+MY_ACCOUNT = remedy(
+    "slurm/login.py", "set clusterddp_slurm_account to one of yours (`sacctmgr show associations user=$USER`)"
 )
-def test_an_account_or_qos_of_others_is_refused_in_one_line(
-    user: User, slurm: Slurm, variables: dict[str, object], said: str
+MY_QOS = remedy("slurm/login.py", "set clusterddp_slurm_qos to one of yours")
+MINE = remedy(
+    "checks/catalog/slurm.py",
+    "set clusterddp_slurm_account, clusterddp_slurm_qos; `sacctmgr show associations user=$USER` lists them",
+)
+
+
+def associations(slurm: Slurm, told: Remedy, said: str) -> str:
+    """What the command that a remedy tells prints on the login host."""
+    (command,) = told.commands(said)
+    return slurm.run("bash", "-c", f"USER=$(id -un); {command}")
+
+
+@pytest.mark.parametrize(
+    ("variables", "said", "told", "mended"),
+    [
+        (
+            {"clusterddp_slurm_account": "nobodys"},
+            "Invalid account or account/partition combination specified",
+            MY_ACCOUNT,
+            {"clusterddp_slurm_account": "vision"},
+        ),
+        ({"clusterddp_slurm_qos": "high"}, "Invalid qos specification", MY_QOS, {"clusterddp_slurm_qos": "normal"}),
+    ],
+    ids=["account", "qos"],
+)
+def test_an_account_or_qos_of_others_is_refused_in_one_line_and_one_of_ones_own_is_taken(
+    user: User, slurm: Slurm, variables: dict[str, object], said: str, told: Remedy, mended: dict[str, object]
 ) -> None:
     slurm.write_inventory({"clusterddp_python": lean_python(), **variables}, user.folder / "inventory.yaml")
     done = user.run("run", "--nnodes", "1", "speak.py")
     assert done.code == 125, done.err
-    assert f"Slurm refuses the job: {said}; set clusterddp_slurm_" in done.notes[-1]
+    assert f"Slurm refuses the job: {said}; " in done.notes[-1]
+    assert told.found(done.notes[-1])
+    if told == MY_ACCOUNT:
+        assert "vision" in associations(slurm, told, done.notes[-1])
     nothing_is_left(slurm)
+    slurm.write_inventory({"clusterddp_python": lean_python(), **mended}, user.folder / "inventory.yaml")
+    done = user.run("run", "--nnodes", "1", "speak.py")
+    assert done.code == 0, done.err
+    nothing_is_left(slurm)
+
+
+def test_the_check_of_the_account_passes_with_another_that_the_told_command_lists(user: User, slurm: Slurm) -> None:
+    other, mine = ("account=speech",), ("user", "where", "name=trainer", "account=vision")
+    words = ("doctor", "--nnodes", "2", "--only", "slurm-account")
+    variables = {"clusterddp_python": training_python(), "clusterddp_slurm_account": "vision"}
+    slurm.write_inventory(variables, user.folder / "inventory.yaml")
+    with limited(slurm, "GrpTRES=node=1", "GrpTRES=node=-1", *mine):
+        tell(slurm.controller, "add", "account", "speech", "cluster=lab")
+        tell(slurm.controller, "add", "user", "trainer", *other)
+        try:
+            shown = user.run(*words)
+            assert shown.code == 1, shown.out + shown.err
+            assert "speech" in associations(slurm, MINE, " ".join(shown.out.split()))
+            mended = {**variables, "clusterddp_slurm_account": "speech", "clusterddp_slurm_qos": "normal"}
+            slurm.write_inventory(mended, user.folder / "inventory.yaml")
+            shown = user.run(*words)
+            assert shown.code == 0, shown.out + shown.err
+        finally:
+            tell(slurm.controller, "delete", "user", "where", "name=trainer", *other)
+            tell(slurm.controller, "delete", "account", "where", "name=speech")
 
 
 def test_as_many_jobs_as_an_account_may_submit_are_told(user: User, slurm: Slurm) -> None:

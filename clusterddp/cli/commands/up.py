@@ -266,5 +266,5 @@ def _run_playbooks(names: tuple[str, ...], cluster: Cluster, arguments: tuple[st
     for path in [find_playbook(name) for name in names]:
         code = run_at_terminal(playbook_argv(path, source, inventory, arguments, hosts=hosts), source)
         if code:
-            remedy = "what it says stands above; `clusterddp up` runs it again"
+            remedy = "what it says stands above; once that is mended, the same command runs it again"
             raise ClusterddpError(f"{path.name} failed: ansible-playbook ended with {code}", remedy=remedy)

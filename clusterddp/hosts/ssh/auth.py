@@ -66,7 +66,7 @@ class _Tried:
     refused: list[str] = field(default_factory=list)
     unusable: list[str] = field(default_factory=list)  # and why
     locked: list[Path] = field(default_factory=list)  # those of them that need a passphrase
-    waited: bool = False  # for the user, so that the host may have hung up
+    waited: Path | None = None  # the key whose passphrase was waited for, so that the host may have hung up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +97,7 @@ class Login:
                     return self._other_ways(transport, error.allowed_types, tried)
                 except paramiko.SSHException as error:
                     if tried.waited and not transport.is_active():
-                        raise self._hung_up() from error
+                        raise self._hung_up(tried.waited) from error
                     if not isinstance(error, paramiko.AuthenticationException):
                         raise
                     tried.refused.append(name)
@@ -151,7 +151,7 @@ class Login:
             raise UsageError(
                 f"{self.target.name}: key file {path} {error}", remedy="name the private key, not the .pub file"
             ) from error
-        tried.waited = time.monotonic() - began > LONG
+        tried.waited = path if time.monotonic() - began > LONG else None
         if key.asbytes() in held:
             del held[key.asbytes()]
         yield str(path), key
@@ -175,11 +175,11 @@ class Login:
         except paramiko.SSHException as error:
             raise self._failed(tried, "") from error
 
-    def _hung_up(self) -> DroppedError:
+    def _hung_up(self, key: Path) -> DroppedError:
         return DroppedError(
             self.target.name,
-            f"{self.target.place} hung up while a passphrase was waited for",
-            remedy="`ssh-add` asks for it before a command starts",
+            f"{self.target.place} hung up while the passphrase of {key} was waited for",
+            remedy=unlock_by_agent(key),
         )
 
     def _failed(self, tried: _Tried, more: str) -> AuthenticationError:

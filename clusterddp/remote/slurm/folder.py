@@ -231,12 +231,13 @@ class JobFolder:
         return [one[0] for one in sorted(filter(None, found), key=lambda one: (int(one[1]), int(one[2])))]
 
     def failures(self) -> Iterator[str]:
-        """Why a node of the last start could not begin, if one could not: each by its host."""
+        """Why a node of the last start could not begin, if one could not: each by its host, consequences last."""
         for start in self.starts()[-1:]:
-            for name in sorted(os.listdir(self.file(start))):
-                failed = read_json(self.file(start, name)) if name.startswith("failed.") else None
-                if isinstance(failed, dict):
-                    yield str(failed.get("message"))
+            names = sorted(name for name in os.listdir(self.file(start)) if name.startswith("failed."))
+            told = [read_json(self.file(start, name)) for name in names]
+            found = [one for one in told if isinstance(one, dict)]
+            for failed in sorted(found, key=lambda one: bool(one.get("ended"))):
+                yield str(failed.get("message"))
 
     def _record(self, name: str, read: Callable[[Any], T]) -> Optional[T]:
         return record_at(self.file(name), read)

@@ -55,9 +55,9 @@ class Meeting:
             time.sleep(look)
             look = min(LONGEST_LOOK, look * 1.05)
 
-    def fail(self, message: str) -> None:
-        """Tell the others that we cannot go on."""
-        write_json(self._file("failed", self.place), {"message": message})
+    def fail(self, message: str, *, ended: bool) -> None:
+        """Tell the others that we cannot go on; ``ended``: Slurm was ending us by then, so the cause lies elsewhere."""
+        write_json(self._file("failed", self.place), {"message": message, "ended": ended})
 
     def _file(self, subject: str, place: int) -> str:
         return os.path.join(self.folder, "%s.%d.json" % (subject, place))

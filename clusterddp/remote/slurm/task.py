@@ -63,12 +63,13 @@ class Task:
         self.host = self.names[self.place]
         self.noticed: Optional[float] = None  # when the notice was seen
         self.ordered = False  # this attempt was ordered to end
+        self.ending = False  # Slurm ends the step: another node has failed, or the job is cancelled
 
     def run(self) -> int:
         """The task's whole life; its exit status."""
         prctl.set_subreaper()
         for number in PASSED_OVER:  # for the supervisor alone
-            signal.signal(number, lambda *_: None)
+            signal.signal(number, self._pass_over)
         if not os.path.isdir(self.folder.path):
             raise Refused("%s: no folder %s here" % (self.host, self.folder.path))
         self._find_start()
@@ -98,6 +99,9 @@ class Task:
         if verdict and job.apart:
             self.folder.write_told(self.start, self.place, verdict)
         return 0 if spool and spool.exit_record() else NOT_THE_SCRIPT
+
+    def _pass_over(self, number: int, _frame: Any) -> None:
+        self.ending = self.ending or number == signal.SIGTERM
 
     def _find_start(self) -> None:
         """The folder of this start, which the job's script has made on the first node, has to be here too.
@@ -179,7 +183,7 @@ class Task:
         remedy = "; " + error.remedy if isinstance(error, Refused) and error.remedy else ""
         line = message + remedy
         named = any(line.startswith(name + ": ") for name in self.names)
-        meeting.fail(line if named else "%s: %s" % (self.host, line))
+        meeting.fail(line if named else "%s: %s" % (self.host, line), ended=self.ending)
         sys.stderr.write("clusterddp: %s: %s\n" % (self.host, line))
         if spool:
             spool.write_stop_order(CLEANUP_REASON, 0.0)

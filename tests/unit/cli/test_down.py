@@ -26,7 +26,7 @@ SAID: list[tuple[Mapping[str, Any], list[tuple[str, int | None, str]]]] = [
             )
         ],
     ),
-    ({"kept": ("r1",)}, [("stays", None, "run r1: it has processes here; `clusterddp stop r1` says which")]),
+    ({"kept": ("r1",)}, [("stays", None, "run r1: it has processes here; `clusterddp stop r1` ends them")]),
     (
         {"error": "gpu00: no route to host"},
         [("failed", None, "no route to host; `clusterddp down --purge` again finishes the work")],

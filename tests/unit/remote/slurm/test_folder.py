@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.slurm.folder import JobFolder
+from clusterddp.remote.slurm.meeting import Meeting
 from clusterddp.remote.system.bootstrap import Refused
 
 if TYPE_CHECKING:
@@ -71,3 +72,12 @@ def test_an_order_to_one_start_is_none_for_the_next(tmp_path: Path) -> None:
     assert folder.stop_order("start.7.0")
     assert folder.stop_order() is None
     assert folder.stop_order("start.7.1") is None
+
+
+def test_why_a_start_failed_is_told_before_what_slurm_ended_for_it(tmp_path: Path) -> None:
+    folder = JobFolder.of(str(tmp_path), "r1")
+    (tmp_path / "slurm" / "r1" / "start.7.9").mkdir(parents=True)
+    names = ["gpu01", "gpu02", "gpu03"]
+    for place, (message, ended) in enumerate([("status -15", True), ("no torch", False), ("status -9", True)]):
+        Meeting(folder.file("start.7.9"), names, place).fail(f"{names[place]}: {message}", ended=ended)
+    assert list(folder.failures()) == ["gpu02: no torch", "gpu01: status -15", "gpu03: status -9"]
