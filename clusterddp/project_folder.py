@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 import tempfile
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 FOLDER = ".clusterddp"
 MOST_BYTES = 1 << 30  # of a file that is read
+_SUFFIX = ".tmp"  # of files that are not finished
 
 
 class UnwritableError(UsageError):
@@ -88,7 +90,8 @@ def write(folder: Path, name: str, data: bytes) -> Path:
         target = made(folder) / name
         own(folder, *Path(name).parts[:-1])
         target.parent.mkdir(mode=0o700, exist_ok=True)
-        Path(temporary(target.parent, data)).replace(target)
+        with unfinished(folder, [data]) as new:
+            new.replace(target)
     return target
 
 
@@ -113,11 +116,8 @@ def create(folder: Path, name: str, data: bytes) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    with writing(folder):
-        new = temporary(made(folder), data)
-        with contextlib.suppress(FileExistsError):
-            os.link(new, folder / name)
-        Path(new).unlink()
+    with writing(folder), unfinished(made(folder), [data]) as new, contextlib.suppress(FileExistsError):
+        os.link(new, folder / name)
 
 
 def made(folder: Path) -> Path:
@@ -132,18 +132,70 @@ def made(folder: Path) -> Path:
     return folder
 
 
-def temporary(folder: Path, data: bytes) -> str:
-    """A new 0600 file in ``folder`` that holds ``data`` on disk."""
-    handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
+@contextlib.contextmanager
+def unfinished(folder: Path, pieces: Iterable[bytes], *, durable: bool = True) -> Iterator[Path]:
+    """A new 0600 file in ``.clusterddp/`` that holds the pieces, to be moved where it belongs; else it is removed.
+
+    It is locked as long as somebody works on it: what a command that was killed has left is not, and is removed by the
+    next command (``clear_unfinished``).
+
+    Args:
+        folder: A project's ``.clusterddp``.
+        pieces: Its bytes.
+        durable: They are to be on disk before it is moved.
+    """
+    handle, path = _new(folder)
     try:
         with os.fdopen(handle, "wb") as out:
-            out.write(data)
+            out.writelines(pieces)
             out.flush()
-            os.fsync(out.fileno())
-    except OSError:
-        Path(name).unlink()
-        raise
-    return name
+            if durable:
+                os.fsync(handle)
+            yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _new(folder: Path) -> tuple[int, Path]:
+    """A new file's descriptor, which has its lock, and its path."""
+    while True:
+        handle, name = tempfile.mkstemp(dir=folder, suffix=_SUFFIX)
+        with contextlib.suppress(OSError):  # a file system without locks: then nothing there is cleared either
+            fcntl.flock(handle, fcntl.LOCK_SH)
+        if os.fstat(handle).st_nlink:
+            return handle, Path(name)
+        os.close(handle)  # another command has taken it for left behind, before it was locked
+
+
+def clear_unfinished(folder: Path) -> None:
+    """Remove what commands that were killed have left unfinished in ``.clusterddp/``; what others write now stays."""
+    try:
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # there is none, or it is a link
+        return
+    try:
+        for name in os.listdir(place):  # noqa: PTH208 - a descriptor
+            if name.endswith(_SUFFIX):
+                with contextlib.suppress(OSError):
+                    _remove_if_left(place, name)
+    finally:
+        os.close(place)
+
+
+def _remove_if_left(place: int, name: str) -> None:
+    """Remove a file of ours in an open folder.
+
+    Raises:
+        OSError: it is no file, or somebody works on it.
+    """
+    handle = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place)
+    try:
+        info = os.fstat(handle)
+        if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid():
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(name, dir_fd=place)
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clusterddp import project_folder
 from clusterddp.cli.command_lines import name_cluster
 from clusterddp.cli.inventory_choice import choose, read_chosen
 from clusterddp.cli.output import say
@@ -44,6 +45,7 @@ def open_cluster(
     from clusterddp.project import find, typed  # noqa: PLC0415
 
     project = find()
+    project_folder.clear_unfinished(project.folder)
     if line := project.settle():
         say(line)
     chosen = choose(project, inventory, limit)

@@ -53,10 +53,8 @@ class Earlier:
             project_folder.own(self.folder.parent, self.folder.name).mkdir(mode=0o700, exist_ok=True)
             target = self.folder / digest
             if not target.exists():
-                temporary = self.folder / f".{digest}.{os.getpid()}.tmp"
-                temporary.touch(mode=0o600)
-                temporary.write_bytes(data)
-                temporary.replace(target)
+                with project_folder.unfinished(self.folder.parent, [data], durable=False) as new:
+                    new.replace(target)
             os.utime(target)
             for old in self.digests()[_MOST:]:
                 (self.folder / old).unlink(missing_ok=True)

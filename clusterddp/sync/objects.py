@@ -146,9 +146,9 @@ def _keep(folder: Path, tree: Tree) -> Changes | None:
         encoded = manifest.encode(tree.entries)
         wanted = tree.entries if sum(entry.size for entry in tree.entries) <= MOST_BYTES else ()
         size = len(encoded) + sum(_store(folder, tree.root, entry) for entry in wanted if entry.kind == manifest.FILE)
-        _write(known, [encoded])
+        _write(folder, known, [encoded])
         _clear_now_and_then(folder, size)
-    _write(last, [tree.digest.encode()])
+    _write(folder, last, [tree.digest.encode()])
     return None if old is None else changes(old, tree.entries)
 
 
@@ -159,7 +159,7 @@ def _store(folder: Path, root: Path, entry: Entry) -> int:
         raise OSError(f"{target.parent} is a link")
     if target.exists():
         return 0
-    _write(target, _as_hashed(root, entry))
+    _write(folder, target, _as_hashed(root, entry))
     return entry.size
 
 
@@ -179,16 +179,11 @@ def _as_hashed(root: Path, entry: Entry) -> Iterator[bytes]:
         raise OSError(f"{shown(entry.path)} changed meanwhile")
 
 
-def _write(target: Path, pieces: Iterable[bytes]) -> None:
+def _write(folder: Path, target: Path, pieces: Iterable[bytes]) -> None:
     """Write a file whole, 0600, under a temporary name first."""
     make_private(target.parent)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as out:
-            out.writelines(pieces)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with project_folder.unfinished(folder.parent, pieces, durable=False) as new:
+        new.replace(target)
 
 
 def _place(folder: Path, digest: str) -> Path:
@@ -211,9 +206,9 @@ def _clear_now_and_then(folder: Path, written: int) -> None:
     with contextlib.suppress(OSError, ValueError):
         kept, when = map(int, project_folder.read(path, 100).split())
         if kept + written <= MOST_BYTES and 0 <= now - when < _OFTEN:
-            _write(path, [f"{kept + written} {when}".encode()])
+            _write(folder, path, [f"{kept + written} {when}".encode()])
             return
-    _write(path, [f"{_clear(folder, now)} {int(now)}".encode()])
+    _write(folder, path, [f"{_clear(folder, now)} {int(now)}".encode()])
 
 
 def _clear(folder: Path, now: float) -> int:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from clusterddp import project_folder
 from clusterddp.cli import host_list
+from clusterddp.cli.session import open_cluster
 from clusterddp.crash import write_crash
 from clusterddp.errors import ClusterddpError, RunError, UsageError
 from clusterddp.launch import again
@@ -162,3 +167,83 @@ def test_a_run_that_a_clone_brings_along_is_shown_and_not_repeated(
     with (project.folder / "runs.jsonl").open("a") as index:
         index.write(text.replace("abcdefghij", "bbbbbbbbbb") + "\n")
     assert again.recorded(project, "bbbbbbbbbb") == mine
+
+
+WRITES = """
+import sys
+from pathlib import Path
+from clusterddp import project_folder
+
+def pieces():
+    yield b"half"
+    print("begun", flush=True)
+    sys.stdin.read()
+
+with project_folder.unfinished(Path(sys.argv[1]), pieces()) as new:
+    new.replace(Path(sys.argv[1], "whole"))
+"""
+
+
+def unfinished(project: Project) -> list[str]:
+    return [path.name for path in project.folder.iterdir() if path.suffix == ".tmp"]
+
+
+def test_what_a_killed_command_has_left_unfinished_the_next_command_removes(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project.root)
+    argv = [sys.executable, "-c", WRITES, str(project.folder)]
+    writer = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"begun\n"
+        with open_cluster(None, None, quiet=True):
+            assert len(unfinished(project)) == 1  # somebody works on it
+        writer.kill()
+        writer.wait(30)
+        with open_cluster(None, None, quiet=True):
+            assert unfinished(project) == []
+    finally:
+        writer.kill()
+        writer.communicate(timeout=30)
+
+
+def test_a_file_that_is_removed_before_it_is_locked_is_made_again(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+
+    def late(handle: int, operation: int) -> None:
+        if not taken:
+            taken.extend(unfinished(project))
+            project_folder.clear_unfinished(project.folder)
+        flock(handle, operation)
+
+    flock = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", late)
+    project.write("project.json", b"{}")
+    assert len(taken) == 1
+    assert (project.folder / "project.json").read_bytes() == b"{}"
+    assert unfinished(project) == []
+
+
+def test_an_error_on_the_way_leaves_nothing_unfinished(project: Project) -> None:
+    (project.folder / "full").mkdir()
+    with pytest.raises(UsageError, match="cannot be written"):
+        project.write("full", b"x")
+    assert unfinished(project) == []
+
+
+def test_of_planted_names_only_files_are_removed_and_nothing_waits(project: Project, precious: Path) -> None:
+    (project.folder / "link.tmp").symlink_to(precious / "notes.txt")
+    (project.folder / "folder.tmp").mkdir()
+    os.mkfifo(project.folder / "pipe.tmp")
+    (project.folder / "file.tmp").touch()
+    project_folder.clear_unfinished(project.folder)
+    assert sorted(unfinished(project)) == ["folder.tmp", "link.tmp", "pipe.tmp"]
+    assert (precious / "notes.txt").exists()
+    (precious / "other.tmp").touch()
+    project.folder.rename(project.root / "moved")
+    project.folder.symlink_to(precious)
+    project_folder.clear_unfinished(project.folder)
+    assert (precious / "other.tmp").exists()
