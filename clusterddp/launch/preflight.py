@@ -160,9 +160,11 @@ def evidence(
 
 
 def as_taken(facts: Facts, devices: Sequence[str] | None) -> Facts:
-    """The facts with only those GPUs in use that a run would take (UUIDs or indices; None: all)."""
+    """The facts with only those GPUs in use that a run would take (UUIDs or indices; None: all that the host shows)."""
     if devices is None:
-        return facts
+        if facts.visible_devices is None or "MIG-" in facts.visible_devices:  # whose GPU is not known
+            return facts
+        devices = [word.strip() for word in facts.visible_devices.split(",")]
     taken = tuple(devices)
     gpus = tuple(
         gpu

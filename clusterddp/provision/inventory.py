@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import subprocess
 import tempfile
 from pathlib import Path
@@ -23,8 +24,6 @@ from clusterddp.provision.ansible import FROM, environment, program
 
 if TYPE_CHECKING:
     from clusterddp.project import Project
-
-_REMEDY = "`pip install ansible-core` brings it; `clusterddp up` converts the inventory then"
 
 
 def converted(source: Path, project: Project) -> Path:
@@ -42,8 +41,10 @@ def converted(source: Path, project: Project) -> Path:
     try:
         argv = [program("ansible-inventory"), "-i", str(source), "--list", "--yaml", "--export"]
     except ClusterddpError as error:
+        file = shlex.quote(str(source))
+        remedy = f"`pip install ansible-core` brings it; `clusterddp up {file}` converts the inventory then"
         raise InventoryError(
-            f"can only be read by Ansible; {error.message}", where=str(source), remedy=_REMEDY
+            f"can only be read by Ansible; {error.message}", where=str(source), remedy=remedy
         ) from None
     done = subprocess.run(
         argv, stdout=subprocess.PIPE, check=False, env={**environment(source), "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1"}

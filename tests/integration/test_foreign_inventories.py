@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import User
-from tests.remedies import remedy
+from tests.remedies import remedy, type_line
 
 if TYPE_CHECKING:
     from tests.lab import Lab
@@ -99,9 +99,10 @@ def test_values_that_are_encrypted_one_by_one_are_decrypted_by_up_where_they_are
     password = {"ANSIBLE_VAULT_PASSWORD_FILE": str(user.write("password", "word\n"))}
     wrong = user.run("exec", "-i", "vault.yaml", "--", "true")
     assert wrong.code == 2
-    assert "is encrypted with ansible-vault (!vault); `clusterddp up` with this inventory has" in wrong.notes[-1]
-    assert VAULT.commands(wrong.err) == ["clusterddp up"]
-    assert user.run("up", "vault.yaml", env=password).code == 0
+    assert "is encrypted with ansible-vault (!vault); `clusterddp up vault.yaml` with this inventory" in wrong.notes[-1]
+    (command,) = VAULT.commands(wrong.err)
+    done = type_line(user, command, **password)
+    assert done.code == 0, done.err
     assert user.run("exec", "--shell", "echo $TOKEN").lines == ["[gpu00] s3cret-value"]
     (made,) = (user.folder / ".clusterddp").glob("inventory-*.yaml")
     assert (made.stat().st_mode & 0o777, "become_password: !vault" in made.read_text()) == (0o600, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -120,6 +121,17 @@ def test_somebody_elses_process_on_a_gpu_that_the_run_takes_is_refused(monkeypat
     assert asked == ["gpu01"]  # the other is not even asked
     assert refused(("1",)) == refused(None)
     assert refused(("0",)) == refused(None, share_gpus=True) == refused(None, skip=("busy-gpus",)) == []
+
+
+@pytest.mark.parametrize(
+    ("visible", "used_ones"), [(None, [1]), ("0", []), ("1", [1]), ("0, 1", [1]), ("", []), ("MIG-5", [1])]
+)
+def test_what_others_use_of_gpus_that_the_host_hides_is_no_reason_to_refuse(
+    visible: str | None, used_ones: list[int]
+) -> None:
+    _, told = hosts_of(MadeHost("gpu01", devices=2, gpus=tuple(used(1))))
+    facts = replace(told["gpu01"].get(), visible_devices=visible)
+    assert [gpu.index for gpu in preflight.as_taken(facts, None).gpus if gpu.processes] == used_ones
 
 
 def fitting(made: list[MadeHost], monkeypatch: pytest.MonkeyPatch, *failures: Any, **options: Any) -> tuple[Any, ...]:
