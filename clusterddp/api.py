@@ -286,7 +286,9 @@ class Cluster(LeftOnHosts):
 
     def list_runs(self, wanted: Wanted = BRIEF) -> list[RunView]:
         """Every run the reachable hosts know of, or those ``wanted``, oldest first; without processes and evidence."""
-        nodes, silent = self.gather("", None, wanted)
+        replaced = local_record.replaced(self.project, wanted.reference)  # were off at its start, and are not in it
+        hosts = [one.name for one in self._reached if one.name not in replaced] if replaced else None
+        nodes, silent = self.gather("", hosts, wanted)
         begun = local_record.begun(self.project) if silent else ()
         return run_views(nodes, silent, local_record.kept(self.project), begun)
 

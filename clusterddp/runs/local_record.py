@@ -86,6 +86,13 @@ def begun(project: Project) -> list[RunRecord]:
     return [record for record in project.runs() if (record.started or 0) > oldest]
 
 
+def replaced(project: Project, run: str | None) -> frozenset[str]:
+    """The hosts that were off when this user started the run, by its whole id, and whose places spares have."""
+    if run is None:
+        return frozenset()
+    return frozenset(name for record in project.runs(own=True) if record.run == run for name in record.replaced)
+
+
 def _age(path: Path) -> float:
     """Seconds, of which only the order counts; a file that is gone meanwhile is the oldest."""
     try:

@@ -175,3 +175,16 @@ def test_what_still_runs_of_a_lost_run_is_ended_by_the_told_command_and_the_next
             typed(user, stop)
             wait_until("it has ended", lambda: process.poll() is not None)
     assert "1 spool, 1 run dir" in typed(user, f"clusterddp down {GIVEN} --purge --yes")
+
+
+ENDS_THEM = remedy("cli/commands/up.py", "`clusterddp stop {}` ends them")
+
+
+def test_what_up_finds_of_a_lost_run_is_ended_by_the_told_command(user: User) -> None:
+    user.env["CLUSTERDDP_INVENTORY"] = INVENTORY  # `up` has no -i that its messages could repeat
+    run = lost_run(user)
+    with process_of(run, "here") as process:
+        (stop,) = ENDS_THEM.commands(typed(user, f"clusterddp up {INVENTORY}"))
+        typed(user, stop)
+        wait_until("it has ended", lambda: process.poll() is not None)
+    assert "without a supervisor" not in typed(user, f"clusterddp up {INVENTORY}")

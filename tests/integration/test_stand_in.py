@@ -61,6 +61,7 @@ def test_it_has_the_place_of_a_host_that_is_off(make_lab: MakeLab, tmp_path: Pat
     assert [host["name"] for host in status["spares"]] == (["gpu03"] if relaunch else [])
     shown = user.run("status", run)
     assert "gpu00 could not be reached at the start; spare gpu02 has its place" in shown.lines
+    assert not [note for note in shown.notes if "gpu00" in note]  # nobody has asked it, so it held nothing up
     lab.host("gpu00").boot()
     assert user.status(run)["state"] == "running"
     ended = user.run("stop", run)
