@@ -63,7 +63,7 @@ class FrameReader(ABC, Generic[T]):
         """The whole lines that a frame brings, as spans."""
         header = frame.header
         if "pieces" in header:
-            return [span for part in parts(frame) for span in self._spans_of_file(host, part)]
+            return self.spans_of_pieces(host, frame)
         if "file" in header:
             return self._spans_of_file(host, frame)
         if header.get("hello"):
@@ -71,6 +71,10 @@ class FrameReader(ABC, Generic[T]):
                 self.views = {key: view for key, view in self.views.items() if key[0] != host}
             self.hellos[host] = header
         return []
+
+    def spans_of_pieces(self, host: str, frame: Frame) -> list[tuple[FileView, Span]]:
+        """The whole lines that a frame with lines of both streams of a worker brings."""
+        return [span for part in parts(frame) for span in self._spans_of_file(host, part)]
 
     def _spans_of_file(self, host: str, frame: Frame) -> list[tuple[FileView, Span]]:
         header = frame.header
@@ -81,14 +85,15 @@ class FrameReader(ABC, Generic[T]):
         if dropped:
             self.notices.append(f"{view.label.decode()}dropped: {counted(dropped, 'byte')}, the log limit was reached")
             found.append(Span(header["offset"] - dropped, b"", header.get("time"), dropped))
-        return [*((view, span) for span in found), *self._limited(host, len(frame.body))]
+        spans = [(view, span) for span in found]
+        came = self._came[host] = self._came.get(host, 0) + len(frame.body)
+        if came >= MOST_HELD // 2:  # before, no more can have been added to what was held then
+            self._came[host] = 0
+            spans.extend(self._cut_where_much_is_held(host))
+        return spans
 
-    def _limited(self, host: str, came: int) -> Iterator[tuple[FileView, Span]]:
+    def _cut_where_much_is_held(self, host: str) -> Iterator[tuple[FileView, Span]]:
         """The beginnings of a host's unfinished lines, where it has sent so many that they are held no longer."""
-        self._came[host] = self._came.get(host, 0) + came
-        if self._came[host] < MOST_HELD // 2:  # no more can have been added to what was held then
-            return
-        self._came[host] = 0
         views = [view for view in self.views.values() if view.host == host]
         if sum(view.splitter.held for view in views) > MOST_HELD // 2:
             for view in views:
@@ -191,18 +196,18 @@ class TextRenderer(Renderer):
         """The folded lines."""
         return self.folded(self._fold.all()) if self._fold else b""
 
-    def feed(self, host: str, frame: Frame) -> bytes:
-        """The text to show for a frame; whole lines of both streams of a worker are labelled together."""
+    def spans_of_pieces(self, host: str, frame: Frame) -> list[tuple[FileView, Span]]:
+        """As one span, where they are whole lines of one time: then all are labelled together."""
         header = frame.header
-        if "pieces" not in header or self.timed or self._fold or not _pieces_are_whole(frame):
-            return super().feed(host, frame)
         files = (header, {**header, **header["beside"]})
+        if self._fold or header.get("time") != header["beside"].get("time") or not _pieces_are_whole(frame):
+            return super().spans_of_pieces(host, frame)
         views = [self.view_of(host, file) for file in files]
         if not all(view.splitter.at_line_start(file["offset"]) for view, file in zip(views, files, strict=True)):
-            return super().feed(host, frame)
+            return super().spans_of_pieces(host, frame)
         for view, file in zip(views, files, strict=True):
             view.splitter.skip(file["next"])
-        return self.render(views[0], Span(header["offset"], frame.body, header.get("time")))
+        return [(views[0], Span(header["offset"], frame.body, header.get("time")))]
 
     def plain_prefix(self, view: FileView, time: int | None) -> bytes:
         """What stands before a line, without colour."""

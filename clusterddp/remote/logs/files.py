@@ -89,6 +89,11 @@ class LogFile:
             need += data[need - 1 : need] == b"\r"
         return self.pos + need if need else 0
 
+    def whole_lines(self, limit: int) -> bytes:
+        """What a frame holds of the whole lines before ``limit``; moves ``pos`` only past a hole, as ``chunk``."""
+        data = self._read(limit)
+        return data[: data.rfind(b"\n") + 1]
+
     def chunk(self, limit: int, *, whole: bool) -> Optional[Chunk]:
         """The next chunk before ``limit``; None if there is none yet. ``whole``: an unfinished unit counts too."""
         data = self._read(limit)

@@ -12,7 +12,7 @@ import os
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import Any, Tuple
+from typing import Any, List, Tuple
 
 from .time_index import SUFFIX, regular
 
@@ -108,11 +108,20 @@ class OrderMarks:
         sizes = self._sizes[stream]
         return int(sizes[marks]) if marks < len(sizes) else BEYOND
 
+    def passed(self, positions: Tuple[int, int]) -> int:
+        """The number of marks that say no larger size than these of either file."""
+        return min(self.up_to(stream, positions[stream]) for stream in (OUT, ERR))
+
+    def sizes_from(self, marks: int, count: int) -> List[Tuple[int, int]]:
+        """What at most ``count`` marks say, from number ``marks`` on."""
+        out, err = self._sizes
+        return list(zip(out[marks : marks + count], err[marks : marks + count]))  # noqa: B905 - Python 3.8
+
     def forget(self, positions: Tuple[int, int]) -> None:
         """Drop marks that both files were read past."""
         if len(self._sizes[OUT]) <= TRIM:
             return
-        passed = min(bisect_right(self._sizes[stream], positions[stream]) for stream in (OUT, ERR))
+        passed = self.passed(positions)
         if passed > TRIM:
             for sizes in self._sizes:
                 del sizes[: passed - 1]

@@ -7,14 +7,21 @@ parts (of C code, of child processes) stand by the time index; where that says t
 import os
 from typing import Container, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
+from ..shared.frames import MAX_BODY
+from ..shared.log_frames import MOST_PIECES
 from .files import Chunk, LogFile, LogFiles
 from .line_times import Hold, LineTimes
 from .order_marks import BEYOND, ERR, OUT, OrderMarks
+from .weave import Woven, weave
 
 READ_AHEAD = 128 << 10  # bytes
+PAUSE = 16  # lines that go one by one before it is tried again to take many at once
 _NEVER = 1 << 63  # ns after all times
 
 Head = Tuple[int, int, int]  # marks before the next line, its time, its stream
+
+
+Chunks = Iterator[Tuple[LogFile, Union[Chunk, Woven]]]
 
 
 class OneFile:
@@ -40,7 +47,7 @@ class OneFile:
             self._marks.forget((file.pos, BEYOND) if file.stream == "out" else (BEYOND, file.pos))
         return {file.name: file.size}
 
-    def chunks(self, limits: Dict[str, int], whole: Container[str], *, hold: bool) -> Iterator[Tuple[LogFile, Chunk]]:
+    def chunks(self, limits: Dict[str, int], whole: Container[str], *, hold: bool) -> Chunks:
         """The chunks before its limit; as of a StreamPair, but that nothing is held."""
         del hold
         return _chunks(self.files[0], limits, whole)
@@ -57,6 +64,7 @@ class StreamPair:
     def __init__(self, files: Tuple[LogFile, LogFile], marks: OrderMarks) -> None:
         self.files, self.marks = files, marks
         self._hold = Hold()
+        self._pause = 0  # lines to go one by one, since the last could not go together
 
     def sizes(self) -> Dict[str, int]:
         """Up to which offsets the files can be read now: below them the order of all lines is known."""
@@ -71,7 +79,7 @@ class StreamPair:
                 sizes[file.name] = max(sizes[file.name], self.marks.latest(stream))
         return sizes
 
-    def chunks(self, limits: Dict[str, int], whole: Container[str], *, hold: bool) -> Iterator[Tuple[LogFile, Chunk]]:
+    def chunks(self, limits: Dict[str, int], whole: Container[str], *, hold: bool) -> Chunks:
         """The chunks before the limits, in order.
 
         Args:
@@ -92,25 +100,61 @@ class StreamPair:
             for file in self.files:
                 file.read_ahead(0)
 
-    def _merged(self, limits: Dict[str, int], whole: Container[str], hold: bool) -> Iterator[Tuple[LogFile, Chunk]]:
-        heads = [self._next_head(file, limits, whole) for file in self.files]
-        while heads[OUT] or heads[ERR]:
-            marks, _, stream = min(head for head in heads if head)
-            file = self.files[stream]
-            limit, begin = limits[file.name], file.pos
-            end = min(limit, self.marks.size_at(stream, marks)) if heads[1 - stream] else limit
-            chunk = file.chunk(end, whole=end == limit and file.name in whole)
-            if chunk:
-                self._hold.end()
-                yield file, chunk
-            elif hold and self._hold.goes_on():
-                return
-            moved = file.pos > begin  # also past a hole
-            heads[stream] = self._next_head(file, limits, whole) if moved else None
+    def _merged(self, limits: Dict[str, int], whole: Container[str], hold: bool) -> Chunks:
+        ends = [file.next_end(limits[file.name], whole=file.name in whole) for file in self.files]
+        while any(ends):
+            begin = [file.pos for file in self.files]
+            woven = self._woven(limits, ends) if all(ends) else None
+            if woven:
+                stream = OUT
+                yield woven.files[0], woven
+            else:
+                marks, _, stream = min(self.head(self.files[of], ends[of]) for of in (OUT, ERR) if ends[of])
+                file = self.files[stream]
+                limit = limits[file.name]
+                end = min(limit, self.marks.size_at(stream, marks)) if ends[1 - stream] else limit
+                chunk = file.chunk(end, whole=end == limit and file.name in whole)
+                if chunk:
+                    self._hold.end()
+                    yield file, chunk
+                elif hold and self._hold.goes_on():
+                    return
+            for which, file in enumerate(self.files):
+                if file.pos > begin[which]:  # also past a hole
+                    ends[which] = file.next_end(limits[file.name], whole=file.name in whole)
+                elif which == stream:
+                    ends[which] = 0
 
-    def _next_head(self, file: LogFile, limits: Dict[str, int], whole: Container[str]) -> Optional[Head]:
-        end = file.next_end(limits[file.name], whole=file.name in whole)
-        return self.head(file, end) if end else None
+    def _woven(self, limits: Dict[str, int], ends: List[int]) -> Optional[Woven]:
+        """The next lines of both files at once, if marks part them, and they have the same time; else None.
+
+        Args:
+            limits: As of ``chunks``.
+            ends: Where the next line of each file ends.
+        """
+        begin = self.files[OUT].pos, self.files[ERR].pos
+        marks = self.marks.passed(begin)
+        apart = sum(self.marks.size_at(stream, marks) - begin[stream] for stream in (OUT, ERR))
+        if apart > MAX_BODY // 2:  # or there is no mark any more
+            return None
+        if self._pause:
+            self._pause -= 1
+            return None
+        self._pause = PAUSE
+        (out, out_time), (err, err_time) = (
+            _lines_of_one_time(self.files[of], ends[of], limits[self.files[of].name]) for of in (OUT, ERR)
+        )
+        if out_time != err_time or any(file.dropped for file in self.files):
+            return None
+        order = self.marks.sizes_from(marks, MOST_PIECES)
+        latest = begin[OUT] + len(out), begin[ERR] + len(err)
+        if len(order) < MOST_PIECES and latest == tuple(limits[file.name] for file in self.files):
+            order.append(latest)
+        woven = weave(self.files, (out, err), order, out_time)
+        if woven:
+            self._pause = 0
+            self._hold.end()
+        return woven
 
     def head(self, file: LogFile, end: int) -> Head:
         """The sort key of the line that ends at offset ``end``: marks before it, its time, its stream."""
@@ -124,6 +168,14 @@ Group = Union[OneFile, StreamPair]
 def _time(file: LogFile, end: int) -> int:
     entry = file.index.at(end)
     return entry[0] if entry else _NEVER
+
+
+def _lines_of_one_time(file: LogFile, end: int, limit: int) -> Tuple[bytes, Optional[int]]:
+    """The next whole lines of a file that have the same time, and that; ``end``: where the first of them ends."""
+    if not file.timed:
+        return file.whole_lines(limit), None
+    entry = file.times.at(end)
+    return (file.whole_lines(min(limit, entry[1])), entry[0]) if entry else (b"", None)
 
 
 def _chunks(file: LogFile, limits: Dict[str, int], whole: Container[str]) -> Iterator[Tuple[LogFile, Chunk]]:

@@ -27,7 +27,7 @@ import heapq
 import os
 import re
 import time
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Union
 
 from ..helper.request import Request
 from ..shared.frames import MAX_BODY
@@ -40,6 +40,7 @@ from .files import Chunk, LineFilter, LogFile, LogFiles, Wanted
 from .sending import ChunkSender
 from .stream_order import Group, Groups, Head
 from .teardown import Teardowns
+from .weave import Woven
 from .worker_ends import WorkerEnds
 
 POLL = 0.1  # seconds between looks when nothing wakes us
@@ -137,8 +138,7 @@ class LogTail:
             self._skip_to_last(groups, limits, int(self.args["tail"]), whole=whole)
         past = [self._past_chunks(group, limits, whole=whole, hold=follow) for group in groups]
         for _, file, chunk in heapq.merge(*past, key=lambda entry: entry[0]):
-            self.send_matching(file, chunk, final=whole and chunk.next >= limits[file.name])
-        self.sender.flush()
+            self.send_matching(file, chunk, final=whole and file.pos >= limits[file.name])
 
     def _load_indexes(self, files: List[LogFile], limits: Dict[str, int], *, wait: bool, over: bool) -> None:
         """Read the time indexes; wait at most ``COVER_LIMIT`` s until they cover the files, then complete them."""
@@ -200,7 +200,7 @@ class LogTail:
 
     def _past_chunks(
         self, group: Group, limits: Dict[str, int], *, whole: bool, hold: bool
-    ) -> Iterator[Tuple[int, LogFile, Chunk]]:
+    ) -> Iterator[Tuple[int, LogFile, Union[Chunk, Woven]]]:
         """(time, file, chunk) of a group."""
         timed = [file.name for file in group.files if file.timed]
         for file in group.files:
@@ -257,7 +257,6 @@ class LogTail:
             chunks, read = chunks + 1, read + len(chunk.body)
             if not over and (chunks >= CHUNKS_PER_TURN or read >= BYTES_PER_TURN):
                 break
-        self.sender.flush()
         return sum(file.pos for file in group.files) - begun
 
     def _is_resting(self, file: LogFile, size: int) -> bool:
@@ -273,9 +272,9 @@ class LogTail:
 
     # Sending
 
-    def send_matching(self, file: LogFile, chunk: Chunk, *, final: bool) -> None:
+    def send_matching(self, file: LogFile, chunk: Union[Chunk, Woven], *, final: bool) -> None:
         """Send the parts of a chunk that the filters pass; before it, how many bytes were dropped there."""
-        if file.dropped:
+        if file.dropped and isinstance(chunk, Chunk):
             self.filters.pop(file.name, None)  # what it holds was begun before the gap
             self.sender.dropped(file, chunk, file.dropped)
             file.dropped = 0
@@ -286,11 +285,12 @@ class LogTail:
             return
         wanted = self._wanted(file)
         if wanted is None:
-            self.sender.take(file, chunk)
+            self.sender.send(file, chunk)
             return
-        lines = self.filters.setdefault(file.name, LineFilter(wanted))
-        for part in lines.filter(chunk, final=final):
-            self.sender.send(file, part)  # its neighbours were left out
+        for of, piece in chunk.split() if isinstance(chunk, Woven) else [(file, chunk)]:
+            lines = self.filters.setdefault(of.name, LineFilter(wanted))
+            for part in lines.filter(piece, final=final and of is file):
+                self.sender.send(of, part)
 
     def _wanted(self, file: LogFile) -> Optional[Wanted]:
         """Which of a file's lines are wanted; None for all."""

@@ -58,7 +58,7 @@ def read_lines(frame: Frame) -> Frame:
         return Frame({"exited": fields.number("exited", _MOST_RANK)}, b"")
     header = _file(fields)
     header["rank"] = fields.number("rank", _MOST_RANK) if fields.given("rank") else None
-    pieces = _pieces(fields, len(frame.body))
+    pieces = _pieces(fields, len(frame.body)) if fields.given("pieces") else ()
     _read_part(fields, header, sum(pieces[::2]) if pieces else len(frame.body))
     if pieces:
         if header["local_rank"] is None:
@@ -85,8 +85,8 @@ def _read_part(fields: Fields, header: Dict[str, Any], size: int) -> None:
 
 
 def _pieces(fields: Fields, size: int) -> Tuple[int, ...]:
-    """Read ``pieces``, the sizes of alternating pieces of two streams; empty where the body is of one stream."""
-    pieces = fields.numbers("pieces") if fields.given("pieces") else ()
+    """Read ``pieces``, the sizes of alternating pieces of two streams."""
+    pieces = fields.numbers("pieces")
     if pieces and (not 2 <= len(pieces) <= MOST_PIECES or 0 in pieces or sum(pieces) != size):
         raise ValueError("pieces are not what the lines consist of")
     return pieces
