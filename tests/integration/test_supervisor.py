@@ -210,6 +210,7 @@ class TestEnd:
             told = node.status()
         assert (told["state"], told["exit"]) == (state, record)
         assert not Path(node.spool.path("secrets.json")).exists()
+        assert not Path(node.spool.path("control.key")).exists()
         paths = [path for path in Path(node.spool.folder).rglob("*") if path.is_file()]
         assert not [path for path in paths if b"hush" in path.read_bytes()]
         assert node.ended() == record  # the stop afterwards changed nothing

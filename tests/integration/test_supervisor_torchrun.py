@@ -102,7 +102,8 @@ def test_two_nodes_meet_work_and_end(hosts: list[Host], folder: Path) -> None:
             assert not {PORTS[0], PORTS[0] + 2} & set(ports)
             assert all(PORTS[0] < port <= PORTS[1] for port in ports)
             wait_for(lambda: one.events("worker_exited"), "the first node's worker")
-            assert Path(one.spool.path("secrets.json")).stat().st_mode & 0o777 == 0o600
+            for name in ("secrets.json", "control.key"):
+                assert Path(one.spool.path(name)).stat().st_mode & 0o777 == 0o600
             assert listening(ready.store)  # the second node still needs the store
             assert told([one, two]).live
             (folder / "work" / "first is done").touch()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -101,4 +102,18 @@ def test_one_of_the_user_s_own_is_taken_and_closed_to_others(place: Path, lay_ou
     done = judged(state, apart=apart)
     assert (done.returncode, done.stdout, done.stderr) == (0, "used\n", "")
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    if apart:  # the script itself has made what lies in it
+        assert {stat.S_IMODE(path.stat().st_mode) for path in state.rglob("*")} == {0o700}
     assert state.stat().st_uid == ME
+
+
+def test_one_that_an_access_list_lets_others_replace_is_refused(place: Path) -> None:
+    state = made(made(place / "above", ME) / "state", ME, 0o700)
+    os.chown(state.parent, ME, 0)  # the bits of a group of root's refuse nothing
+    entries = [(0x01, 7, -1), (0x02, 7, OTHER), (0x04, 0, -1), (0x10, 7, -1), (0x20, 5, -1)]  # as the kernel keeps them
+    data = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    try:
+        os.setxattr(state.parent, "system.posix_acl_access", data)
+    except OSError as error:
+        pytest.skip(f"this file system has no access lists: {error.strerror}")
+    assert judged(state, apart=True).returncode == NOT_OURS
