@@ -1,25 +1,33 @@
 """Waiting for a run's end without reading its lines: its hosts are asked twice a second.
 
+A host that is silent already when the command begins holds it up no more than one that falls silent later.
+
 Not here: who follows its lines too (runs/follow.py).
 """
 
 from __future__ import annotations
 
+import re
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from clusterddp.errors import ClusterddpError, HostsError, RunError, UnreachableError
 from clusterddp.runs.ending import LOST_AFTER, SILENT, clock_time
+from clusterddp.runs.nodes import BRIEF, Wanted
+from clusterddp.runs.view import run_views
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from clusterddp.runs.verdict import Verdict
     from clusterddp.runs.view import RunView
 
+R_co = TypeVar("R_co", covariant=True)  # a run, as its cluster holds it
 LOOK = 0.5  # seconds between looks at a run's hosts
 SAY = 10.0  # seconds of silence after which it is said who does not answer
+SOON = 10.0  # seconds in which some host is to know the run, before all are waited for as long as a connection may take
+_ID = re.compile(r"[a-z0-9]{10}")  # a whole run id; only that means the same run whoever else would answer
 
 
 class Viewed(Protocol):
@@ -32,6 +40,43 @@ class Viewed(Protocol):
 
     def watched(self, view: RunView) -> Verdict | None:
         """The verdict on a run that was watched to its end, which the project keeps."""
+
+
+class Cluster(Protocol[R_co]):
+    """The part of a ``Cluster`` that a run is looked for in."""
+
+    def gather(
+        self,
+        run: str,
+        hosts: Container[str] | None = None,
+        wanted: Wanted = ...,
+        *,
+        quiet: bool = False,
+        patience: float | None = None,
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """The run's nodes as the hosts tell them, and the hosts that do not answer."""
+
+    def attach(self, view: RunView) -> R_co:
+        """The run that a view is of."""
+
+
+def find_soon(cluster: Cluster[R_co], reference: str) -> R_co | None:
+    """The run of an id as soon as a host tells of it, whoever is silent; None where it has to be looked for further."""
+    if not _ID.fullmatch(reference):
+        return None
+    began = time.monotonic()
+    while True:
+        try:
+            told, silent = cluster.gather(reference, None, BRIEF, quiet=True, patience=SILENT)
+        except ClusterddpError:  # no host has answered; whoever looks further says so
+            told, silent = [], []
+        nodes = [node for node in told if node["run"] == reference]
+        if nodes:
+            (view,) = run_views(nodes, silent, {})
+            return cluster.attach(view)
+        if not SILENT <= time.monotonic() - began < SOON:  # all that there are have answered, or refused
+            return None
+        time.sleep(LOOK)
 
 
 def wait_for(run: Viewed, notify: Callable[[str], None], timeout: float | None = None) -> Verdict:

@@ -111,6 +111,20 @@ def test_a_run_that_ended_well_is_heard_of_without_the_stream_of_a_silent_host(
         assert [said.text for said in again.workers][-1] == "counted"
 
 
+def test_a_wait_that_begins_while_a_host_is_silent_hears_the_end_as_soon(play: Play) -> None:
+    """It has found its run without that host, to which a connection is tried for ten seconds."""
+    with play("end heard, silent from the start") as scene, ExitStack() as stack:
+        run, victim = scene.detached(*scene.counting(LINES)), scene.hosts[-1]
+        scene.fault(f"{victim.name}: dropped packets; a `wait` begins; the run ends")
+        part_from_operator(victim)
+        found = {"run": stack.enter_context(scene.user.start("wait", "-v", run))}
+        found["run"].wait_for(f"{scene.hosts[0].name}: runs begins", stream="err")
+        scene.release()
+        done = scene.seen(ended(scene, found, ANOTHER_WAY / 2)["run"])
+        assert (done.code, f"run {run}: succeeded" in done.err) == (0, True), done.err
+        victim.heal()
+
+
 @pytest.mark.parametrize("place", [0, -1], ids=["first host", "last host"])
 def test_a_host_without_power_does_not_hold_up_the_verdict(play: Play, place: int) -> None:
     with play(f"end heard, power cut {place}") as scene, ExitStack() as stack:

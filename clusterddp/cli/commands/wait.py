@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from clusterddp.api import Cluster
     from clusterddp.runs.run import Run
 
 
@@ -22,12 +23,11 @@ if TYPE_CHECKING:
 @click.argument("runs", nargs=-1, metavar="[RUN…]", shell_complete=completion.runs)
 def command(inventory: Path | None, limit: str | None, runs: tuple[str, ...]) -> int:
     """Wait for the only live run (or the last), or for the runs named; the highest of their codes."""
-    from clusterddp.cli.arrays import runs_meant  # noqa: PLC0415 - start-up
-    from clusterddp.cli.session import open_cluster  # noqa: PLC0415
+    from clusterddp.cli.session import open_cluster  # noqa: PLC0415 - start-up
 
     with open_cluster(inventory, limit) as cluster:
         cluster.notify = notify = _Once().say
-        found = [run for reference in runs for run in runs_meant(cluster, reference, reading=True)]
+        found = [run for reference in runs for run in _runs_of(cluster, reference)]
         found = found or [cluster.find()]
         return max(_end_of(run, notify) for run in found)
 
@@ -43,6 +43,14 @@ class _Once:
         if line not in self._said:
             self._said.add(line)
             say(line)
+
+
+def _runs_of(cluster: Cluster, reference: str) -> list[Run]:
+    from clusterddp.cli.arrays import runs_meant  # noqa: PLC0415 - start-up
+    from clusterddp.runs.wait import find_soon  # noqa: PLC0415
+
+    found = find_soon(cluster, reference)
+    return [found] if found else runs_meant(cluster, reference, reading=True)
 
 
 def _end_of(run: Run, notify: Callable[[str], None]) -> int:

@@ -1,0 +1,97 @@
+"""Where `wait` finds its run: by its whole id without the hosts that are silent, else by all.
+
+Not covered: silent hosts themselves (tests/chaos/test_end_heard.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp.errors import UnreachableError
+from clusterddp.runs import wait
+from clusterddp.runs.ending import SILENT
+from clusterddp.runs.nodes import ALL, Wanted
+from tests.unit.runs_told import Told
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from clusterddp.runs.view import RunView
+
+RUN = "abcdefghij"
+Answer = tuple[list[dict[str, Any]], list[str]]
+NOBODY = UnreachableError("gpu00", "no answer within 1 s")
+
+
+class Cluster:
+    """Hosts that answer by a script, in so many seconds each time; the last answer stays."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float, *answers: Answer | UnreachableError) -> None:
+        self.seconds, self.answers, self.asked, self.now = seconds, list(answers), 0, 0.0
+        monkeypatch.setattr(wait.time, "monotonic", lambda: self.now)  # type: ignore[attr-defined]
+        monkeypatch.setattr(wait.time, "sleep", self.sleep)  # type: ignore[attr-defined]
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def gather(
+        self,
+        run: str,
+        hosts: Container[str] | None = None,
+        wanted: Wanted = ALL,
+        *,
+        quiet: bool = False,
+        patience: float | None = None,
+    ) -> Answer:
+        assert (run, hosts, wanted.brief, quiet, patience) == (RUN, None, True, True, SILENT)
+        self.asked += 1
+        self.now += self.seconds
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, UnreachableError):
+            raise answer
+        return answer
+
+    def attach(self, view: RunView) -> Any:
+        return view
+
+
+def told(run: str = RUN) -> list[dict[str, Any]]:
+    return [Told(run=run, hosts=["gpu00", "gpu01"]).node]
+
+
+def test_the_run_of_an_id_is_found_where_one_host_tells_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, 1.0, (told(), ["gpu01"]))
+    found: Any = wait.find_soon(cluster, RUN)
+    assert (found.run, found.silent, cluster.asked) == (RUN, ("gpu01",), 1)
+
+
+def test_hosts_that_are_slow_to_connect_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, 1.0, NOBODY, ([], ["gpu00", "gpu01"]), (told(), ["gpu01"]))
+    assert wait.find_soon(cluster, RUN)
+    assert cluster.asked == 3
+
+
+@pytest.mark.parametrize("reference", ["night", "abcde", "ABCDEFGHIJ"])
+def test_a_name_or_a_part_of_an_id_may_mean_a_run_of_a_silent_host(
+    monkeypatch: pytest.MonkeyPatch, reference: str
+) -> None:
+    cluster = Cluster(monkeypatch, 1.0, (told(), ["gpu01"]))
+    assert wait.find_soon(cluster, reference) is None
+    assert cluster.asked == 0
+
+
+@pytest.mark.parametrize("answer", [NOBODY, ([], []), (told(f"{RUN}k"), [])])
+def test_who_refuses_or_knows_of_no_such_run_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch, answer: Answer | UnreachableError
+) -> None:
+    cluster = Cluster(monkeypatch, 0.1, answer)
+    assert wait.find_soon(cluster, RUN) is None
+    assert cluster.asked == 1
+
+
+def test_a_run_that_nobody_tells_of_in_time_is_looked_for_on_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, 1.0, ([], ["gpu00", "gpu01"]))
+    assert wait.find_soon(cluster, RUN) is None
+    assert wait.SOON <= cluster.now < wait.SOON + 2
