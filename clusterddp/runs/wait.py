@@ -69,12 +69,12 @@ def find_soon(cluster: Cluster[R_co], reference: str) -> R_co | None:
         try:
             told, silent = cluster.gather(reference, None, BRIEF, quiet=True, patience=SILENT)
         except ClusterddpError:  # no host has answered; whoever looks further says so
-            told, silent = [], []
+            told, silent = [], [""]
         nodes = [node for node in told if node["run"] == reference]
         if nodes:
             (view,) = run_views(nodes, silent, {})
             return cluster.attach(view)
-        if not SILENT <= time.monotonic() - began < SOON:  # all that there are have answered, or refused
+        if not silent or not SILENT <= time.monotonic() - began < SOON:  # all have answered, or refused at once
             return None
         time.sleep(LOOK)
 

@@ -82,11 +82,13 @@ def test_a_name_or_a_part_of_an_id_may_mean_a_run_of_a_silent_host(
     assert cluster.asked == 0
 
 
-@pytest.mark.parametrize("answer", [NOBODY, ([], []), (told(f"{RUN}k"), [])])
+@pytest.mark.parametrize(
+    ("seconds", "answer"), [(0.1, NOBODY), (0.1, ([], [])), (2.0, ([], [])), (2.0, (told(f"{RUN}k"), []))]
+)
 def test_who_refuses_or_knows_of_no_such_run_is_not_asked_again(
-    monkeypatch: pytest.MonkeyPatch, answer: Answer | UnreachableError
+    monkeypatch: pytest.MonkeyPatch, seconds: float, answer: Answer | UnreachableError
 ) -> None:
-    cluster = Cluster(monkeypatch, 0.1, answer)
+    cluster = Cluster(monkeypatch, seconds, answer)
     assert wait.find_soon(cluster, RUN) is None
     assert cluster.asked == 1
 
