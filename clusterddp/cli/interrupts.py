@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from clusterddp.errors import EXIT_INTERRUPTED, EXIT_STOPPED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clusterddp.runs.run import Run
 
 
 class LookingEndedError(KeyboardInterrupt):
@@ -14,6 +20,18 @@ class LookingEndedError(KeyboardInterrupt):
     def __init__(self, line: str) -> None:
         super().__init__()
         self.line = line
+
+
+@contextlib.contextmanager
+def saying_that_it_goes_on(run: Run) -> Iterator[None]:
+    """Say at Ctrl-C that only the looking has ended, how to look again, and what ends the run."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not run.live:
+            raise
+        shows = f"`clusterddp logs --follow {run.id}` shows it again"
+        raise LookingEndedError(f"run {run.id} goes on; {shows}, `clusterddp stop {run.id}` ends it") from None
 
 
 def heed(*numbers: signal.Signals) -> None:

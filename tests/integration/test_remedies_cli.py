@@ -194,8 +194,8 @@ NOT_READY = remedy(
     "cli/commands/run.py",
     "`up` has not made the hosts of {} ready: `clusterddp up {}`, or `clusterddp run -i {} SCRIPT`",
 )
-SHOWN = remedy("cli/commands/logs.py", "`clusterddp logs --follow {}` shows it again")
-LOOKED = remedy("cli/commands/logs.py", "run {} goes on; {}, `clusterddp stop {}` ends it")
+SHOWN = remedy("cli/interrupts.py", "`clusterddp logs --follow {}` shows it again")
+LOOKED = remedy("cli/interrupts.py", "run {} goes on; {}, `clusterddp stop {}` ends it")
 OTHERS = remedy("cli/commands/runs.py", "no run of this project on these hosts; --all shows {} of others")
 COUNT = remedy(
     "inventory/hostlist.py",
@@ -256,6 +256,12 @@ def test_a_run_that_is_left_is_shown_and_ended_by_what_is_told(user: User) -> No
     shows(user, again, "waits")
     assert LOOKED.printed(left.err)[-1] == run
     assert stops in LOOKED.commands(left.err)[-1]
+    with user.start("wait", "-v", run) as waiter:
+        waiter.wait_for("local0: runs begins", times=5, stream="err")  # it asks again and again
+        waiter.interrupt()
+        unwaited = waiter.end()
+    assert unwaited.code == 130
+    assert unwaited.notes[-1] == left.notes[-1]
     ends(user, stops, run)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clusterddp.cli import completion
-from clusterddp.cli.interrupts import LookingEndedError
+from clusterddp.cli.interrupts import saying_that_it_goes_on
 from clusterddp.cli.options import MOMENT, RANKS, Attempt, Number, cluster_options, watching_options
 from clusterddp.cli.output import fold_if_wanted, say, say_event, say_reasons, writer
 from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from clusterddp.logs import Event, Offsets, Renderer, Selection
     from clusterddp.runs.run import Run
@@ -88,18 +87,6 @@ def _show(found: Run, selection: Selection, renderer: Renderer, given: dict[str,
     with writer(renderer) as write:
         reading.read(write, places, renderer.wait)
     return reading.code()
-
-
-@contextlib.contextmanager
-def saying_that_it_goes_on(run: Run) -> Iterator[None]:
-    """Say at Ctrl-C that only the looking has ended, how to look again, and what ends the run."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if not run.live:
-            raise
-        shows = f"`clusterddp logs --follow {run.id}` shows it again"
-        raise LookingEndedError(f"run {run.id} goes on; {shows}, `clusterddp stop {run.id}` ends it") from None
 
 
 def begun(run: Run) -> Run:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli import completion
+from clusterddp.cli.interrupts import saying_that_it_goes_on
 from clusterddp.cli.options import cluster_options
 from clusterddp.cli.output import say
 
@@ -56,7 +57,8 @@ def _runs_of(cluster: Cluster, reference: str) -> list[Run]:
 def _end_of(run: Run, notify: Callable[[str], None]) -> int:
     from clusterddp.runs.wait import wait_for  # noqa: PLC0415 - start-up
 
-    verdict = wait_for(run, notify)
+    with saying_that_it_goes_on(run):
+        verdict = wait_for(run, notify)
     for notice in verdict.preface:
         say(f"run {run.id}: {notice}")
     say(f"run {run.id}: {verdict.line}")
