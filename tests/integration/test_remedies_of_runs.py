@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -157,6 +158,9 @@ def lost_run(user: User) -> str:
         live.wait_for("waits")
     left = local_processes(run)
     while left:
+        for pid in left:  # else the fence, which sees the supervisor end, would go on ending what names the run
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
         kill_and_wait([process for pid in left if (process := ProcessId.of(pid))])
         left = local_processes(run)
     return run
