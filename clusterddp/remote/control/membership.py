@@ -45,6 +45,7 @@ class Membership:
         self.words: Dict[int, Word] = {}  # place → its last word on itself
         self.heard: Dict[int, float] = {}  # place → when, by the monotonic clock
         self.missing: Dict[int, float] = {}  # place → since when it is out of reach
+        self.met: Set[int] = set()  # places that have been connected to this node
         self.left: Set[int] = set()  # places that are done for good
         self.ended: Set[int] = set()  # places whose supervisor is gone, and nothing else is there any more
         self.operator = boot_clock()  # when an operator was last heard by any node
@@ -95,9 +96,10 @@ class Membership:
 
     def _patience(self, place: int, limit: float) -> float:
         word = self.words.get(place)
-        if word is None:  # it may not even know yet that all are ready
-            return max(limit, START)
-        return limit + SLOWER if word.slow else limit
+        if word:
+            return limit + SLOWER if word.slow else limit
+        # Never connected: it may still be on its way. Connected: without contact to a majority it starts no agent.
+        return limit + SLOWER if place in self.met else max(limit, START)
 
     def behind(self, now: float, limit: float) -> List[int]:
         """Connected places that ``limit`` seconds after this attempt began still speak of an older one, or of none."""
@@ -166,9 +168,11 @@ class Membership:
     def take(self, event: Event) -> None:
         """An event of run control, but orders, which are for the supervisor."""
         if isinstance(event, Joined):
+            self.met.add(event.place)
             self.missing.pop(event.place, None)
             self._tell_one(event.place)
         elif isinstance(event, Lost):
+            self.met.add(event.place)
             self.missing[event.place] = event.heard
         elif isinstance(event, Ended):
             self.ended.add(event.place)

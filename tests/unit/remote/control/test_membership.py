@@ -248,6 +248,16 @@ def test_since_when_a_node_is_lost_counts_from_when_it_was_last_heard(run: Run) 
     assert (lead.lost(119.0, 20.0), lead.lost(121.0, 20.0)) == ([], [1])
 
 
+def test_a_node_that_was_here_and_is_lost_before_its_first_status_is_not_waited_for_as_one_that_was_never_here(
+    run: Run,
+) -> None:
+    lead = run.member(0)
+    lead.take(Lost(1, 100.0))
+    lead.missing[2] = 100.0
+    long = membership.START + 1
+    assert (lead.lost(109.0, 7.5), lead.lost(111.0, 7.5), lead.lost(100.0 + long, 7.5)) == ([], [1], [1, 2])
+
+
 def test_the_table_of_2000_nodes_with_long_causes_reaches_the_others(tmp_path: Path, run: Run) -> None:
     run.names = [f"gpu{place:04}" for place in range(2000)]
     lead, other = run.member(0), run.member(1)
