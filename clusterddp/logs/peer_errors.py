@@ -28,7 +28,9 @@ def without_rank(rank: int | None, text: bytes) -> bytes:
 
 def folded(text: bytes) -> bytes:
     """Lines with each traceback of a lost peer as one line: its exception, and how many lines it has."""
-    return _TRACEBACK.sub(_folded, text) if b"\nTraceback (" in b"\n" + text else text
+    if b"Traceback" not in text:  # with the space that follows it the search takes 8 times as long
+        return text
+    return _TRACEBACK.sub(_folded, text)
 
 
 def _folded(traceback: Match[bytes]) -> bytes:
